@@ -47,8 +47,9 @@ def apply(
 
     `work` gets a table of live rows without hidden columns. If it raises, the rows are halved and each half runs again,
     until each failing row is alone and is quarantined. An `OvernightError` propagates, because no row caused it.
-    `stage` is the stage of the work. `clock` returns a time in seconds. The error of each row that failed is appended
-    to `errors`.
+
+    `stage` is the stage of the work. `clock` returns a time in seconds. If `errors` is not None, the error of each
+    failed row is appended to it.
     """
     started = clock()
     block = block.combine_chunks()

@@ -56,7 +56,7 @@ def visible(block: pa.Table) -> pa.Table:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True if users do not see a column of this name."""
+    """Return True for the name of a hidden column, except the column of output rows (`nested_rows.COLUMN`)."""
     return name in HIDDEN.names or name.startswith(LEFT_OUT)
 
 
@@ -86,7 +86,10 @@ def counts(block: pa.Table) -> np.ndarray:
 
 
 def rows_each(block: pa.Table) -> float:
-    """Return the mean number of output rows of a live row, where a row without them counts 1; 1 if no row is live."""
+    """Return the mean number of output rows of the live rows; 1 if no row is live.
+
+    A live row that has not become output rows counts as one.
+    """
     found = counts(block)[block["__state"].to_numpy() == LIVE]
     return float(found.mean()) if len(found) else 1.0
 
@@ -135,7 +138,10 @@ def left_out(block: pa.Table) -> list[str]:
 
 
 def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
-    """Return `block` with `table` as its output rows. `places` has the place of each one's source row, ascending."""
+    """Return `block` with `table` as its output rows, and without other data columns.
+
+    `places` has, for each output row, the place in the block of its source row, ascending.
+    """
     column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
     return with_column(drop_live_columns(block), nested_rows.COLUMN, column)
 
@@ -153,7 +159,8 @@ def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> p
 def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], state: int) -> pa.Table:
     """Return a block of rows of one unit that all have `state`, which is not LIVE.
 
-    `identity` has the columns `row_id` and `uri` with one text per row; if it is empty, `row_id` is null.
+    `row_numbers` are the rows' numbers in the unit's file. `identity` has the columns `row_id` and `uri` with one text
+    per row; if it is empty, `row_id` is null.
     """
     table = pa.table({name: pa.array(values, pa.string()) for name, values in identity.items()})
     if not identity:
@@ -167,7 +174,8 @@ def quarantined_block(
 ) -> pa.Table:
     """Return a block of rows of one unit that `stage` quarantined; `errors` has one error per row.
 
-    `identity` has the columns `row_id` and `uri` with one text per row.
+    `row_numbers` are the rows' numbers in the unit's file. `identity` has the columns `row_id` and `uri` with one text
+    per row.
     """
     block = settled_block(identity, unit, row_numbers, QUARANTINED)
     return with_errors(block, dict(enumerate(errors)), stage)

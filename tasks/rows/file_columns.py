@@ -13,7 +13,10 @@ def holds_files(kind: pa.DataType) -> bool:
 
 
 def files_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the bytes of the files in a column that `holds_files`; null for a null struct or null bytes in it."""
+    """Return the bytes of the files in a column of bytes, or of structs with a field `bytes`.
+
+    They are null for a null struct, and for null bytes in it.
+    """
     return pc.struct_field(column, "bytes") if types.is_struct(column.type) else column
 
 

@@ -14,7 +14,10 @@ COLUMN = "__outputs"
 
 
 def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
-    """Return the values of `COLUMN` for a table of output rows. `counts` (int64) has their number per source row."""
+    """Return a value of the column `COLUMN` for each source row: its output rows as bytes, null if it has none.
+
+    `table` has all output rows, in the order of their source rows. `counts` (int64) has their number per source row.
+    """
     sink = pa.BufferOutputStream()
     ends = np.zeros(len(counts) + 1, np.int64)
     stops = np.cumsum(counts)
@@ -29,14 +32,14 @@ def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
 
 
 def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
-    """Return the output rows in a column without nulls, and their number per source row (int64)."""
+    """Return all output rows in a column from `packed` without nulls, and their number per source row (int64)."""
     tables = _tables(column)
     joined = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
     return joined, np.array([len(table) for table in tables], np.int64)
 
 
 def counts(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the number of output rows of each source row (int64); 0 where the column is null."""
+    """Return the number of output rows in each value of a column from `packed` (int64); 0 where it is null."""
     found = np.zeros(len(column), np.int64)
     there = column.is_valid().to_numpy()
     found[there] = [len(table) for table in _tables(column.drop_null())]

@@ -29,9 +29,11 @@ class Share:
     """The amount that Ray Data passes on together: `rows` rows, or fewer that have `size` bytes or took `seconds`.
 
     Args:
-        seconds: Stage -> the most work of all its workers on these rows, in seconds; empty for no limit.
-        longest: The time after which a Ray task passes on its finished rows, in seconds.
-        full: The size at which Ray Data passes a block on immediately, in bytes.
+        size: The bytes of these rows in memory.
+        seconds: Stage -> the most seconds of work of all its workers on these rows. The stages' fractions of their
+            limits are added. If it is empty, there is no limit.
+        longest: The seconds after which a Ray task passes on its finished rows.
+        full: The bytes of a block that Ray Data passes on immediately.
     """
 
     rows: int
@@ -41,7 +43,10 @@ class Share:
     full: int = LARGEST_BLOCK_BYTES
 
     def padded(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the same rows in blocks of at most `LARGEST_BLOCK_BYTES`, with padding where rows are large or slow."""
+        """Yield the same rows in blocks of at most `LARGEST_BLOCK_BYTES`, with padding after large or slow rows.
+
+        The padding makes Ray Data, which counts rows and bytes, pass on fewer of these rows together.
+        """
         held, began = 0, time.monotonic()  # bytes that Ray Data holds back, and since when
         for piece in (piece for block in blocks for piece in cut(block, LARGEST_BLOCK_BYTES)):
             held += piece.nbytes

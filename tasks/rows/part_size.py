@@ -23,12 +23,11 @@ class PartSize:
     seconds: float
 
     def count(self, seconds_per_row: float | None, bytes_per_row: float) -> int:
-        """Return the number of rows of a part.
+        """Return the number of rows of a part, which is `rows` if that is set.
 
-        If `rows` is None, it follows from `seconds`, so that a crash costs only minutes of work. It is `ROWS_A_PART` if
-        nothing was measured. A part has at most `BYTES_A_PART`, because a writer waits for all rows of its part. If
-        Ray could not hold these for the writer, both would wait forever. Rows that are larger or slower than the
-        measured ones count as several, see `padding.py`.
+        Otherwise it follows from `seconds`, so that a crash costs only minutes of work. It is `ROWS_A_PART` if nothing
+        was measured. The part then has at most `BYTES_A_PART`, because a writer waits for all rows of its part. If Ray
+        could not hold these for the writer, both would wait forever.
 
         Args:
             seconds_per_row: The workers' time for one row; None if it was not measured.
@@ -50,7 +49,7 @@ class PartSize:
         Args:
             count: The number of rows of a part. Fewer rows are passed on if a stage's workers took `seconds` for them.
             workers: Stage -> its number of workers.
-            full: The size at which Ray Data passes a block on immediately, in bytes.
+            full: The bytes of a block that Ray Data passes on immediately.
         """
         seconds = {} if self.rows else {stage: self.seconds * number for stage, number in workers.items()}
         return Share(count, BYTES_A_PART, seconds, self.longest, full)

@@ -17,8 +17,8 @@ ROWS_SHOWN = 16  # at most, because a step may make many rows of one
 def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.Table:
     """Return a table of a few rows: `row_id`, the columns that the models made, the models' inputs, and `uri`.
 
-    `sample` is a block before the models. `behind` is the same block after them, or None if no row passed them. If the
-    models or the steps behind them made other rows, the table has those rows.
+    `sample` is a block before the models. `behind` is the same block after the models and the steps that follow them;
+    None if no row passed. If these made other rows, the table has the rows that they made.
     """
     inputs, _ = blocks.live_rows(sample)
     found = inputs if behind is None else blocks.live_rows(behind)[0]

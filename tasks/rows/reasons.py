@@ -12,7 +12,11 @@ _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;
 
 
 def short_reason(error_type: str, error_message: str, uri: str = "") -> str:
-    """Return why a row was quarantined, in a few words such as `truncated PNG`, or by the start of its message."""
+    """Return why a row was quarantined in a few words, such as `truncated PNG`, from its row in the quarantine.
+
+    A message that is not among the known forms is cut after `LONGEST` characters. The file type in `uri` names the file
+    if the message does not.
+    """
     line = _PLACE.sub("", error_message.partition("\n")[0])
     is_cut = "truncated" in line
     if found := _WHOLE.search(line):

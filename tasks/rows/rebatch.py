@@ -20,10 +20,10 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
 
 
 def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.inf) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length` rows; memory holds little more than one block.
+    """Yield the same rows in blocks of `length` rows. Memory holds little more than one block.
 
     The last block may be shorter, and so may a block that took `seconds` to collect. If the blocks have output rows,
-    these are counted. A block may then be longer, because the output rows of a source row stay together.
+    `length` counts those. A block may then be longer, because the output rows of a source row stay together.
     """
     held: list[tuple[pa.Table, np.ndarray]] = []
     began = time.monotonic()

@@ -23,8 +23,10 @@ class Outcome:
 
     `columns` maps the names of new or replaced columns to values, one per row. `keep` has a bool per row, False to
     filter the row; None keeps all rows. `failed` maps the number of a failed row to its error; its values in `columns`
-    are ignored. `made_of` (int64) is for work that makes several rows of one, see `several`. `order` names the data
-    columns that stay, in this order; None keeps all columns in their order.
+    are ignored. `order` names the data columns that stay, in this order; None keeps all columns in their order.
+
+    `made_of` (int64) is None unless the step made several rows of one. It has, for each row of `columns`, the number of
+    the row that it was made of.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -69,7 +71,7 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
 def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
     """Join the outcomes of several calls, each on the next rows of a table, into one with `columns` and `failed`.
 
-    `lengths` has the number of rows of each call.
+    `lengths` has the number of rows of each call. Raise `ContractError` if a column's types have no common type.
     """
     if len(outcomes) == 1:
         return outcomes[0]

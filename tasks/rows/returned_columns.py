@@ -22,10 +22,10 @@ FORM = "Return {column: array with one value per row}"
 
 
 def returned_columns(returned: Any, count: int, stage: str, what: str) -> Outcome:
-    """Return an outcome with the columns that code returned for a batch of `count` rows, and with the rows that failed.
+    """Return the columns that code `returned` for a batch of `count` rows, and the rows that failed, as an outcome.
 
-    Raise `ContractError`, with this stage, if `returned` has another form or another number of values. `what` names the
-    code in messages.
+    The module's docstring lists the accepted forms. Raise `ContractError`, with this stage, for another form or another
+    number of values. `what` names the code in messages.
     """
     failed: dict[int, Exception] = {}
     try:

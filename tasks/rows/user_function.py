@@ -23,7 +23,7 @@ def outcome_of(
     what: str,
     given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
 ) -> Outcome:
-    """Call user code on writable arrays, and return its checked result: one value per row in every column.
+    """Call `function` with the rows' columns as writable arrays, and return its checked result with one value per row.
 
     `returned_columns.py` lists the forms that `function` may return. It may also return an `Outcome` that names the
     failed rows; then no other row runs again to find them. `given_as` makes the array of a column from its name and its
@@ -58,7 +58,10 @@ class _Unquoted(str):
 
 
 def name_columns(error: KeyError, columns: list[str]) -> None:
-    """Add the names of the batch's columns to the error for a missing one: `'lable'; the columns are row_id, label`."""
+    """Add the names of the batch's columns to a `KeyError` that the user's code raised for a missing column.
+
+    Its message becomes, for example, `'lable'; the columns are row_id, label`. Other errors stay unchanged.
+    """
     missing = error.args[0] if len(error.args) == 1 else None
     if isinstance(missing, str) and not isinstance(missing, _Unquoted) and missing not in columns:
         others = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""

@@ -41,9 +41,10 @@ def given(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
-    """Return the new values of a column, or None if they equal its values `before`, whatever their container.
+    """Return the `values` that code returned for a column, or None if they equal its values `before`.
 
-    Values without a NumPy or Arrow type, such as those of a list, get the type of `before` again if it can hold them.
+    Whether they are in a list, an array or another container does not matter. Values without a NumPy or Arrow type,
+    such as those of a list, get the type of `before` again if it can hold them.
     """
     kind = before.type.value_type if types.is_dictionary(before.type) else before.type
     if not any(is_family(kind) for is_family in FAMILIES):

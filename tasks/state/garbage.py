@@ -18,10 +18,10 @@ Receipt = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class GarbageItem:
-    """Files to remove together: `what` they are, and `why` they are not needed.
+    """Files of a partition to remove together: `what` they are, and `why` they are not needed.
 
-    `remove` removes the `places` in order; after an interruption it can be called again. `files` is the number of the
-    files, and `size` their bytes.
+    `places` are the files and directories to remove, in this order. `files` is the number of all files in them, and
+    `size` their bytes.
     """
 
     partition: str
@@ -32,14 +32,15 @@ class GarbageItem:
     size: int
 
     def remove(self) -> None:
+        """Remove the places, in their order. After an interruption it can be called again."""
         for place in self.places:
             place.remove()
 
 
 def list_sizes(location: Location) -> dict[str, int]:
-    """Return the path below the directory -> bytes of every file in it; empty if it does not exist.
+    """Return path -> bytes of every file below the directory `location`; empty if the directory does not exist.
 
-    Object stores need one request per thousand files.
+    The paths are relative to the directory. Object stores need one request per thousand files.
     """
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")
@@ -49,7 +50,8 @@ def list_sizes(location: Location) -> dict[str, int]:
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
     """Return why no file of the partition may be removed; an empty string if files may be removed.
 
-    `receipt` is the partition's newest, and `files` are the files of `run.ledger`.
+    `receipt` is the partition's newest receipt, None if there is none. `files` are the files of `run.ledger`, with
+    their bytes.
     """
     if "publishing.json" in files and not run.limit_rows:
         return "publishing was interrupted; the next run completes it or rolls it back"
@@ -59,10 +61,13 @@ def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal.
 
-    `files` are the files of `run.ledger`, and `receipt` is the partition's newest. A generation that could be resumed
-    is removed if its last attempt began before `idle_since` (in the format of attempt names; empty: never). The newest
-    `keep_receipts` receipts stay. An older one stays while the target has a file that it lists, because no other record
-    proves that the file belongs to this job.
+    Args:
+        receipt: The partition's newest receipt; None if there is none.
+        files: The files of `run.ledger`, with their bytes.
+        keep_receipts: The number of the newest receipts that stay, at least 1. An older one also stays while the target
+            has a file that it lists, because only the receipt proves that the file belongs to this job.
+        idle_since: A time in the format of attempt names. A generation that could be resumed is removed if its last
+            attempt began before it. If it is empty, such a generation stays.
     """
     current = receipt["generation"] if receipt else ""
     found = [
@@ -80,8 +85,8 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
 def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
     """Return one item with everything that `--limit-rows` left of a partition; an empty list if it left nothing.
 
-    The published rows are removed first, then the ledger. `files` are the files of the ledger, which prove that the
-    rows belong to this job.
+    The published rows are removed first, then the ledger. `files` are the files of the sample's ledger with their
+    bytes, which prove that the rows belong to this job.
     """
     entries = sorted({path.split("/")[0] for path in files} - {"lease"})
     if not entries:
@@ -93,7 +98,7 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """Return the directories in the sink that interrupted runs of the partition prepared for publishing.
+    """Return the directories in the sink that interrupted runs of the partition prepared for a publish.
 
     `sink_names` are the names of all entries of the sink's directory.
     """

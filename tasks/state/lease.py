@@ -43,7 +43,8 @@ class LeaseLost(OvernightError):
 class Holder:
     """The process that took a partition and has not released it.
 
-    `is_alive` is False if the process is gone, or has not renewed its lease for long. `owner` is the attempt's name.
+    `token` is the fencing token of its lease. `owner` is the attempt's name, and `flow_run` the run's id in Prefect.
+    `is_alive` is False if the process on `host` is gone, or has not renewed its lease for `SILENT_SECONDS`.
     """
 
     token: int
@@ -58,11 +59,11 @@ class Holder:
 def held(
     ledger: Location, owner: str, flow_run: str = "", on_dead_holder: Callable[[str], None] | None = None
 ) -> Iterator[int]:
-    """Hold the lease on a partition while the body runs, and yield its token. A thread renews the lease.
+    """Hold the lease on a partition while the body runs, and yield its fencing token. A thread renews the lease.
 
-    `owner` (the attempt's name) and `flow_run` (its id in Prefect) are for other runs that read the lease. If the
-    previous holder died, `on_dead_holder` is called with its flow run. Raise `PartitionBusy` if another run renews its
-    lease.
+    Other runs read `owner` (the attempt's name) and `flow_run` (its id in Prefect) from the lease. If the previous
+    holder died, `on_dead_holder` is called with that run's id in Prefect. Raise `PartitionBusy` if another run renews
+    its lease.
     """
     token, dead = _acquire(ledger, owner, flow_run)
     if dead and on_dead_holder:
@@ -89,9 +90,9 @@ def check(ledger: Location, token: int) -> None:
 
 
 def holder(ledger: Location) -> str:
-    """Return the partition's holder as a text, such as `ATTEMPT on HOST`; an empty string if there is none.
+    """Return the run that holds the partition as a text, such as `ATTEMPT on HOST`; an empty string if no run does.
 
-    It only reads the lease. So it also names a dead run on another machine, until a later run takes over its lease.
+    This only reads the lease. So a dead run on another machine counts as the holder, until a later run takes over.
     """
     newest = _newest(ledger)
     try:
@@ -105,7 +106,10 @@ def holder(ledger: Location) -> str:
 
 
 def left_by(ledger: Location) -> Holder | None:
-    """Return the last holder of the partition, or None if it released the lease. This only reads the lease."""
+    """Return the last holder of the partition, alive or dead; None if it released the lease or there never was one.
+
+    This only reads the lease.
+    """
     newest = _newest(ledger)
     try:
         return read_holder(newest, _file(ledger, newest).read_bytes()) if newest else None
@@ -114,9 +118,10 @@ def left_by(ledger: Location) -> Holder | None:
 
 
 def read_holder(token: int, content: bytes) -> Holder | None:
-    """Return the holder from the `content` of the file of the lease `token`; None for a released lease.
+    """Return the holder that a lease's file names; None if the lease is released.
 
-    Use it only for reports: whether a holder on another machine is alive depends on that machine's clock.
+    `token` is the number of the lease, and `content` the bytes of its file. Use the result only for reports: whether a
+    holder on another machine is alive depends on that machine's clock.
     """
     found: dict[str, Any] = json.loads(content)
     if found["released"]:

@@ -36,7 +36,8 @@ UNITS = pa.schema(
 class ListingDigest:
     """The number, the hash and the newest change of listed files, computed while the files are iterated.
 
-    `newest_change` is in seconds since 1970. `has_times` is False if the listing lacks the time of a file's change.
+    `newest_change` is in seconds since 1970, None if no file's time of change is known. `has_times` is False if the
+    listing lacks that time for some file.
     """
 
     count: int = 0
@@ -75,9 +76,9 @@ def digest(files: Iterable[File]) -> str:
 
 
 class ManifestWriter:
-    """Writes a manifest while its units arrive; memory holds one row group.
+    """Writes a manifest while its units arrive. Memory holds one row group.
 
-    `begin_manifest` yields it. Call `finish` at the end of the body there.
+    `begin_manifest` yields a writer to its body, which must call `finish` at its end.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -104,9 +105,11 @@ class ManifestWriter:
     ) -> None:
         """Write the remaining units, and the footer with facts about the inputs.
 
-        `inputs` is the digest of the listed files. `schema` has the columns and types with which all units are read;
-        None if each file has its own. `snapshot` is the version of the source's table, if it has versions.
-        `passed_over` has the files that the listing skipped, by reason, as in the receipt.
+        Args:
+            inputs: The hash of the listed files.
+            schema: The columns and types with which all units are read; None if each file has its own.
+            snapshot: The version of the source's table; empty if the source has no versions.
+            passed_over: Reason -> the number and some names of files that the listing skipped.
         """
         metadata: dict[str, str | bytes] = {"inputs": inputs, "passed_over": json.dumps(passed_over or {})}
         if snapshot:
@@ -139,12 +142,12 @@ def read_schema(location: Location) -> pa.Schema | None:
 
 
 def with_warnings(schema: pa.Schema, warnings: Sequence[str]) -> pa.Schema:
-    """Return the schema with the warnings about it in its metadata, for `ManifestWriter.finish`."""
+    """Return the schema with the sentences `warnings` about it in its metadata. `ManifestWriter.finish` takes it."""
     return schema.with_metadata({WARNINGS: orjson.dumps(warnings)}) if warnings else schema
 
 
 def read_warnings(location: Location) -> list[str]:
-    """Return the warnings that `with_warnings` added to the manifest's schema."""
+    """Return the warnings that `with_warnings` added to the manifest's schema; an empty list if there are none."""
     schema = read_schema(location)
     return list(orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]")))
 
@@ -156,13 +159,16 @@ def read_snapshot(location: Location) -> str:
 
 
 def read_passed_over(location: Location) -> dict[str, dict[str, Any]]:
-    """Return the files that the listing skipped, by reason; empty for an old manifest that lacks them."""
+    """Return what the listing skipped: reason -> the number and some names of the files.
+
+    The dict is empty for an old manifest, which lacks them.
+    """
     with location.open() as file:
         return dict(json.loads(pq.ParquetFile(file).metadata.metadata.get(b"passed_over", b"{}")))
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """Return all units, or some of their columns, and the digest of the listed files.
+    """Return all units, with all `columns` or only the named ones, and the hash of the listed files.
 
     For ten million files, the paths, URIs and versions take 2 GB of memory, and the numbers of rows 80 MB. Raise
     `FileNotFoundError` if there is no manifest.
@@ -173,12 +179,15 @@ def read_manifest(location: Location, columns: Sequence[str] | None = None) -> t
 
 
 def read_units(location: Location, numbers: np.ndarray) -> pa.Table:
-    """Return the units with these ascending numbers, as a table with schema `UNITS`."""
+    """Return the units with these numbers, which must be ascending, as a table with schema `UNITS`."""
     return pa.concat_tables([UNITS.empty_table(), *iterate_units(location, numbers)])
 
 
 def iterate_units(location: Location, numbers: np.ndarray) -> Iterator[pa.Table]:
-    """Yield tables of the units with these ascending numbers. Memory holds one row group of the manifest at a time."""
+    """Yield the units with these numbers, which must be ascending, as tables with schema `UNITS`.
+
+    Memory holds one row group of the manifest at a time.
+    """
     first = 0
     with location.open() as file:
         manifest = pq.ParquetFile(file)

@@ -43,7 +43,7 @@ class PublishedRows:
 def leave_record(
     run: Run, staged: pa.Schema, merged: pa.Table, published: PublishedRows, left_out: Sequence[str]
 ) -> None:
-    """Write the record of a publish into the run's generation.
+    """Write the record with which a later run can retry only the quarantined rows of a publish.
 
     `staged` has the columns of the staged rows. `merged` has the ranges of the settled source rows
     (`row_ranges.merge`). `left_out` names the columns that are not published.
@@ -55,7 +55,10 @@ def leave_record(
 
 
 def settled_record(run: Run, generation: str) -> Record | None:
-    """Return the footer of the part in a published generation's record; None if the publish left no record."""
+    """Return which source rows a published generation settled, as the footer of a part without rows.
+
+    Return None if the publish left no such record.
+    """
     return next(iter(staged_parts.read_records(_place(run, generation))), None)
 
 
@@ -71,9 +74,10 @@ def published_rows(run: Run, generation: str, files: Sequence[str]) -> Published
 
 
 def without_quarantined(ranges: pa.Table) -> pa.Table:
-    """Return the ranges without quarantined rows.
+    """Return the ranges (schema `row_ranges.RANGES`) without those of quarantined rows.
 
-    A unit with quarantined rows also loses its END, so that its rows are counted again: damage may have ended it early.
+    A unit with quarantined rows also loses its range of state `END`, which has the unit's number of rows. So its rows
+    are counted again, because damage may have ended it early.
     """
     states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
     quarantined = np.unique(units[states == blocks.QUARANTINED])
@@ -83,7 +87,10 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
-    """Write the first part of a retry: it has the columns of `record` but no rows, and settles the rows in `ranges`."""
+    """Write the first part of a retry, which settles the rows in `ranges`, so that the retry reads only the others.
+
+    The part has the columns of `record`, the settled record of the retried generation, but no rows.
+    """
     _write_part(run.parts, record.schema, ranges, record.left_out)
 
 

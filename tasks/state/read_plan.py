@@ -27,10 +27,9 @@ PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
 
 
 def pack(sizes: np.ndarray) -> np.ndarray:
-    """Return the number of each unit's block (int64, from 0, ascending).
+    """Assign the units to blocks of about the same number of bytes, and return the number of each unit's block.
 
-    `sizes` has the bytes of each unit, in reading order. The blocks have about the same number of bytes, so that no
-    block takes much longer than the others.
+    The numbers are int64, ascending from 0. `sizes` has the bytes of each unit, in reading order.
     """
     if not len(sizes):
         return np.empty(0, np.int64)
@@ -57,11 +56,14 @@ def stream_order(
     rows_left: np.ndarray | None,
     quarantined: int,
 ) -> None:
-    """Write the order file, one record batch per block; memory holds one block.
+    """Write the order file `location`, one record batch per block. Memory holds one block.
 
-    `pending` has the units in reading order, as tables of any length with schema `PENDING`. `blocks` (from `pack`),
-    `sizes` (in bytes) and `rows_left` have one value per unit. `rows_left` excludes settled rows, and is None if the
-    rows of a unit are unknown. `quarantined` is the number of rows of the partition that earlier attempts quarantined.
+    Args:
+        pending: The units to read, in reading order, as tables of any length with schema `PENDING`.
+        blocks: The number of each unit's block, from `pack`.
+        sizes: The bytes of each unit.
+        rows_left: The number of each unit's rows that are not settled; None if the rows of a unit are unknown.
+        quarantined: The number of rows of the partition that earlier attempts quarantined.
     """
     bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
     rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
@@ -84,7 +86,10 @@ def _cut(tables: Iterator[pa.Table], lengths: Iterable[int]) -> Iterator[pa.Tabl
 
 
 def rows_in(ranges: pa.Array) -> np.ndarray:
-    """Return the number of rows (int64) in each unit's ranges `[start, stop, start, stop, ...]`."""
+    """Return the number of rows (int64) in the ranges of each unit.
+
+    Each value of `ranges` has the ranges of one unit: `[start, stop, start, stop, ...]`.
+    """
     bounds, units = pc.list_flatten(ranges).to_numpy(), pc.list_parent_indices(ranges).to_numpy()
     found = np.zeros(len(ranges), np.int64)
     np.add.at(found, units[::2], bounds[1::2] - bounds[::2])
@@ -92,30 +97,33 @@ def rows_in(ranges: pa.Array) -> np.ndarray:
 
 
 def read_summaries(location: Location) -> list[tuple[int | None, int]]:
-    """Return the number of rows, None if unknown, and the number of bytes of each block."""
+    """Return the number of rows and the bytes of each block of the order file; None for an unknown number of rows."""
     return [(rows, size) for rows, size in json.loads(_about(location)[b"blocks"])]
 
 
 def read_quarantined(location: Location) -> int:
-    """Return how many rows of the partition earlier attempts quarantined."""
+    """Return how many rows of the partition earlier attempts quarantined, from the order file `location`."""
     return int(_about(location)[b"quarantined"])
 
 
 def read_block(location: Location, block: int) -> pa.Table:
-    """Return the units of the block with this number, as a table with schema `PENDING`."""
+    """Return the units of the block number `block` of the order file, as a table with schema `PENDING`."""
     with location.open() as file:
         return pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block)])
 
 
 def read_order(location: Location, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return all pending units, or some of their columns, in reading order."""
+    """Return all units of the order file in reading order, with all `columns` or only the named ones."""
     fields = [PENDING.get_field_index(name) for name in columns] if columns else None
     with location.open() as file:
         return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
 
 
 def read_places(location: Location, places: np.ndarray) -> pa.Table:
-    """Return the units at these ascending places of the reading order. Memory holds one more block at a time."""
+    """Return the units at these ascending places (from 0) of the reading order, as a table with schema `PENDING`.
+
+    Besides them, memory holds one block at a time.
+    """
     found, first = [PENDING.empty_table()], 0
     with location.open() as file:
         order = pa.ipc.open_file(file)

@@ -20,9 +20,9 @@ RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int
 
 
 def ranges_of(block: pa.Table) -> pa.Table:
-    """Return the ranges of the rows of a block, as a table with schema `RANGES`. The rows may be in any order.
+    """Return the ranges of the rows of a block, as a table with schema `RANGES`: unit, start, stop and state.
 
-    The ranges are sorted by unit and start; ENDs come last.
+    The rows may be in any order. The ranges are sorted by unit and start; those of state `END` come last.
     """
     units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
     states = block["__state"].to_numpy()
@@ -48,6 +48,7 @@ def ranges_of(block: pa.Table) -> pa.Table:
 
 
 def encode(ranges: pa.Table) -> bytes:
+    """Return a table of ranges as Base64, for the footer of a part."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, RANGES, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(ranges.cast(RANGES))
@@ -55,6 +56,7 @@ def encode(ranges: pa.Table) -> bytes:
 
 
 def decode(encoded: bytes) -> pa.Table:
+    """Return the table of ranges that `encode` made into Base64."""
     with pa.ipc.open_stream(base64.b64decode(encoded)) as reader:
         return reader.read_all()
 
@@ -76,10 +78,11 @@ class Totals:
 
 
 def merge(tables: list[pa.Table]) -> pa.Table:
-    """Return the ranges of several parts as one table: first the ENDs, then the others, both by unit and start.
+    """Return the ranges of several parts as one table, without overlaps.
 
-    `tables` has one table of ranges per part. If several parts settle a row, only the first of them keeps it. The added
-    column `part` (int32) is the index in `tables` of each range's part.
+    `tables` has one table with schema `RANGES` per part. If several parts settle a row, only the first of them keeps
+    it. The added column `part` (int32) is the index in `tables` of each range's part. Ranges of state `END` come first,
+    then the others, both sorted by unit and start.
     """
     schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
@@ -175,18 +178,18 @@ def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
 
 
 def ranges_only(merged: pa.Table) -> pa.Table:
-    """Return `merged` without its ENDs, which come first."""
+    """Return the ranges from `merge` without those of state `END`, which only have a unit's number of rows."""
     return merged.slice(int(np.count_nonzero(merged["state"].to_numpy() == blocks.END)))
 
 
 def rows_in_state(merged: pa.Table, state: int) -> int:
-    """Return the number of rows in the ranges of this state."""
+    """Return the number of rows in the ranges whose state is `state`, such as `blocks.FILTERED`."""
     found = merged.filter(pc.equal(merged["state"], state))
     return int(np.sum(found["stop"].to_numpy() - found["start"].to_numpy()))
 
 
 def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
-    """Return a bool for each row: True if it is in one of `ranges`, which must not overlap.
+    """Return a bool for each row: True if it is in one of `ranges` (schema `RANGES`), which must not overlap.
 
     `units` has the unit of each row, and `numbers` its number in the unit's file.
     """
@@ -201,7 +204,10 @@ def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarr
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
-    """Return the number of rows of each unit of the manifest (int64), from the manifest or an END; -1 if unknown."""
+    """Return the number of rows of each unit of the manifest (int64); -1 if it is unknown.
+
+    It is from the manifest, or from a range of state `END` in `merged`, if only reading showed it.
+    """
     known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
     known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
@@ -211,7 +217,8 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
     """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows.
 
-    `manifest` has the columns `rows` and `first_row` of all units. A `unit` in `merged` is the place of its row there.
+    `manifest` has the columns `rows` and `first_row` of all units. A `unit` in `merged` (from `merge`) is the index of
+    its row there.
     """
     expected = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()

@@ -35,7 +35,8 @@ class Run:
 
     `state` and `sink` are the directories of the job's ledgers and of its table. `ingredients` are the settings that
     determine results, and hashes of model files and code; `fingerprint` is a hash of all these. `commits` maps each hub
-    model to its commit, None if unknown.
+    model to its commit, None if unknown. `limit_rows` is the number of rows of a sample, None for all rows. `reason` is
+    the user's text for the receipt. A timeout of None sets no limit.
     """
 
     job: str
@@ -70,11 +71,12 @@ class Run:
 
     @property
     def target(self) -> Location:
-        """Return the directory in which readers find the published rows."""
+        """Return the directory of the partition's published rows in the table of the sink."""
         return self.sink / self.partition_directory if self.partition_directory else self.sink
 
     @property
     def home(self) -> Location:
+        """Return the directory of the run's generation."""
         return self.ledger / "generations" / self.generation
 
     @property
@@ -92,6 +94,7 @@ class Run:
 
     @property
     def answers(self) -> Location:
+        """Return the directory of the paid answers of models, which a resumed run uses again."""
         return self.home / "answers"
 
     @property
@@ -105,10 +108,12 @@ class Run:
 
     @property
     def order(self) -> Location:
+        """Return the file with the order in which the attempt reads the units (`read_plan.py`)."""
         return self.home / "attempts" / self.attempt / "order"
 
     @property
     def sample(self) -> Location:
+        """Return the file with a few preprocessed rows, on which the models are tried."""
         return self.home / "attempts" / self.attempt / "sample"
 
     def as_new_attempt(self) -> "Run":
@@ -125,7 +130,10 @@ def partition_directory(column: str, partition: str) -> str:
 
 
 def new_attempt() -> str:
-    """Return a new attempt's name. Names sort by time, because an older part keeps its rows if staged parts overlap."""
+    """Return a new attempt's name, such as `20261119T020000-1a2b3c`.
+
+    Names sort by time, because an older part keeps its rows if staged parts overlap.
+    """
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
@@ -163,9 +171,9 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation with this fingerprint if it is not published, otherwise None.
+    """Return the newest generation with this fingerprint, which a run would resume; None if there is none.
 
-    Also return None if a newer retry is published: it replaced the generations before it.
+    Return None also if that generation is published, or if a newer retry is, which replaced it.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
@@ -182,9 +190,9 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 
 def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
-    """Return the newest generation that began to retry the generation `published`, or None.
+    """Return the newest generation that began to retry the generation `published`; None if there is none.
 
-    Its record must have `current`, the fingerprint of the job as it is now.
+    `current` is the fingerprint of the job as it is now; retries with another one are ignored.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
@@ -195,9 +203,10 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
-    """Return the names of the hub models whose commits differ between `run` and `record`, of an earlier run.
+    """Return the names of the hub models whose commits differ between `run` and an earlier run.
 
-    An unknown commit counts as equal, because older records lack commits.
+    `record` is the earlier run's `generation.json`. An unknown commit counts as equal, because older records lack
+    commits.
     """
     then = record.get("commits") or {}
     return [name for name, commit in run.commits.items() if commit and then.get(name) not in (None, commit)]

@@ -32,11 +32,12 @@ Measures = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Record:
-    """The footer of a part, and which of its rows are duplicates.
+    """The footer of a staged part, and which of its rows are duplicates.
 
-    `ranges` are the source rows that the part settles. `rows` is the number of its own rows, and `size` its bytes.
-    `stages` maps each stage to its seconds, rows and bytes for the settled rows. `left_out` names columns that are not
-    published. `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared.
+    `name` is the part's file name without `.part`, and `schema` has its columns. `ranges` are the source rows that it
+    settles (schema `row_ranges.RANGES`). `rows` is the number of its own rows, and `size` its bytes. `stages` maps each
+    stage to its seconds, rows and bytes for the settled rows. `left_out` names columns that are not published.
+    `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Record:
 
     @property
     def attempt(self) -> str:
+        """Return the name of the attempt that wrote the part."""
         return self.name.rsplit("-", 1)[0]
 
 
@@ -65,8 +67,14 @@ def write_part(
 ) -> None:
     """Write a part with the rows of `table`, and before it the details of its quarantined rows.
 
-    `errors` has these details (schema `DETAILS`). `ranges` are the source rows that the part settles. `stages` and
-    `left_out` are as in `Record`.
+    Args:
+        parts: The directory of the parts.
+        name: The name of the part, without `.part`.
+        errors: The details of the quarantined rows, with schema `DETAILS`.
+        ranges: The source rows that the part settles, with schema `row_ranges.RANGES`.
+        stages: Stage -> its seconds, rows and bytes for these source rows.
+        compression: The Parquet compression of the part.
+        left_out: The names of columns that are not published.
     """
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
@@ -131,8 +139,8 @@ def _read_footer(part: Location) -> pq.FileMetaData:
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
     """Return the details of all quarantined rows of the parts, as a table with schema `QUARANTINE`.
 
-    `merged` has the ranges of the `records` (`row_ranges.merge`). The details of a row are those of the part that keeps
-    the row there, although later parts may have quarantined it too.
+    `records` are the footers of the parts, and `merged` has their ranges (`row_ranges.merge`). If several parts
+    quarantined a row, the details are from the part that keeps the row in `merged`.
     """
     quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
     bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))

@@ -22,8 +22,9 @@ Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, 
 class FirstReading:
     """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step.
 
-    `number` counts these steps from 0. `keys` makes tables of keys (`duplicates.places.KEYS`) from a block.
-    `duplicates` takes these tables and yields the rows to drop (`duplicates.places.PLACES`).
+    `number` counts these steps from 0. `keys` makes tables from a block, with one key per row
+    (`duplicates.places.KEYS`). `duplicates` takes all these tables and yields tables of the rows to drop
+    (`duplicates.places.PLACES`).
     """
 
     number: int

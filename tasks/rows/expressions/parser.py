@@ -33,9 +33,10 @@ INEXACT = {"interval", "time with time zone", "bit", "bignum", "variant", "union
 
 
 class Expression:
-    """A parsed expression, with the names of its `columns`, which include possible parameters of lambdas.
+    """A parsed expression of DuckDB's SQL over the columns of one row.
 
-    Raises `ValueError` for a refused expression.
+    `columns` are the names in it, which include possible parameters of lambdas. The constructor raises `ValueError` if
+    the expression is refused, for example because it has a subquery.
     """
 
     def __init__(self, source: str) -> None:
@@ -45,14 +46,18 @@ class Expression:
 
     @property
     def required(self) -> list[str]:
-        """Return the columns that must exist, in any case: all `columns` except possible parameters of lambdas."""
+        """Return the columns that must exist: all `columns` except possible parameters of lambdas.
+
+        Upper and lower case of their names may differ from the table's.
+        """
         return [name for name in self.columns if name not in self._parameters]
 
     def holds(self, table: pa.Table, what: str, stage: str) -> tuple[np.ndarray, dict[int, RowError]]:
-        """Return whether each row meets the condition (bool; False for null), and row number -> error of failed rows.
+        """Return a bool per row, True if it meets the condition, and row number -> error of the failed rows.
 
-        `what` begins the messages. Raise `ContractError`, with this stage, if the values are not true or false. Errors
-        of `evaluate` propagate.
+        Null is False. `what` names the expression at the start of messages. Raise `ContractError`, with this stage, for
+        a missing column, for incompatible types, and for values that are not true or false. Raise `RowError` if the
+        table's only row fails, or if it is unknown which row fails.
         """
         values, failed = self.evaluate(table, what, stage)
         if not types.is_boolean(values.type) and not types.is_null(values.type):
@@ -66,8 +71,9 @@ class Expression:
     def evaluate(self, table: pa.Table, what: str, stage: str) -> tuple[pa.Array, dict[int, RowError]]:
         """Return one value per row, null for a failed row, and row number -> error of the failed rows.
 
-        `what` begins the messages. Raise `ContractError`, with this stage, for a missing column and for incompatible
-        types. Raise `RowError` if the table's only row fails, or if it is unknown which row fails.
+        `what` names the expression at the start of messages. Raise `ContractError`, with this stage, for a missing
+        column and for incompatible types. Raise `RowError` if the table's only row fails, or if it is unknown which row
+        fails.
         """
         said = f"{what}: {shown(self.source)}"
         try:
@@ -117,7 +123,10 @@ class Expression:
             raise ContractError(f"{said}: {_told(error)}", stage) from error
 
     def fits(self, table: pa.Table) -> bool:
-        """Return True if the table has each column that the expression needs, under exactly one name."""
+        """Return True if the table has each column that the expression needs.
+
+        The case of names is ignored; two names that differ only in case do not fit.
+        """
         try:
             return bool(list(self._found(table.column_names, "", "infer")) or True)
         except ContractError:

@@ -41,8 +41,8 @@ class _Refused(Exception):
 def names(source: str) -> tuple[list[str], set[str]]:
     """Return the columns that an expression names, and the names that may be parameters of its lambdas.
 
-    Such parameters are also among the columns, because SQL writes both alike. Raise `ValueError` for a refused
-    expression.
+    Such parameters are also among the columns, because SQL writes both alike. Raise `ValueError` if the expression is
+    refused, for example because it has a subquery.
     """
     parameters: set[str] = set()
     try:
