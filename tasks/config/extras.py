@@ -53,7 +53,14 @@ def require_extra(module: str, needed_by: str, stage: str | None = None) -> Modu
 
 
 def missing(module: str, needed_by: str, stage: str | None = None, found: str = "none") -> JobError:
-    """Return the error for a library that is not installed: what is expected, what was found, what to do."""
+    """Return the error for a library that is not installed. Its message names the extra to install.
+
+    Args:
+        module: The library by the name that code imports, for example `deltalake`.
+        needed_by: What needs the library, as the job file writes it, for example `sink.kind: delta`.
+        stage: The stage that fails without the library; by default the plan.
+        found: What an import of the library raised.
+    """
     package = f"'overnight[{EXTRAS[module]}]'" if module in EXTRAS else module
     return JobError(
         f"{needed_by}: expected the library {module} where the job runs, found {found}. "

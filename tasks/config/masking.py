@@ -29,14 +29,18 @@ _SECRET = re.compile(f"token|(.*_)?({SECRET_WORDS})", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """Return `text` with possible secrets in its URLs as `***`. A masked text stays unchanged."""
+    """Return `text` with the user info and the query values of its URLs as `***`, because they may be secrets.
+
+    A masked text stays unchanged.
+    """
     return _URL.sub(_masked_url, text) if "://" in text else text
 
 
 def filled_in(text: str) -> str:
-    """Return a masked place in which the values replace its `${VARIABLE}`s, so that a reader can open it.
+    """Return the path or URL `text` with its `${VARIABLE}`s replaced by their values, and then masked.
 
-    A variable stays if its name is that of a secret, or if its value is more than a path or an address.
+    So a reader can open the place. A variable stays if its name is that of a secret, or if its value is more than a
+    path or an address.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -53,7 +57,7 @@ def printable(text: str) -> str:
 
 
 def masked_in(value: Any) -> Any:
-    """Return a JSON value with every text in it masked, and with the values of secret names as `***`."""
+    """Return a JSON value with every text in it masked. Values of secret names, such as `api_key`, become `***`."""
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, dict):
@@ -64,7 +68,10 @@ def masked_in(value: Any) -> Any:
 
 
 def secrets_in(key: str, value: Any) -> Iterator[str]:
-    """Yield the dotted key of each secret that is written out in the setting `key` or inside its value."""
+    """Yield the dotted key of each secret that a setting contains as plain text, such as `inference.0.api_key`.
+
+    `key` is the dotted key of the setting, and `value` its JSON value.
+    """
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from secrets_in(f"{key}.{name}", inner)

@@ -11,8 +11,8 @@ PREFIX = "package:"
 def folder_in_package(name: str, setting: str, stage: str) -> Path:
     """Return the path of FOLDER inside the installed Python package NAME, even if there is no such folder.
 
-    `name` is the whole text `package:NAME/FOLDER`. Raise `JobError` if the package is not installed. `setting` begins
-    its message, and `stage` is its stage.
+    `name` is the whole text `package:NAME/FOLDER`. Raise `JobError`, with this stage, if the package is not installed.
+    `setting` is the setting that the message names.
     """
     package, _, rest = name.removeprefix(PREFIX).partition("/")
     spec = importlib.util.find_spec(package) if package.isidentifier() else None

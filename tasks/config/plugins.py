@@ -24,10 +24,11 @@ PREFIX = "overnight."
 
 
 def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
-    """Return the union of leaves, to which the leaves of the entry points of `overnight.<group>` are added.
+    """Return a room's union of leaves with the leaves that installed packages add to it by entry points.
 
-    `union` is Annotated, with `kind` as its discriminator. `parent` is the class from which each leaf of the room must
-    inherit.
+    `union` is Annotated, with `kind` as its discriminator. `group` is the entry points' group without `overnight.`,
+    such as `sinks`. `parent` is the class from which each leaf of the room must inherit. A leaf that cannot be used is
+    replaced by one that refuses its settings with the reason.
     """
     leaves, discriminator = get_args(union)
     known = {_kind(leaf): leaf for leaf in get_args(leaves) or (leaves,)}

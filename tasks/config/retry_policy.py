@@ -15,8 +15,9 @@ MOST_STEPS = 64  # a server may return any number of tries, and a float has a ma
 class RetryPolicy:
     """The number of tries, and waits that grow from the first to the longest by the factor `growth`.
 
-    Each wait is multiplied by a random factor between the two values of `jitter`, which separates callers that failed
-    together. If it may be 0, one of many rivals can go first. `max_tries` is None if the caller's time decides.
+    `max_tries` counts the first try, too; if it is None, the caller decides when to stop. Each wait is multiplied by a
+    random factor between the two values of `jitter`, which separates callers that failed together. If the lower value
+    is 0, one of many rivals can go first.
     """
 
     max_tries: int | None
@@ -31,6 +32,6 @@ class RetryPolicy:
         return min(self.longest_wait_seconds, grown) * random.uniform(*self.jitter)
 
     def waits(self) -> Iterator[float]:
-        """Yield the seconds to wait before each try after the first. Without `max_tries` they do not end."""
+        """Yield the seconds to wait before each try after the first; without end if `max_tries` is None."""
         tries = itertools.count(1) if self.max_tries is None else range(1, self.max_tries)
         return (self.wait_seconds(failed) for failed in tries)

@@ -28,13 +28,14 @@ class Leaf(Settings):
         def kind(self) -> str: ...
 
     def code(self) -> "list[UserCode]":
-        """Return the user's classes and functions that the leaf calls, for checks before a run."""
+        """Return the user's classes and functions that the leaf calls, so that they are checked before a run."""
         return []
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results, as JSON values. Settings that have their defaults are left out.
+        """Return the settings that change results, as JSON values, for the fingerprint of a job.
 
-        So a new setting with a default changes no fingerprint. `but` lists further settings to leave out.
+        Settings named in `operational` or in `but` are left out. So are settings that have their defaults; a new
+        setting with a default then changes no fingerprint.
         """
         without = {*but, *(name for base in type(self).__mro__ for name in vars(base).get("operational", ()))}
         return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}

@@ -25,9 +25,9 @@ from overnight.tasks.errors import JobError, OvernightError
 
 
 def name_of(target: Any) -> Any:
-    """Return `module:Name` for a class or function that code gives as a target. Return a text as it is.
+    """Return `module:Name` for a class or function that is given as a target. Return any other value as it is.
 
-    Raise `ValueError` if no worker can import the target, because it is part of a script, a notebook or a function.
+    Raise `ValueError` if workers cannot import the target, because it is part of a script, a notebook or a function.
     """
     if isinstance(target, str):
         module_name, _, name = target.partition(":")
@@ -56,9 +56,9 @@ Target = Annotated[
 
 
 def import_target(target: str, stage: str) -> Any:
-    """Import and return the class or function that `target` names.
+    """Import and return the class or function that `target` (`module:Name`) names.
 
-    Raise `JobError` if it is not found, if its import fails, or if it cannot be called.
+    Raise `JobError`, with this stage, if it is not found, if its import fails, or if it cannot be called.
     """
     module_name, _, name = target.partition(":")
     _put_working_directory_last()
@@ -79,11 +79,13 @@ def import_target(target: str, stage: str) -> Any:
 
 
 def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
-    """Call `found(**arguments)`, and return the result. Raise `JobError` with the exception, its line, and what to do.
+    """Call the user's class or function `found` with `arguments` as keywords, and return the result.
+
+    Raise `JobError`, with this stage, if it raises. The message has the exception, its line, and what to do.
 
     Args:
-        target: The name of `found` in the job file.
-        verb: The action of `found` in the error message.
+        target: The name of `found` in the job file, as `module:Name`.
+        verb: What `found` did, for the message, before the exception.
     """
     try:
         return found(**arguments)
@@ -109,6 +111,8 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
 
     No code runs: imports are read from the source, also those inside functions. Imports by a computed name and data
     files are not included. File names are relative to the working directory or to the place of installation.
+
+    `target` is `module:Name`. Raise `JobError`, with this stage, if the module does not exist.
     """
     module_name = target.partition(":")[0]
     _put_working_directory_last()
@@ -133,7 +137,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
 
 
 def is_function(target: str) -> bool:
-    """Return True if the source of `target` defines a function of that name. No code runs.
+    """Return True if the source of `target` (`module:Name`) defines a function of that name. No code runs.
 
     Return False for a class, and for a name that is imported from elsewhere or not found.
     """
@@ -150,7 +154,10 @@ def is_function(target: str) -> bool:
 
 
 def described(error: BaseException, module_name: str) -> str:
-    """Return a text with an error's type, its message, and the line of `module_name` in its traceback."""
+    """Return a text with an error's type, its message, and its innermost line in the module, if there is one.
+
+    An example is `ValueError: bad (steps.py, line 12)`.
+    """
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
     place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
@@ -158,7 +165,10 @@ def described(error: BaseException, module_name: str) -> str:
 
 
 def name_missing(target: str, public: list[str], stage: str) -> JobError:
-    """Return the error for a module without the name of `target`; `public` are the names that it has."""
+    """Return the error for a module that does not have the name of `target` (`module:Name`).
+
+    `public` are the public names that the module has. The message suggests some of them.
+    """
     module_name, _, name = target.partition(":")
     names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
     return JobError(
@@ -167,7 +177,7 @@ def name_missing(target: str, public: list[str], stage: str) -> JobError:
 
 
 def not_found(target: str, stage: str | None) -> JobError:
-    """Return the error for a module that does not exist."""
+    """Return the error for a `target` (`module:Name`) whose module does not exist."""
     return JobError(
         f"{target}: expected a module {target.partition(':')[0]}, installed or in the working directory {os.getcwd()}, "
         "found none. Correct the name, or run the job where the file is.",
@@ -181,7 +191,7 @@ def _put_working_directory_last() -> None:
 
 
 def source_of(module_name: str) -> Path | None:
-    """Return the file that an import of `module_name` would run, or None. No code runs.
+    """Return the file that an import of `module_name` would run; None if there is no such file. No code runs.
 
     The file may be in the working directory.
     """

@@ -26,7 +26,10 @@ def place(error: BaseException) -> str:
 
 
 def quoted(error: BaseException) -> str:
-    """Return a new line of text with `place` and the source of that line. It is empty if there is no such line."""
+    """Return a line for a message, with `place` and the source of the innermost line of own code in the traceback.
+
+    It begins with a line end. It is empty if there is no such line.
+    """
     frame = _innermost(error)
     if not frame:
         return ""
@@ -36,7 +39,7 @@ def quoted(error: BaseException) -> str:
 
 @lru_cache(maxsize=1024)
 def is_own(filename: str) -> bool:
-    """Return True if the file is the user's own."""
+    """Return True if the file belongs to neither Overnight nor Python nor an installed package."""
     path = Path(filename)
     # Cython gives its own sources as file names
     if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):

@@ -20,7 +20,8 @@ EMPTY = inspect.Parameter.empty
 class UserCode:
     """A class or function of the user, and how a stage calls it.
 
-    A class is made with `kwargs`. A function is called with `given` values, and also with `kwargs` if `takes_kwargs`.
+    `target` is its name, as `module:Name`. A class is made with `kwargs`. A function is called with `given` values, and
+    also with `kwargs` if `takes_kwargs`.
     """
 
     target: str
@@ -30,7 +31,10 @@ class UserCode:
     takes_kwargs: bool = True
 
     def check_source(self) -> None:
-        """Raise `JobError` if the source shows that the target does not exist or does not take these arguments."""
+        """Raise `JobError` if the source shows that the target does not exist or does not take the stage's arguments.
+
+        No code runs. What the source does not show, such as an inherited `__init__`, passes.
+        """
         module_name, _, name = self.target.partition(":")
         path = source_of(module_name)
         if path is None:
@@ -47,7 +51,10 @@ class UserCode:
             raise name_missing(self.target, public, self.stage)
 
     def check_import(self) -> None:
-        """Import the target, which runs its module. Raise `JobError` if that fails or the arguments do not fit."""
+        """Import the target, which runs its module.
+
+        Raise `JobError` if the import fails, or if the target does not take the arguments of the stage.
+        """
         found = import_target(self.target, self.stage)
         try:
             signature = inspect.signature(found)
@@ -99,7 +106,7 @@ class UserCode:
 
 
 def kwargs_refused(target: str, kwargs: Mapping[str, Any], stage: str) -> JobError:
-    """Return the error for `kwargs` of a function that takes none."""
+    """Return the error for a job file that gives `kwargs` to the function `target`, which takes none."""
     return JobError(
         f"{target}: kwargs ({', '.join(kwargs)}) are for the __init__ of a class, and this is a function. Remove them "
         "or write a class.",

@@ -21,7 +21,7 @@ GROUPS_HELD = 64  # in the memory of a process, which take 84 MB at most
 
 
 def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) -> int:
-    """Write a decision, whole or not at all, and return its number of duplicates.
+    """Write the file of a decision, whole or not at all, and return its number of duplicates.
 
     Args:
         duplicates: The duplicates, as tables with schema `PLACES` in manifest order. Each row occurs once.
@@ -38,7 +38,7 @@ def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) 
 
 
 def count_all(decisions: Location) -> int:
-    """Return the total number of duplicates in all decisions of a directory; 0 if the directory does not exist."""
+    """Return the number of duplicates in all files of decisions in a directory; 0 if the directory does not exist."""
     found = 0
     for name in filter(str.isdecimal, decisions.names()):  # not a file that a dead process began
         with (decisions / name).open() as file:
@@ -51,8 +51,9 @@ def judged(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two arrays of bool with one value per row: whether it is a duplicate, and whether it failed.
 
-    `units`, `rows` and `places` identify each row, see `places.py`. A source row failed if its keys could not be made;
-    only the first of its output rows is then True.
+    `location` is the file of the decision. `units`, `rows` and `places` identify each output row: its unit, its source
+    row, and its place among that row's output rows. A source row failed if its keys could not be made; only the first
+    of its output rows is then True.
     """
     gone, failed = np.zeros(len(units), bool), np.zeros(len(units), bool)
     if not len(units):

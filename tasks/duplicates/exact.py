@@ -47,7 +47,7 @@ class Equal:
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows to drop, as tables with schema `PLACES` in manifest order.
 
-        `keys` are tables with schema `KEYS`, whose rows may be in any order.
+        `keys` are tables with schema `KEYS`, which have the place and the key of each row, in any order.
         """
         import duckdb
 

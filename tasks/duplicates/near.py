@@ -24,7 +24,7 @@ TEXT, VECTOR = b"t", b"v"  # the first byte of a key
 
 @dataclass(frozen=True)
 class Near:
-    """A rule that drops a row if an earlier row that stays is nearly equal to it in `column`.
+    """A rule that drops a row if an earlier row that stays is nearly equal to it in `column`, in manifest order.
 
     `threshold` is the least similarity of duplicates, above 0 and at most 1.
     """
@@ -60,8 +60,9 @@ class Near:
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows to drop, as a table with schema `PLACES` in manifest order.
 
-        `keys` are tables with schema `KEYS`, whose rows may be in any order. Raise `ContractError` for more than
-        `MOST_BYTES` of keys, and if texts and vectors, or vectors of several lengths, are mixed.
+        `keys` are tables with schema `KEYS`, which have the place and the key of each row, in any order. Raise
+        `ContractError` for more than `MOST_BYTES` of keys, and if texts and vectors, or vectors of several lengths, are
+        mixed.
         """
         held, size = [KEYS.empty_table()], 0
         for table in keys:

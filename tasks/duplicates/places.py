@@ -13,9 +13,9 @@ FAILED = -1  # the `place` of a row that failed while keys were made
 
 
 def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the place (int32) of each output row, given its unit and its source row.
+    """Return the place (int32) of each output row among the output rows of its source row, from 0.
 
-    The output rows of a source row must follow each other.
+    `units` and `rows` have the unit and the source row of each. The output rows of a source row must follow each other.
     """
     if not len(units):
         return np.empty(0, np.int32)
@@ -25,7 +25,7 @@ def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def in_order(keys: pa.Table) -> pa.Table:
-    """Return the table with its rows sorted in manifest order."""
+    """Return the table with its rows sorted by `unit`, `row` and `place`, which is manifest order."""
     unit, row, place = (keys[name].to_numpy() for name in ORDER)
     return keys.take(pa.array(np.lexsort((place, row, unit))))
 
@@ -37,9 +37,10 @@ def between(places: pa.Table, first: int, last: int) -> pa.Table:
 
 
 def found_in(places: pa.Table, units: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return a bool for each row: True if the table `places` contains it.
+    """Return a bool for each row: True if the table `places` (schema `PLACES`) contains it.
 
-    `units`, `rows` and `numbers` (the places) identify the rows. No row may occur twice in the arrays or in the table.
+    The rows are identified by `units`, by the source rows `rows`, and by `numbers`, their places among the output rows
+    of these. No row may occur twice in the arrays or in the table.
     """
     columns = [
         np.concatenate([places[name].to_numpy(), wanted])

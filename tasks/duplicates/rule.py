@@ -10,10 +10,10 @@ from overnight.tasks.duplicates.places import KEYS
 
 
 class Rule(Protocol):
-    """A rule that finds the duplicate rows of a partition.
+    """A rule that finds the duplicate rows of a partition by the columns `columns`.
 
-    Many processes call `keys`, each for one table that has the `columns`. Then one process compares all keys by
-    `duplicates`.
+    Many processes call `keys`, each for one table that has these columns. Then one process calls `duplicates` to
+    compare all keys.
     """
 
     @property
@@ -25,14 +25,15 @@ class Rule(Protocol):
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows to drop, as tables with schema `PLACES` in manifest order.
 
-        `keys` are tables with schema `KEYS`, whose rows may be in any order.
+        `keys` are tables with schema `KEYS`, which have the place and the key of each row, in any order.
         """
 
 
 def keyed(table: pa.Table, rule: Rule, units: np.ndarray, rows: np.ndarray, places: np.ndarray) -> pa.Table:
-    """Return the identities and keys of a table's rows, as a table with schema `KEYS`.
+    """Return the identities and the rule's keys of a table's rows, as a table with schema `KEYS`.
 
-    `units`, `rows` and `places` have one value per row.
+    `units`, `rows` and `places` identify each row: its unit, its source row, and its place among that row's output
+    rows.
     """
     return pa.table([units, rows, places.astype(np.int32), rule.keys(table)], schema=KEYS)
 

@@ -38,7 +38,7 @@ def _signature(text: str | None, empty: object) -> bytes | None:
 
 
 def near(keys: np.ndarray, threshold: float) -> np.ndarray:
-    """Return a bool for each signature: True if it must be dropped, because an earlier one that stays is similar to it.
+    """Return a bool for each signature: True if an earlier one that stays is similar to it, so that it must be dropped.
 
     `keys` is an array of uint8 with one signature per row. `threshold` is the least estimated similarity of duplicates.
     Two signatures are compared only if they agree in a band, which is a slice of their numbers. Bands are so short that

@@ -25,9 +25,10 @@ Encoded = list[bytes | None]
 
 
 def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
-    """Return the encoding of each value of a column; None for null. No encoding is the beginning of another.
+    """Return bytes for each value of a column, equal if and only if the values are equal; None for null.
 
-    `name` is the column's name, for messages. Raise `ContractError` for a type whose values cannot be compared.
+    No encoding is the beginning of another, so encodings can be joined. `name` is the column's name, for messages.
+    Raise `ContractError` for a type whose values cannot be compared.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # without a chunk
@@ -57,7 +58,7 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
 
 
 def joined(values: Sequence[bytes | None]) -> bytes:
-    """Return one encoding for the encodings of several values. Null equals null."""
+    """Return one encoding for several values, given the encodings of these. None, for null, equals None."""
     return b"".join(b"-" if value is None else value for value in values)
 
 

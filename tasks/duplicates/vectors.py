@@ -14,7 +14,7 @@ KEPT_AT_ONCE = 2**14  # 64 MiB of similarities
 
 
 def directions(column: pa.ChunkedArray) -> list[bytes | None]:
-    """Return each vector scaled to length 1, as the bytes of its float32 numbers.
+    """Return each vector of a column of lists of numbers, scaled to length 1, as the bytes of its float32 numbers.
 
     The result is None for a vector that is null or zero, or has a number that is not finite.
     """
@@ -28,9 +28,10 @@ def _direction(value: object) -> bytes | None:
 
 
 def near(keys: np.ndarray, threshold: float) -> np.ndarray:
-    """Return a bool for each vector: True if it must be dropped, because an earlier one that stays is similar to it.
+    """Return a bool for each vector: True if an earlier one that stays is similar to it, so that it must be dropped.
 
-    `keys` is an array of uint8 with one vector of `directions` per row. `threshold` is the least cosine of duplicates.
+    `keys` is an array of uint8 with the bytes of one vector, from `directions`, per row. `threshold` is the least
+    cosine of duplicates.
     """
     vectors = keys.view("<f4")
     least = threshold - ROUNDING

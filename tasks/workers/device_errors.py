@@ -16,14 +16,20 @@ _DEVICE = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if a model ran out of the device's or the process's memory; a smaller batch may avoid this."""
+    """Return True if the error shows that the device's or the process's memory was full.
+
+    A smaller batch may avoid it.
+    """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Return True if the accelerator failed, so that every later call fails and only a new process can continue."""
+    """Return True if the error shows that the accelerator is broken for this process.
+
+    Every later call would then fail, and only a new process can continue.
+    """
     if is_out_of_memory(error):
         return False
     if type(error).__name__ == "AcceleratorError":

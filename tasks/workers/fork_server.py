@@ -50,10 +50,13 @@ STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
 
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
-    """Return a context that runs a fork server for the local Ray that this process starts. Workers inherit its address.
+    """Return a context that runs a fork server for the local Ray that this process starts.
+
+    Ray's workers inherit the server's address. Enter the context early, so that imports are ready before the first
+    request.
 
     No server runs if Ray is already there or remote, or on another system than Linux: the frameworks of macOS do not
-    survive a fork. An early start leaves more time for imports before the first request.
+    survive a fork.
     """
     ray = sys.modules.get("ray")
     is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
@@ -63,7 +66,7 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Run a fork server while the body runs, for this process and processes that inherit its environment from now on.
+    """Run a fork server while the body runs, for this process and the processes that it starts in the body.
 
     The server begins with the imports that every worker of Overnight needs. If a server exists already, start no other
     one, and leave its end to the process that started it.
@@ -91,13 +94,13 @@ def started() -> Iterator[None]:
 
 
 def is_there() -> bool:
-    """Return True if a live fork server has its address in this process's environment."""
+    """Return True if this process's environment has the address of a live fork server."""
     with socket.socket(socket.AF_UNIX) as asking:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
 def beside(name: str) -> str:
-    """Return a path with this name in the server's folder, which is removed with the server."""
+    """Return the path of the file `name` in the fork server's folder, which is removed with the server."""
     return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
 
 
@@ -108,7 +111,7 @@ def import_own() -> None:
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Request these imports from the server, if there is one, without waiting.
+    """Let the fork server, if there is one, import these modules, and do not wait for it.
 
     If an import fails in the server, the process that needs the module imports it itself.
     """
@@ -120,8 +123,10 @@ def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool
     """Run `target(*descriptors)` in a process that the server forks, with all modules requested so far imported.
 
     The forked process has this process's folder, paths, environment and output, and copies of its open `descriptors`.
-    If `is_quiet`, its output is discarded, because this process's output is the user's terminal. Return a descriptor:
-    the forked process ends after `target`, or when that descriptor is closed, which the end of this process does too.
+    If `is_quiet`, its output is discarded, because this process's output is the user's terminal.
+
+    Return a file descriptor that keeps the forked process alive. That process ends when `target` returns, when the
+    descriptor is closed, or when this process ends.
     """
     from ray import cloudpickle
 
@@ -146,9 +151,9 @@ def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
 
 
 def main(address: str) -> None:
-    """Serve one request after another at this address, until standard input ends.
+    """Run the fork server on the Unix socket `address`, until standard input ends.
 
-    So a forked process has all imports that were requested before it.
+    It serves one request after another. So a forked process has all imports that were requested before it.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forked ones
     gc.disable()  # imports stay; a collection in a forked process would copy their memory

@@ -35,8 +35,8 @@ class Begun:
     """A forked process that begins to make an object, the result of `make`, before a `Forked` uses it.
 
     The first `Forked` that gets this `Begun` uses the object, in this process or in one to which the `Begun` is sent.
-    The forked process ends with this process, with the last reference to the `Begun` here, or with the process of that
-    `Forked`. If `is_quiet`, its standard streams are discarded.
+    The forked process ends with this process, with the process of that `Forked`, or when this process drops the
+    `Begun`. If `is_quiet`, its standard streams are discarded.
     """
 
     def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
@@ -52,10 +52,11 @@ class Begun:
 
 
 class Forked:
-    """An object in a process of its own, which ends with this process. `make` returns the object, or is a `Begun`.
+    """An object in a process of its own, which ends with this process.
 
-    If that process calls `ask`, a thread here calls `answer` with the same arguments. The constructor raises the errors
-    of `make`, and `ProcessDied`.
+    `make` is a picklable function that returns the object there, or a `Begun` that is already making it. If that
+    process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. The
+    constructor raises the errors of `make`, and `ProcessDied` if that process ends first.
     """
 
     def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any]) -> None:
@@ -68,9 +69,9 @@ class Forked:
         list(self._replies())
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """Call a method of the object. Yield the values that it yields, or its return value.
+        """Call a method of the object with these arguments. Yield the values that it yields, or its return value.
 
-        Raise the method's errors, and `ProcessDied`.
+        Raise the method's errors, and `ProcessDied` if the forked process ends first.
         """
         try:
             _send(self._calls, (method, arguments))
@@ -98,9 +99,10 @@ class Forked:
 
 
 def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
-    """Run `work` in a forked process that ends with it, and return its result.
+    """Run `work` in a forked process, which ends afterwards, and return its result.
 
-    `answer` is called with the arguments of each `ask` in that process. Raise the errors of `work`, and `ProcessDied`.
+    If that process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. Raise
+    the errors of `work`, and `ProcessDied` if the process ends first.
     """
     [found] = Forked(partial(_itself, work), answer).call("__call__")
     return cast(T, found)
@@ -112,7 +114,7 @@ def _itself(thing: T) -> T:
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """End this process if the body raises `ProcessDied`. Ray then sees a worker that died."""
+    """End this process if the body raises `ProcessDied`. Ray then treats it as a worker that died."""
     try:
         yield
     except ProcessDied:
@@ -120,14 +122,14 @@ def ending_together() -> Iterator[None]:
 
 
 def is_forked() -> bool:
-    """Return True if this process is a forked one, which works for its parent."""
+    """Return True if this process was forked by the fork server to work for another process, its parent."""
     return bool(_questions)
 
 
 def ask(*question: Any) -> Any:
-    """Send a question from a forked process to its parent, and return the answer. Wait until a parent exists.
+    """Call the parent's function `answer` from a forked process, and return its result. The arguments are `question`.
 
-    Raise the errors of the parent's `answer`.
+    The parent is the process whose `Forked` uses this one; wait until it exists. Raise the errors of `answer`.
     """
     with _questions_lock:
         questions = _questions[0].result()

@@ -9,7 +9,7 @@ from ray import cloudpickle
 
 
 def pickled(thing: Any) -> memoryview:
-    """Return an object as the bytes of its pickle."""
+    """Return the bytes of an object's pickle. A slice of a table is pickled without the table's other rows."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(thing)
     return buffer.getbuffer()

@@ -47,7 +47,11 @@ class _Case:
 
 
 class PoisonRowTracker:
-    """The record of one run by which poison rows are found: the blocks that workers run, and the workers that died."""
+    """The record of one run by which poison rows are found: the blocks that workers run, and the workers that died.
+
+    `worker` is a name that no other process has. `block` is a name of a block that stays the same when the block runs
+    again.
+    """
 
     def __init__(self) -> None:
         self._hands: dict[str, _Hand] = {}  # by worker
@@ -57,8 +61,8 @@ class PoisonRowTracker:
     def arrive(self, worker: str, block: Hashable) -> tuple[bool, bool]:
         """Record that a worker begins a block.
 
-        Return two booleans. The first is True if another worker began the block and never left it, so that it died
-        meanwhile. The second is True if the block needs care, for that reason or because one of its rows is condemned.
+        Return two booleans. The first is True if another worker began the block and never left it, so it must have
+        died. The second is True if the block must run in pieces, for that reason or because it has a known poison row.
         """
         others = [other for other, at in self._arrived.items() if at == block and other != worker]
         for other in others:
@@ -67,12 +71,14 @@ class PoisonRowTracker:
         return bool(others), bool(others or (block in self._cases and self._cases[block].condemned))
 
     def leave(self, worker: str) -> None:
+        """Record that a worker has finished its block."""
         self._arrived.pop(worker, None)
 
     def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
-        """Return the pieces (start, stop) in which a suspicious block must run, and the condemned rows with reasons.
+        """Return how a block that may have killed a worker must run: its pieces and its poison rows.
 
-        `count` is the number of rows in the block.
+        A piece is (start, stop), rows start <= n < stop of the block. A poison row must not run; it is mapped to its
+        error type and message. `count` is the number of rows in the block.
         """
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
         for other in [other for other, hand in self._hands.items() if hand.block == block and other != worker]:
@@ -89,14 +95,18 @@ class PoisonRowTracker:
         return pieces, dict(case.condemned)
 
     def begin(self, worker: str, block: Hashable, start: int, stop: int) -> None:
-        """Record the rows that the worker runs from now on."""
+        """Record that the worker now runs the rows start <= n < stop of the block."""
         self._hands[worker] = _Hand(block, start, stop)
 
     def end(self, worker: str) -> None:
+        """Record that the rows of the worker's last `begin` did not kill it."""
         self._hands.pop(worker, None)
 
     def explain(self, worker: str, reason: Reason, is_certain: bool) -> None:
-        """Record why a worker is about to end itself, and whether a row that runs alone is certainly the cause."""
+        """Record why a worker is about to end itself: `reason` is an error type and a message.
+
+        If `is_certain`, a row that the worker runs alone is certainly the cause, and is not tried again.
+        """
         if hand := self._hands.get(worker):
             hand.reason, hand.is_certain = reason, is_certain
 

@@ -19,21 +19,22 @@ PIECE_BYTES = 2**20
 
 
 class RawOutput:
-    """The log file of one descriptor, to which other code appends."""
+    """Reads what other code adds to a log file that one of this process's output descriptors writes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._begun = b""
 
     def skip(self) -> None:
-        """Skip what was written so far."""
+        """Leave out all lines that the file has so far."""
         self._begun = b""
         self._file.seek(0, os.SEEK_END)
 
     def lines(self, printed: Counter[str], is_last: bool) -> Iterator[str]:
-        """Yield the lines that were added to the file, except those in `printed`, which Python's own stream wrote.
+        """Yield the lines that were added to the file since the last call, except lines that Python's own stream wrote.
 
-        Each line that is left out is also removed from `printed`. If `is_last`, a line without an end counts, too.
+        `printed` counts these lines by their text; each one that is left out is also removed from it. If `is_last`,
+        text after the last line end counts as a line.
         """
         while piece := self._file.read(PIECE_BYTES):
             *lines, self._begun = (self._begun + piece).split(b"\n")
@@ -53,7 +54,10 @@ class RawOutput:
 
 
 def raw_outputs() -> list[RawOutput]:
-    """Return the log files of this process's output. The list is empty if its output is not a file of Ray."""
+    """Return readers of the log files to which Ray sends this process's stdout and stderr.
+
+    The list is empty if the output is a terminal or a pipe, or on another system than Linux.
+    """
     found = []
     for descriptor in (1, 2):
         place = f"/proc/self/fd/{descriptor}"
@@ -64,11 +68,14 @@ def raw_outputs() -> list[RawOutput]:
 
 
 def flush_c_streams() -> None:
-    """Make C's standard library write its buffered output, because it writes only whole blocks to a file."""
+    """Write what C's standard library has buffered to its streams. To a file, it would write only whole buffers."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 
 
 def last_text(line: str) -> str:
-    """Return the text that a terminal shows of a line. Progress bars overwrite their text after a carriage return."""
+    """Return the text that a terminal shows of a line, which is the text after its last carriage return.
+
+    Progress bars overwrite their text by a carriage return.
+    """
     return line.rstrip("\r").rpartition("\r")[2]

@@ -16,10 +16,11 @@ _log = logging.getLogger("overnight.patience")
 
 
 def with_retries(work: Work, stage: str) -> Work:
-    """Return a function that does `work` on one block, and tries again after transient errors, with growing waits.
+    """Return a function that does `work` on the rows of one block, and tries again after transient errors.
 
-    It raises `ServiceUnavailable` if every row also fails alone, because the service is down. Otherwise it raises the
-    error again, and the caller finds the failing rows without more waits.
+    The waits grow. If several rows still fail after the last wait, and each also fails alone, the service is down, and
+    it raises `ServiceUnavailable` with this stage. Otherwise it raises the error again. Later calls of the function
+    then do not wait, so that the caller can find the failing rows.
     """
     waits = list(RETRIES.waits())
 

@@ -13,7 +13,7 @@ ISOLATED_CALLS = 8  # of a worker started again: more calls than Ray Data has un
 
 @dataclass(frozen=True)
 class RowIsolation:
-    """How the rows of a block run, from its read to its results: apart if `is_on`, otherwise together."""
+    """How the rows of a block run: in pieces if `is_on`, to find a row that kills its worker, otherwise together."""
 
     is_on: bool
 
@@ -22,10 +22,11 @@ TOGETHER, APART = RowIsolation(False), RowIsolation(True)
 
 
 class RestartIsolation:
-    """Decides the isolation of a worker's calls. Only the first calls of a worker that was started again are isolated.
+    """Decides for each call of a worker whether the rows of its block run in pieces.
 
-    `one_at_a_time` is a lock that calls hold while rows run. So if a worker that was started again dies, it ran the
-    rows of only one call.
+    Only the first `ISOLATED_CALLS` calls do so, and only if `is_restarted`: Ray started the worker again after it died.
+    Calls hold the lock `one_at_a_time` while rows run. So if such a worker dies again, it ran the rows of only one
+    call.
     """
 
     def __init__(self, is_restarted: bool) -> None:
@@ -35,7 +36,7 @@ class RestartIsolation:
         )
 
     def next_call(self) -> RowIsolation:
-        """Return the isolation of the worker's next call, and count this call."""
+        """Return how the rows of the worker's next call run, and count this call."""
         if not self._calls_left:
             return TOGETHER
         self._calls_left -= 1

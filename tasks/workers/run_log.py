@@ -7,7 +7,7 @@ FIRST_LINES, LAST_LINES = 2000, 2000  # the lines that are kept
 
 
 class RunLog:
-    """The first and the last lines of a run, and how many there were between them."""
+    """The output of user code in one run: its first and last lines, and the number of lines between them."""
 
     def __init__(self) -> None:
         self._first: list[str] = []
@@ -15,15 +15,17 @@ class RunLog:
         self._count = 0
 
     def add(self, lines: Sequence[str]) -> None:
+        """Add lines without line ends. Only the first `FIRST_LINES` and the last `LAST_LINES` of all lines are kept."""
         self._count += len(lines)
         room = FIRST_LINES - len(self._first)
         self._first += lines[:room]
         self._last.extend(lines[room:])
 
     def since(self, number: int) -> tuple[int, list[str]]:
-        """Return the number of all lines so far, and the kept ones after the first `number`.
+        """Return the number of all lines so far, and the kept lines after the first `number` lines.
 
-        A greater `number` comes from a supervisor that was lost: then all lines are new.
+        If `number` is greater than all, it counts the lines of an earlier log, which was lost; then return all kept
+        lines.
         """
         number = number if number <= self._count else 0
         between = self._count - len(self._first) - len(self._last)
@@ -31,7 +33,10 @@ class RunLog:
         return self._count, [*self._first[number:], *list(self._last)[start:]]
 
     def text(self) -> str:
-        """Return the kept lines as one text, with the number of lines that are left out. It is empty without lines."""
+        """Return the kept lines as one text. A line in their midst has the number of lines that are left out.
+
+        The text is empty if there are no lines.
+        """
         between = self._count - len(self._first) - len(self._last)
         marker = [f"... {between:,} lines are left out here ..."] if between else []
         return "".join(f"{line}\n" for line in [*self._first, *marker, *self._last])

@@ -28,10 +28,10 @@ KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has s
 
 
 class QuarantineLimit:
-    """A counter of distinct quarantined rows, which stops a run as soon as more than `limit` are certain.
+    """A counter of distinct quarantined rows, which stops a run as soon as there are more than `limit`.
 
-    `already` is the number of rows that are staged as quarantined before. Rows have names, so work that Ray does twice
-    counts once. The final count comes from the staged parts.
+    `already` is the number of rows that earlier attempts staged as quarantined. A row that Ray runs twice counts once,
+    because rows are identified by unit and number. The final count comes from the staged parts.
     """
 
     def __init__(self, limit: int, already: int) -> None:
@@ -40,13 +40,14 @@ class QuarantineLimit:
         self._details: dict[tuple[int, int], dict[str, str]] = {}
 
     def details(self) -> list[dict[str, str]]:
-        """Return the first reported rows, each with its reason, as in the quarantine."""
+        """Return the first `KEPT` reported rows that came with a reason: dicts with the columns of the quarantine."""
         return list(self._details.values())
 
     def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
-        """Record quarantined rows by their units and row numbers. Return the reason to stop the run, or None.
+        """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
 
-        `details` are the quarantine's records of the first of these rows, at least one.
+        `details` has at least one dict with the columns of the quarantine; they are for the first of these rows, in
+        order.
         """
         rows = list(zip(units, numbers, strict=True))
         self._seen.update(rows)
@@ -65,7 +66,7 @@ class QuarantineLimit:
 
 
 class Supervisor(PoisonRowTracker):
-    """The state of the actor: the record of poison rows, quarantined rows, counts of rows, incidents and lines."""
+    """The state of a run's supervisor: records of poison and quarantined rows, counts, incidents and log lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,35 +77,48 @@ class Supervisor(PoisonRowTracker):
         self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
-        """Allow `limit` quarantined rows of this partition from now on; `already` of them are staged."""
+        """Allow `limit` quarantined rows of this partition from now on.
+
+        Earlier attempts have staged `already` of them.
+        """
         self._limit = QuarantineLimit(limit, already)
 
     def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
+        """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
+
+        `details` has at least one dict with the columns of the quarantine; they are for the first of these rows, in
+        order.
+        """
         return self._limit.report(units, numbers, details) if self._limit else None
 
     def details(self) -> list[dict[str, str]]:
-        """Return the first rows that were quarantined in this attempt, each with its reason."""
+        """Return the first rows that were quarantined in this attempt: dicts with the columns of the quarantine."""
         return self._limit.details() if self._limit else []
 
     def read(self, attempt: str, unit: int, ends: int) -> None:
-        """Record that an attempt read the block of units that begins with `unit`, which has `ends` rows of state END.
+        """Record that an attempt read a block of units, in which `ends` rows are END rows.
 
-        The block may be read again, and then counts once.
+        An END row has the number of rows of a unit, unknown before. `unit` is the first unit of the block. A block that
+        is read again counts once.
         """
         self._ends[attempt, unit] = ends
 
     def ends(self, attempt: str) -> int:
+        """Return the number of END rows that an attempt has read so far."""
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
 
     def padded(self, attempt: str, stage: str, first: tuple[int, int], rows: int, padding: int) -> None:
-        """Record that a block on its way to `stage` has `rows` rows and `padding` rows of padding.
+        """Record that a block on its way to `stage` has `rows` real rows and `padding` rows of padding.
 
-        `first` has unit and row of its first row. The block may be reported again, and then counts once.
+        `first` has the unit and the number of its first row. A block that is reported again counts once.
         """
         self._padded[attempt, stage, first] = (rows, padding)
 
     def padding(self, attempt: str) -> dict[str, tuple[int, int]]:
-        """Return the sums (rows, rows of padding) of an attempt's padded blocks, by the stage that reads them."""
+        """Return two sums for the padded blocks on the way to each stage: their real rows, and their rows of padding.
+
+        Only blocks of `attempt` count.
+        """
         found: dict[str, tuple[int, int]] = {}
         for (of, stage, _), (rows, padding) in self._padded.items():
             if of == attempt:
@@ -113,19 +127,23 @@ class Supervisor(PoisonRowTracker):
         return found
 
     def happened(self, stage: str, what: str) -> None:
+        """Record an incident of a stage: `what` is a sentence about it."""
         self._incidents[stage, what] += 1
 
     def incidents(self) -> list[dict[str, Any]]:
+        """Return the incidents as dicts with `stage`, `what` and `times`, the number of equal ones."""
         return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
 
     def said(self, lines: list[str]) -> None:
-        """Record lines of output of user code."""
+        """Add lines of output of user code to the run's log."""
         self._log.add(lines)
 
     def said_since(self, number: int) -> tuple[int, list[str]]:
+        """Return the number of all lines in the run's log, and the kept lines after the first `number`."""
         return self._log.since(number)
 
     def said_so_far(self) -> str:
+        """Return the run's log as one text; empty if there are no lines."""
         return self._log.text()
 
 
@@ -135,9 +153,10 @@ def actor_name(run: Run) -> str:
 
 @contextlib.contextmanager
 def supervised(run: Run) -> Iterator[None]:
-    """Run the run's supervisor while the body runs, on the flow's node if that is part of the cluster.
+    """Run the run's supervisor, a named Ray actor, while the body runs.
 
-    If it is lost, it starts again with empty state. The state saves time, and no row depends on it.
+    It is on the node of this process if Ray can place it there. If it is lost, it starts again with empty state. The
+    state saves time, and no row depends on it.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -152,7 +171,7 @@ def supervised(run: Run) -> Iterator[None]:
 
 
 def ask(run: Run, method: str, *arguments: Any) -> Any:
-    """Call a method of the run's supervisor, and return its result. Return None without a supervisor."""
+    """Call the method `method` of the run's supervisor, and return its result; None if there is no supervisor."""
     if forked_process.is_forked():
         return forked_process.ask(run, method, *arguments)
     if found := _supervisor(run):
@@ -163,7 +182,10 @@ def ask(run: Run, method: str, *arguments: Any) -> Any:
 
 
 def tell(run: Run, method: str, *arguments: Any) -> None:
-    """Call a method of the run's supervisor, without waiting for the result."""
+    """Call the method `method` of the run's supervisor, and do not wait for the result.
+
+    If there is no supervisor, do nothing. A forked process waits, because it calls through its parent.
+    """
     if forked_process.is_forked():
         forked_process.ask(run, method, *arguments)
     elif found := _supervisor(run):
@@ -171,7 +193,10 @@ def tell(run: Run, method: str, *arguments: Any) -> None:
 
 
 def leave(run: Run, worker: str) -> None:
-    """Record that the worker left its block, and wait for it. Do nothing if the supervisor has ended with its run."""
+    """Record that the worker has finished its block, and wait until that is recorded.
+
+    Do nothing if there is no supervisor, or if it has ended with its run.
+    """
     if is_there(run):
         import ray
 
@@ -180,7 +205,7 @@ def leave(run: Run, worker: str) -> None:
 
 
 def is_there(run: Run) -> bool:
-    """Return True if the run has a supervisor."""
+    """Return True if this process can reach a supervisor of the run. Of a forked process this is assumed."""
     return forked_process.is_forked() or _supervisor(run) is not None
 
 
@@ -203,9 +228,10 @@ def _find(name: str) -> Any:
 
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
-    """Report the rows that are quarantined in `block`, but not in `before`, which is the block before the work.
+    """Report to the run's supervisor the rows that are quarantined in `block`, but not in `before`.
 
-    Without `before`, report all quarantined rows. Raise `TooManyQuarantined` if the run has more than its limit.
+    `before` is the block before the work; if it is None, report all quarantined rows. Raise `TooManyQuarantined` if the
+    run now has more quarantined rows than its limit.
     """
     states = block["__state"].to_numpy() == blocks.QUARANTINED
     if before is not None:
@@ -221,23 +247,26 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
 
 
 def report(run: Run, stage: str, what: str) -> None:
-    """Record an incident of a stage for the receipt, without waiting. `what` is a sentence about it."""
+    """Record an incident of a stage for the receipt, without waiting.
+
+    `what` is a sentence, in which secrets are masked.
+    """
     tell(run, "happened", stage, masked(what))
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:
-    """Return the incidents of workers so far, as dictionaries with `stage`, `what` and `times`."""
+    """Return the incidents of the run so far, as dicts with `stage`, `what` and `times`, the number of equal ones."""
     return list(ask(run, "incidents") or [])
 
 
 def lines_since(run: Run, number: int) -> tuple[int, list[str]]:
-    """Return the number of all lines that user code wrote, and the kept ones after the first `number`."""
+    """Return the number of all lines that user code wrote in the run, and the kept lines after the first `number`."""
     found: tuple[int, list[str]] = ask(run, "said_since", number) or (0, [])
     return found
 
 
 def kept_log(run: Run) -> str | None:
-    """Write the output of user code to the run's file, and return the place of the file; None without output."""
+    """Write the output of user code to the file `run.log`, and return the file's place; None if there is no output."""
     if not (text := ask(run, "said_so_far")):
         return None
     run.log.write_bytes(text.encode())

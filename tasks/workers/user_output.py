@@ -45,9 +45,9 @@ def left_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collected(run: Run, source: str) -> Iterator[None]:
-    """Send the output of this process to the run's supervisor while the body runs.
+    """Send what code prints and logs in this process to the run's supervisor while the body runs.
 
-    Each line names its `source`: the stage, and the model or step.
+    `source` begins each line: the stage, and the model or step, such as `write my_checks:labels`.
     """
     if _is_left_alone.get():
         yield
@@ -63,9 +63,10 @@ def collected(run: Run, source: str) -> Iterator[None]:
 
 
 def install() -> None:
-    """Install this file's streams and its handler of `logging`, also again after user code has replaced them.
+    """Replace stdout, stderr and the last handler of `logging` by ones that can collect lines for the run's log.
 
-    A process calls this before it imports libraries that log, because their handlers keep the stream that they find.
+    Do so again after user code has replaced them. A process calls this before it imports libraries that log, because
+    their handlers keep the stream that they find.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

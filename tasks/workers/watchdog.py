@@ -30,9 +30,10 @@ Work = Callable[[pa.Table], pa.Table]
 
 
 class Watchdog:
-    """Runs a stage's work on blocks in this process.
+    """Runs a stage's work on blocks in this process, with a time limit, and reports to the run's supervisor.
 
-    `label` names the work in reports. `pace` is the seconds per row, measured on a sample, or 0 if unknown.
+    `label` names the work in reports. `pace` is the seconds that the work takes for a row, measured on a sample, or 0
+    if unknown. The time limit grows with it.
     """
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
@@ -42,7 +43,8 @@ class Watchdog:
     def run(self, block: pa.Table, work: Work, isolation: RowIsolation) -> pa.Table:
         """Return the result of `work` for all rows of `block` together, or in pieces if `isolation` is on.
 
-        In pieces, condemned rows are quarantined without work.
+        In pieces, known poison rows are quarantined without work. The process ends if the work takes longer than the
+        run's row timeout allows.
         """
         if isolation.is_on and len(block) and supervisor.is_there(self._run):
             return self._isolated(block, work)
@@ -51,10 +53,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def at(self, block: pa.Table, known: RowIsolation | None = None) -> Iterator[RowIsolation]:
-        """Record that this worker runs a block while the body runs, and yield the isolation of the block.
+        """Record that this worker runs a block while the body runs, and yield how the block's rows must run.
 
-        The isolation is on if a worker died while it ran the block, or if a poison row in it is known. If the caller
-        knows the isolation already, as `known`, the supervisor is not called.
+        They run in pieces if a worker died while it ran the block, or if a poison row in it is known. If `known` is not
+        None, it is yielded, and nothing is recorded.
 
         This is for Ray tasks, which Ray runs again from the beginning. If the process ends in the body, the record
         stays, and shows that this worker died.
@@ -71,7 +73,7 @@ class Watchdog:
             supervisor.leave(self._run, self._worker)  # it waits: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
-        """End this process, which `error` has broken, so that a new one tries again.
+        """Report `error`, which has broken this process, and end the process, so that a new one tries again.
 
         If there is no supervisor, do nothing.
         """
@@ -91,13 +93,19 @@ class Watchdog:
         return rebatch.joined(table for _, table in sorted(done, key=lambda item: item[0]))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
-        """Return the pieces (start, stop) of a block that killed a worker, and the condemned rows with their errors."""
+        """Return how a block that killed a worker must run: its pieces, and its poison rows with their errors.
+
+        A piece is (start, stop), rows start <= n < stop of the block. Poison rows must not run.
+        """
         pieces, condemned = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
         return pieces, {row: _error(*reason) for row, reason in condemned.items()}
 
     @contextlib.contextmanager
     def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
-        """Record that these rows of the block run while the body runs. If the process ends, one of them killed it."""
+        """Record that the rows start <= n < stop of the block run while the body runs.
+
+        If the process ends in the body, one of them counts as the cause.
+        """
         supervisor.ask(self._run, "begin", self._worker, self._name(block), start, stop)
         yield
         supervisor.tell(self._run, "end", self._worker)
