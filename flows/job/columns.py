@@ -55,7 +55,11 @@ class Known:
         )
 
     def after(self, effect: ColumnEffect, label: str) -> "Known":
-        """Return the columns after a step or model with this effect. `label` names its entry in the job file."""
+        """Return the columns that are known after a step or model with this effect.
+
+        `label` is the name of its entry in the job file, for messages. `removed` of the result has this label for each
+        column that the entry removes. If the effect has `makes_others`, any column may exist, and `removed` is empty.
+        """
         stay = self.names if effect.keeps is None else (*IDENTITY, *effect.keeps)
         names = tuple(dict.fromkeys([*(name for name in stay if name not in effect.removes), *effect.makes]))
         gone = {*effect.removes, *(self.names if effect.keeps is not None else ())} - {*names}

@@ -71,7 +71,11 @@ def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> st
 
 
 def value_at(data: Any, keys: Iterable[str | int]) -> Any:
-    """Return the value to which these keys lead in nested mappings and lists."""
+    """Return the value in nested mappings and lists that is found by following `keys` from the outside in.
+
+    A key is a name in a mapping, or an index of a list. Without keys, return `data`. Raise `LookupError` for a key that
+    is missing, or `TypeError` for a key into a value that is not a mapping or list.
+    """
     for key in keys:
         data = data[key]
     return data

@@ -56,7 +56,10 @@ def visible(block: pa.Table) -> pa.Table:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for the name of a hidden column, except the column of output rows (`nested_rows.COLUMN`)."""
+    """Return True if `name` is a hidden column: one of `HIDDEN`, or a mark that `noted_left_out` makes.
+
+    The result is False for the column of output rows, `nested_rows.COLUMN`, although users do not see it either.
+    """
     return name in HIDDEN.names or name.startswith(LEFT_OUT)
 
 
@@ -133,7 +136,7 @@ def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def left_out(block: pa.Table) -> list[str]:
-    """Return the sorted names of the unpublished columns that `noted_left_out` noted in the block."""
+    """Return the sorted names of the columns that the block marks as not published (see `noted_left_out`)."""
     return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 

@@ -17,9 +17,10 @@ UNITS_AT_ONCE = 2**20
 
 
 def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
-    """Rewrite the order file at `place`, the list of units to read, in the order of `shuffle`.
+    """Rewrite the list of units that a run reads, the order file at `place`, in the order of `shuffle`.
 
-    Return True if the manifest shows that each unit is one row.
+    Return True if the file has the number of rows of every unit, and each number is 1. Then the order of the units is
+    also the order of the rows.
     """
     order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
     pending = read_plan.read_order(place, ["rows", "settled"])

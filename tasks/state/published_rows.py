@@ -87,9 +87,10 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
-    """Write the first part of a retry, which settles the rows in `ranges`, so that the retry reads only the others.
+    """Write an empty part that marks the rows in `ranges` as settled, so that the retry `run` reads only the others.
 
-    The part has the columns of `record`, the settled record of the retried generation, but no rows.
+    `record` is what `settled_record` returned for the published generation. The part gets its columns, and its names of
+    columns that are not published. `ranges` has schema `row_ranges.RANGES`.
     """
     _write_part(run.parts, record.schema, ranges, record.left_out)
 

@@ -22,7 +22,9 @@ RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int
 def ranges_of(block: pa.Table) -> pa.Table:
     """Return the ranges of the rows of a block, as a table with schema `RANGES`: unit, start, stop and state.
 
-    The rows may be in any order. The ranges are sorted by unit and start; those of state `END` come last.
+    A range has consecutive rows of one unit that have the same state. The block's rows may be in any order, and a
+    repeated row counts once. The ranges are sorted by unit and start. After them come the ranges of state `blocks.END`,
+    one per END row of the block: 0 to the unit's number of rows.
     """
     units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
     states = block["__state"].to_numpy()

@@ -68,7 +68,11 @@ def raw_outputs() -> list[RawOutput]:
 
 
 def flush_c_streams() -> None:
-    """Write what C's standard library has buffered to its streams. To a file, it would write only whole buffers."""
+    """Flush the output buffers of C's standard library, so that the log files have all that C code printed.
+
+    Without this call, C writes to a file only when a buffer is full or the process ends. If the library
+    cannot be called, nothing happens.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 

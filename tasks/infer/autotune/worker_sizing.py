@@ -58,7 +58,7 @@ class Choice:
 
     @property
     def used_link(self) -> Link:
-        """Return `link` with the model `used`."""
+        """Return a copy of `link` whose model is `used`, the model with the chosen batch size."""
         return replace(self.link, model=self.used)
 
 

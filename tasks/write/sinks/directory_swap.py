@@ -78,9 +78,11 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Remove the publish's own files from `new`, and `new` itself unless other files remain in it.
+    """Remove the publish's own files from the directory `new`, and the directory itself unless other files remain.
 
-    `is_ours` takes a file's name, and is True for the publish's own files.
+    `is_ours` takes a file's name, and is True for the publish's own files. If `withdraw` renamed `new`, the renamed
+    directory is removed in the same way. A directory that does not exist is ignored. Raise `OSError` for a file that
+    cannot be removed.
     """
     for place in (new, new + CUT_OFF):
         for name in _names(place):

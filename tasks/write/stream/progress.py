@@ -83,8 +83,9 @@ def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> P
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:
     """Return the progress of a stage as a text, such as `infer: 10 of 20 rows`.
 
-    `done` rows of `total` are finished; `total` is None if it is unknown. If the stream is `finished`, rows that never
-    reached the stage are counted as ended before it.
+    The stage has finished `done` of `total` rows; `total` is None if it is unknown. If the stream is `finished`, the
+    other rows ended in an earlier stage, and the text has their number: `infer: 18 rows; 2 ended before it`. If `done`
+    is 0 then, the text is only `infer: 0 rows`.
     """
     if finished and total and 0 < done < total:  # with none the job has no such stage
         return f"{stage}: {done:,} rows; {total - done:,} ended before it"

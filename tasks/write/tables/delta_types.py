@@ -41,9 +41,10 @@ HELD |= {pa.string(), pa.binary()}
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Delta's types, without columns that have no value in any row.
+    """Return `schema` with each column's type replaced by the nearest type of Delta.
 
-    Raise `ContractError` for a type that Delta cannot represent.
+    Columns and struct fields of type null, or of lists of null, are left out, because no row has a value in them. Raise
+    `ContractError` for a type that Delta cannot represent.
     """
     return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
 
