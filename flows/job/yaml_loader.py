@@ -93,6 +93,9 @@ def yaml_document(value: Any) -> str:
         raise JobError(f"expected values of YAML in a job, found {found}: {kind}.") from None
 
 
+NEEDS_QUOTES = re.compile(r"\{partition\}|\$\{")  # in a mapping in braces
+
+
 def parse_yaml(text: str, what: str) -> Any:
     """Return the value of a YAML document. `what` names the document in errors.
 
@@ -101,7 +104,11 @@ def parse_yaml(text: str, what: str) -> Any:
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise JobError(f"{what}{line}: not valid YAML: {error.problem}") from None
+        if not error.problem_mark:
+            raise JobError(f"{what}: not valid YAML: {error.problem}") from None
+        number = error.problem_mark.line
+        written = "".join(text.splitlines()[number : number + 1])
+        advice = ". Write a value with {partition} or ${VAR} in quotes" if NEEDS_QUOTES.search(written) else ""
+        raise JobError(f"{what}:{number + 1}: not valid YAML: {error.problem}{advice}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise JobError(f"{what}: not valid YAML: {str(error).splitlines()[0]}") from None

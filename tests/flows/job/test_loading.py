@@ -15,6 +15,8 @@ from tests.flows.job.jobs import SMALL, WHOLE, complaint
         ("", "found an empty file"),
         ("- name", "found a list"),
         ("a: [", r"job.yaml:1: not valid YAML"),
+        ("name: a\nsource: {path: in/{partition}/}", r"job.yaml:2: .*Write a value with \{partition\} or .* in quotes"),
+        ("source: {path: ${HOME}/in}", r"job.yaml:1: .*Write a value with .* or \$\{VAR\} in quotes"),
         ("name: a\nname: b", r"job.yaml:2: not valid YAML: name is written twice"),
         ("name: a\nsource: {path: x, path: y}", r"job.yaml:2: not valid YAML: path is written twice"),
         ("name: !!python/object:os.system {}", "not valid YAML"),
