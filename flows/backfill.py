@@ -42,6 +42,7 @@ from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
@@ -54,6 +55,8 @@ SHOWN = {"is_shown": True}  # the command line shows these records of the log
 
 class BackfillFailed(OvernightError):
     """Raised at the end of a backfill if a partition failed or was cancelled."""
+
+    stage = ""  # each partition has its own
 
 
 def backfill_id(flow_run_id: UUID | str) -> str:
@@ -74,6 +77,7 @@ def _read_job_file(path: str, range_name: str) -> JobFile:
 
 @flow(name="backfill", persist_result=False)
 @cancellable
+@in_one_sentence
 def backfill(
     start: date | None = None,
     end: date | None = None,
@@ -134,7 +138,7 @@ def backfill(
     if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
         reason = first_line(str(failed[0].error)).rstrip(".")
         raise BackfillFailed(
-            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}. {rest}"
+            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}.\n{rest}"
         )
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
 

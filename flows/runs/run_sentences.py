@@ -40,7 +40,8 @@ def unchanged(receipt: Mapping[str, Any], is_retry: bool) -> str:
 
 def failed(error: OvernightError) -> str:
     """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
-    sentence = f"{error.status} in {error.stage}: {first_line(error.message) or error.error_type}"
+    where = f" in {error.stage}" if error.stage else ""
+    sentence = f"{error.status}{where}: {first_line(error.message) or error.error_type}"
     return masked(sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…")
 
 

@@ -167,7 +167,9 @@ def test_several_partitions_run_at_the_same_time(run: Backfill, folder: Path) ->
 
 @pytest.mark.slow
 def test_each_partition_is_a_flow_run_below_the_backfills(run: Backfill, folder: Path) -> None:
-    run(end=date(2026, 2, 28))
+    spoil(folder, DAYS[1])
+    with pytest.raises(OvernightError):
+        run(end=date(2026, 2, 28))
     label = f"backfill:{record_of(folder)['id']}"
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[label])))
@@ -176,7 +178,8 @@ def test_each_partition_is_a_flow_run_below_the_backfills(run: Backfill, folder:
         [parent] = [client.read_flow_run(parent) for parent in parents]
     assert [child.name for child in children] == ["tiny/2026-02-27", "tiny/2026-02-28"]
     assert parent.name == "tiny/2026-02-27..2026-02-28"
-    assert parent.state_name == "Completed"
+    assert parent.state_name == "Failed"
+    assert parent.state.message.startswith("failed: 1 of 2 partitions failed, first 2026-02-28: ")
 
 
 @pytest.mark.slow
