@@ -234,6 +234,7 @@ def _serves(installed: Installed, job: str) -> None:
         until(lambda: ask(api, name))
         assert server.poll() is None
     finally:
-        server.send_signal(signal.SIGINT)
+        is_deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as are tests in the background of a shell
+        server.send_signal(signal.SIGTERM if is_deaf else signal.SIGINT)
         said = server.communicate(timeout=120)[1]
     assert "automation overnight-crashed-run-starts-again: unchanged" in said
