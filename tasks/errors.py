@@ -51,9 +51,9 @@ STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that ro
 
 
 def first_line(message: str) -> str:
-    """Return the first line of a message, for a place that has one line; with the second, if the first ends in a colon.
+    """Return the first line of a message, for a place that has one line.
 
-    The other lines list quarantined rows, see `checks/failure_quarantine.py`.
+    If that line ends in a colon, also return the line that follows it.
     """
     first, *others = message.splitlines() or [""]
     return f"{first} {others[0].strip()}" if first.endswith(":") and others else first

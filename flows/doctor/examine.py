@@ -91,9 +91,17 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
     if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
         looks = {"source": check_source, "columns": check_columns, "sink": check_owner}
         findings += run_checks([Check(what, partial(look, job)) for what, look in looks.items()])
-    findings = list({finding.found: finding for finding in reversed(findings)}.values())[::-1]  # code is a model's, too
+    findings = _once(findings)
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
     return findings if failed(findings) else [*findings, *check_schedule(job)]
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, each text once. A missing module is a finding about the code and about the model."""
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.found, finding)
+    return list(first.values())
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:

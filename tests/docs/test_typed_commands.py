@@ -10,6 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from PIL import Image
 
@@ -64,10 +65,15 @@ def test_the_command_line_reads_the_commands_of_the_other_pages(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    refused = []
     for line in typed(page):
         _, name, *arguments = shlex.split(line.partition(" > ")[0], comments=True)
         for argument in arguments:
             if argument.endswith(".yaml"):
                 Path(argument).parent.mkdir(parents=True, exist_ok=True)
                 Path(argument).touch()
-        main.commands[name].make_context(name, arguments)
+        try:
+            main.commands[name].make_context(name, arguments)
+        except click.UsageError as error:
+            refused.append(f"{line}: {error.format_message()}")
+    assert refused == []
