@@ -118,6 +118,14 @@ def test_partitions_that_are_published_at_once_all_succeed_the_first_of_the_tabl
     assert rows(open_table(tmp_path)) == {f"2026-01-{number:02d}": [number] for number in range(1, 6)}
 
 
+def test_a_first_commit_that_has_not_written_its_version_yet_is_no_table(tmp_path: Path) -> None:
+    run = numbered(tmp_path, 1, "2026-01-01")
+    (tmp_path / "out/_versions").mkdir(parents=True)
+    assert lance_table.open_table(run.sink) is None
+    publish_parts(run, SINK, {"x": [1]})
+    assert rows(open_table(tmp_path)) == {"2026-01-01": [1]}
+
+
 @pytest.mark.parametrize("table", range(20))
 def test_a_table_that_several_create_at_once_has_the_columns_of_each(
     table: int, tmp_path: Path, monkeypatch: Any
