@@ -23,13 +23,15 @@ class Known:
 
     `names` are columns that exist. A name that begins with one of `open_prefixes` may exist too; an empty prefix allows
     any name. `removed` maps a removed column to the entry of the job file that removed it. `made` maps a model's prefix
-    to the columns that the model makes, without the prefix.
+    to the columns that the model makes, without the prefix. `unused_prefix` is the prefix that a job's only model would
+    have beside others.
     """
 
     names: tuple[str, ...]
     open_prefixes: tuple[str, ...] = ()
     removed: dict[str, str] = field(default_factory=dict)
     made: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    unused_prefix: str = ""
 
     def lack(self, name: str) -> str | None:
         """Return why no row has a column `name`, as a text that may be empty. Return None if a row may have it."""
@@ -38,7 +40,8 @@ class Known:
         if name in self.removed:
             return f"{self.removed[name]} removes it"
         if not name.startswith(self.open_prefixes):
-            return ""
+            rest = name.removeprefix(self.unused_prefix)
+            return f"a job with one model has no prefixes, it is {rest}" if rest in self.names else ""
         for prefix, made in self.made.items():
             rest = name.removeprefix(prefix)
             if rest != name and (near := get_close_matches(rest, made, 1)):
@@ -52,6 +55,7 @@ class Known:
             tuple(map(str.lower, self.open_prefixes)),
             {name.lower(): by for name, by in self.removed.items()},
             {prefix.lower(): made for prefix, made in self.made.items()},
+            self.unused_prefix.lower(),
         )
 
     def after(self, effect: ColumnEffect, label: str) -> "Known":
@@ -72,10 +76,11 @@ class Known:
             removed={name: by for name, by in removed.items() if name not in names},
         )
 
-    def after_model(self, effect: ColumnEffect, prefix: str) -> "Known":
-        """Return the columns after a model. The names of all columns that it makes begin with `prefix`."""
+    def after_model(self, effect: ColumnEffect, name: str | None, is_only: bool) -> "Known":
+        """Return the columns after a model. Their names begin with the model's `name`, unless it is the job's only."""
+        prefix, unused = ("", f"{name}_" if name else "") if is_only else (f"{name}_", "")
         makes = tuple(f"{prefix}{name}" for name in effect.makes)
-        found = self.after(replace(effect, makes=makes, makes_others=False), "")
+        found = replace(self.after(replace(effect, makes=makes, makes_others=False), ""), unused_prefix=unused)
         if effect.makes_others:
             removed = {name: by for name, by in found.removed.items() if not name.startswith(prefix)}
             return replace(found, open_prefixes=(*found.open_prefixes, prefix), removed=removed)
@@ -95,12 +100,12 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     own = job.source.column_names_made() if found is None else found
     known = Known((*IDENTITY, *(own or ())), () if own is not None else ("",))
     lines: list[str] = []
-    prefixes = len(job.models) > 1
+    is_only = len(job.models) == 1
     for label, entry in _entries(job):
         effect = entry.column_effect()
         lines += _missing(known, label, effect)
         if isinstance(entry, Predictor):
-            known = known.after_model(effect, f"{entry.name}_" if prefixes else "")
+            known = known.after_model(effect, entry.name, is_only)
         else:
             known = known.after(effect, label)
     for setting, name in _published(job):

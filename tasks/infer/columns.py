@@ -1,6 +1,6 @@
-"""The columns that rows have after all models, and the check that a model's input columns exist."""
+"""The columns that rows have after all models, and the checks of the columns that a model reads and adds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -43,3 +43,21 @@ def require_inputs(link: Link, sample: pa.Table) -> None:
                 f"{did_you_mean(name, found)}. Name the column in the model's settings, or make it before the model.",
                 "infer",
             )
+
+
+def warnings_of_replaced(sample: pa.Table, links: Sequence[Link], trials: Sequence[Trial | None]) -> Iterator[str]:
+    """Yield a sentence for each column that a model replaces, because the rows have a column of that name before.
+
+    `sample` is a block of rows before the models. `trials` has one result per model, None if no row passed.
+    """
+    for link, trial in zip(links, trials, strict=True):
+        if trial is None:
+            return
+        there = blocks.live_rows(sample)[0].column_names
+        for name in (link.prefix + made for made in trial.columns.names):
+            if name in there:
+                yield (
+                    f"inference {link.model.name or link.model.kind}: the model replaces the column {name!r}, which "
+                    "the rows have before it. To keep both, rename that column before the model."
+                )
+        sample = trial.behind

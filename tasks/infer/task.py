@@ -24,7 +24,7 @@ from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
-from overnight.tasks.infer.columns import columns_made, require_inputs
+from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.infer.first_reading import decide_duplicates
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
@@ -181,6 +181,7 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.
         rows_per_part=count,
         failed=failed,
         error=error,
+        warnings=tuple(warnings_of_replaced(sample, inference.links, trials)),
     )
 
 

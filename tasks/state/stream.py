@@ -60,13 +60,14 @@ class Sampled:
     `columns` has the columns and types of rows after all models; None if the sample does not show them. `rows_per_part`
     is the job's setting, or was computed from the sample. If a model failed for every sample row, `failed` has its
     message and a block of these rows, quarantined. If the model itself is the cause, `error` is the reason why the
-    stream does not start.
+    stream does not start. `warnings` are sentences for the receipt.
     """
 
     columns: pa.Schema | None = None
     rows_per_part: int = ROWS_A_PART
     failed: tuple[str, pa.Table] | None = None
     error: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass

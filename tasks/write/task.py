@@ -98,7 +98,7 @@ def stage(
         streamed = _stream(run, counts, datasink, dataset, show_progress)
         streamed.write_seconds = datasink.staged.seconds
         streamed.columns = sampled.columns
-        streamed.warnings = (sampled.failed[0],) if sampled.failed else ()
+        streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
         return streamed
 
 

@@ -70,6 +70,8 @@ def here(tmp_path: Path) -> Path:
 
 def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, run_job: RunJob) -> None:
     (WORKER_PATH / "cascade.py").write_text(CASCADE)
+    rows = pq.read_table(here / "in/a.parquet")
+    pq.write_table(rows.append_column("sure_is", rows["n"]), here / "in/a.parquet")
     job = {
         "name": "cascade",
         "source": {"kind": "parquet", "path": str(here / "in")},
@@ -87,6 +89,8 @@ def test_a_heavy_model_sees_only_the_rows_that_a_light_one_selects(here: Path, r
     assert 0 < sum(chosen) < 30
     assert table["heavy_seen"].to_pylist() == [n if is_it else None for n, is_it in enumerate(chosen)]
     assert receipt["rows_quarantined"] == 0
+    [warning] = receipt["warnings"]
+    assert warning.startswith("inference sure: the model replaces the column 'sure_is', which the rows have before it.")
 
 
 @pytest.mark.slow

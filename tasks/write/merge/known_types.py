@@ -2,9 +2,10 @@
 
 The types come from the source's schema, the models' columns, and the job's other partitions. If these lack the type,
 the column is left out until a run has a value in it, as in Delta tables and databases. The receipt then has a warning.
+The same holds for the fields of a struct, also inside of lists and maps; the struct's other fields stay.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -38,9 +39,12 @@ def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) ->
 
 
 def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
-    """Return the schema without columns whose type, or an inner type, is null; the column `keep` stays in any case."""
-    unknown = _unknown(schema) - {keep}
-    return pa.schema([field for field in schema if field.name not in unknown])
+    """Return the schema without the columns and the struct fields of type null, or of lists or maps of null.
+
+    A struct without other fields is left out as a whole. The column `keep` stays as it is.
+    """
+    kinds = [field.type if field.name == keep else _known_part(field.type) for field in schema]
+    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True) if kind is not None])
 
 
 def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
@@ -48,23 +52,23 @@ def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
 
     `records` are the footers of the staged parts, which have these columns. `ready` is the publish that lacks them.
     """
-    return describe(pa.table({name: pa.nulls(ready.rows) for name in _left_out(records, ready)}))
+    names = _unknown(published_schema(records)) - set(ready.schema.names)
+    return describe(pa.table({name: pa.nulls(ready.rows) for name in sorted(names)}))
 
 
 def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
-    """Return a sentence for each column that is left out because its type is unknown.
+    """Return a sentence for each column or struct field that is left out because its type is unknown.
 
     `records` are the footers of the staged parts, which have these columns. `ready` is the publish that lacks them.
     """
+    unknown = {path for path, kind in _paths(published_schema(records)) if _known_part(kind) is None}
+    left_out = unknown - {path for path, _ in _paths(ready.schema)}
     return [
-        f"column {name!r} has no value in any row, and neither the source, a model nor another partition has its "
+        f"column {path!r} has no value in any row, and neither the source, a model nor another partition has its "
         "type: it is left out until a run gives it one."
-        for name in _left_out(records, ready)
+        for path in sorted(left_out)
+        if not any(path.startswith(f"{outer}.") for outer in left_out)
     ]
-
-
-def _left_out(records: list[Record], ready: Prepared) -> list[str]:
-    return sorted(_unknown(published_schema(records)) - set(ready.schema.names))
 
 
 def _with_types(schema: pa.Schema, found: dict[str, pa.DataType]) -> pa.Schema:
@@ -82,7 +86,41 @@ def _unknown(schema: pa.Schema) -> set[str]:
 
 
 def _is_known(kind: pa.DataType) -> bool:
-    """Return True if a type and its inner types are known."""
+    """Return True if a type and all its inner types are known."""
+    return _known_part(kind) == kind
+
+
+def _known_part(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type without its struct fields of unknown type; None if nothing of it is known."""
+    if types.is_null(kind):
+        return None
     if not types.is_nested(kind) or types.is_union(kind):
-        return not types.is_null(kind)
-    return all(_is_known(kind.field(place).type) for place in range(kind.num_fields))
+        return kind
+    if types.is_struct(kind):
+        parts = [(field, _known_part(field.type)) for field in kind]
+        known = [field.with_type(part) for field, part in parts if part is not None]
+        return pa.struct(known) if known else None
+    inner = kind.item_field if types.is_map(kind) else kind.value_field
+    item = _known_part(inner.type)
+    if item is None or item == inner.type:
+        return None if item is None else kind
+    inner = inner.with_type(item)
+    if types.is_map(kind):
+        return pa.map_(kind.key_field, inner)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(inner, kind.list_size)
+    return pa.large_list(inner) if types.is_large_list(kind) else pa.list_(inner)
+
+
+def _paths(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield each column and each struct field inside one as its path, such as `meta.notes`, and its type."""
+    for field in schema:
+        yield from _inner_paths(field.name, field.type)
+
+
+def _inner_paths(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    yield path, kind
+    if types.is_nested(kind) and not types.is_union(kind):
+        for place in range(kind.num_fields):
+            inner = kind.field(place)
+            yield from _inner_paths(f"{path}.{inner.name}" if types.is_struct(kind) else path, inner.type)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.write.merge.known_types import of_known_types
 from overnight.tasks.write.merge.output_schema import unified
 
 NEAREST = {
@@ -46,7 +47,7 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
     Columns and struct fields of type null, or of lists of null, are left out, because no row has a value in them. Raise
     `ContractError` for a type that Delta cannot represent.
     """
-    return pa.schema([(field.name, delta_type(field.name, field.type)) for field in schema if not _is_empty(field)])
+    return pa.schema([(field.name, delta_type(field.name, field.type)) for field in of_known_types(schema)])
 
 
 def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
@@ -94,8 +95,7 @@ def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
     if types.is_map(kind):
         return pa.map_(delta_type(name, kind.key_type), delta_type(name, kind.item_type))
     if types.is_struct(kind):
-        fields = [field for field in kind if not _is_empty(field)]
-        return pa.struct([(field.name, delta_type(f"{name}.{field.name}", field.type)) for field in fields])
+        return pa.struct([(field.name, delta_type(f"{name}.{field.name}", field.type)) for field in kind])
     if _is_list(kind):
         return pa.list_(delta_type(name, kind.value_type))
     raise ContractError(f"column {name!r}: a Delta table cannot store {kind}. Return another type.", "write")
@@ -117,11 +117,3 @@ def _is_list(kind: pa.DataType) -> bool:
         types.is_large_list_view,
     )
     return any(is_one(kind) for is_one in several)
-
-
-def _is_empty(field: pa.Field) -> bool:
-    """Return True if nothing is known about a column, or about the items of its lists."""
-    kind = field.type
-    while _is_list(kind):
-        kind = kind.value_type
-    return types.is_null(kind)

@@ -22,6 +22,7 @@ from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
+from overnight.tasks.write.merge.known_types import of_known_types
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.tables import optimistic_commit
 from overnight.tasks.write.tables.delta_types import fitted
@@ -78,12 +79,12 @@ def partition_rows(table: "LanceDataset", run: Run) -> int:
 
 
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return the columns of `schema` with their types in the table, without columns of type null.
+    """Return the columns of `schema` with their types in the table, without columns and struct fields of type null.
 
     If `table` is None, the types stay. Raise `ContractError` if the type in the table cannot hold all values of the
     run's type.
     """
-    schema = pa.schema([field for field in schema if not pa.types.is_null(field.type)])
+    schema = of_known_types(schema)
     return fitted(schema, table.schema) if table else schema
 
 
@@ -216,8 +217,10 @@ def _write(sink: Location, rows: Location) -> list[Fragment]:
     assert table is not None
     with rows.open() as opened:
         file = pq.ParquetFile(opened)
+        # Lance compares the names of a list's items too: "element" in Parquet, often "item" in Arrow.
+        schema = pa.schema([table.schema.field(name) for name in file.schema_arrow.names])
         made = write_fragments(
-            pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()),
+            pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema),
             table,
             mode="append",
             storage_options=storage_options(),

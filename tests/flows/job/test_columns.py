@@ -50,6 +50,10 @@ def test_a_column_that_files_do_not_have_is_named_with_what_there_is_and_what_is
         "inference.1 (openai, looks): expected a column 'image_label', found row_id, uri, image, label, "
         "sees_predicted_label, sees_confidence (did you mean label?)"
     ]
+    found = {**step("object_detection", model="m"), "name": "found"}
+    assert problems(FILES, found, step("crop_boxes", boxes="found_boxes"))[0].endswith(
+        ": a job with one model has no prefixes, it is boxes"
+    )
     assert problems({"kind": "pdf", "path": "/data"}, preprocess=[step("split_text")])[0].startswith(
         "preprocess.0 (split_text): expected a column 'text', found row_id, uri, pdf"
     )

@@ -89,6 +89,14 @@ def test_new_columns_are_added_and_another_type_is_refused(tmp_path: Path) -> No
         publish_parts(numbered(tmp_path, 3, "2026-01-02"), SINK, {"x": ["text"]})
 
 
+def test_parts_with_other_fields_in_a_list_of_structs_become_one_column(tmp_path: Path) -> None:
+    boxes = [pa.array([[{"x": 1}]]), pa.array([[{"x": 2, "label": "cat"}]])]
+    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, *({"boxes": column} for column in boxes))
+    publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"boxes": boxes[1]})
+    found = [box["label"] for row in open_table(tmp_path).to_table()["boxes"].to_pylist() for box in row]
+    assert sorted(found, key=str) == [None, "cat", "cat"]
+
+
 def test_rows_of_somebody_else_and_another_layout_are_refused(tmp_path: Path) -> None:
     run = numbered(tmp_path, 1)
     (file,) = publish_parts(run, SINK, {"x": [1]})
