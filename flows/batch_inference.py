@@ -37,7 +37,7 @@ from overnight.flows.schedule.run_partition import own_partition
 from overnight.tasks.infer.task import Inference, begin_trials, infer
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import begin_steps, preprocess
-from overnight.tasks.resources.cluster import read_cluster
+from overnight.tasks.resources.cluster import read_nodes, read_nodes_to_come
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.shuffle.task import shuffle
@@ -91,7 +91,7 @@ def batch_inference(
         look_back(loaded, run, partition)
         return Completed(message=run_sentences.unchanged(published, retry_quarantined), data=published)
     with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
-        plan = make_plan(loaded.models, *read_cluster())
+        plan = make_plan(loaded.models, read_nodes(), read_nodes_to_come(loaded.cluster))
         with failure_shown(run), supervised(run), printed_shown(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
@@ -122,7 +122,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         return run_task(task, job.retries, run, *arguments)
 
     rows = done(ingest, job.source)
-    with gpus_held(plan.gpus):  # after ingest, because ingest may wait for inputs
+    with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after ingest, because ingest may wait for inputs
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
         streamed = done(infer, inference, staging, rows)

@@ -64,7 +64,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
 
     checks = [
         Check("Prefect", lambda: check_prefect(job, job_path)),
-        Check("Ray", check_ray, RAY_SECONDS + 10),
+        Check("Ray", lambda: check_ray(job), RAY_SECONDS + 10),
         Check("versions", check_versions),
     ]
     if job and job_path:

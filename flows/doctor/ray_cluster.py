@@ -8,19 +8,23 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from overnight.flows.doctor.examine import Finding
+from overnight.flows.job.model import Job
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.resources.node_types import to_come
+from overnight.tasks.resources.planner import make_plan
 
 RAY_SECONDS = 60.0
 NODE_SECONDS = 20.0
 COMPARED = ("ray", "torch", "pyarrow", "transformers", "deltalake", "numpy")
 
 
-def check_ray() -> Iterator[Finding]:
-    """Check the cluster at RAY_ADDRESS, or the Ray that would start on this machine."""
+def check_ray(job: Job | None = None) -> Iterator[Finding]:
+    """Check the cluster at RAY_ADDRESS, or the Ray that would start on this machine, and that it can hold the job."""
     address = os.environ.get("RAY_ADDRESS", "")
     where = f"the cluster at {address}" if address else "Ray in this process"
     command = [sys.executable, "-m", "overnight.flows.doctor.ray_cluster"]
@@ -37,6 +41,29 @@ def check_ray() -> Iterator[Finding]:
         yield Finding("Ray", "wrong", f"{where} cannot be used: {found['error']}", advice)
         return
     yield from judge(found, where)
+    if job and found["total"].get("CPU"):
+        yield judge_plan(job, found)
+
+
+def judge_plan(job: Job, found: Mapping[str, Any]) -> Finding:
+    """Return the finding whether the cluster, with the nodes that it may still start, can hold the job's models.
+
+    `found` is the description of the cluster that `look` returns.
+    """
+    nodes = [node["resources"] for node in found["nodes"]]
+    try:
+        new = to_come(found["groups"], job.cluster, nodes)
+        plan = make_plan(job.models, nodes, new)
+    except OvernightError as error:
+        return Finding("plan", "wrong", str(error))
+    pools = [
+        f"{pool.initial:,} to {pool.maximum:,} workers of {pool.label}"
+        if pool.initial < pool.maximum
+        else f"{pool.maximum:,} workers of {pool.label}"
+        for pool in plan.pools
+    ]
+    may_start = f" and {len(new):,} that it may still start" if new else ""
+    return Finding("plan", "ok", f"{', '.join(pools) or 'no models'} fit on {len(nodes):,} nodes{may_start}")
 
 
 def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
@@ -78,11 +105,14 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
 def look() -> dict[str, Any]:
     """Connect to Ray. Return its resources as `total`, its `nodes`, and the package `versions` of this machine.
 
-    A node has `host`, `versions`, its number of `gpus`, and `seen`, the number of GPUs that PyTorch finds there.
+    `groups` are the groups of nodes that the autoscaler reports: the resources of a node, and the most nodes. A node
+    has `host`, `resources`, `versions`, its number of `gpus`, and `seen`, the number of GPUs that PyTorch finds there.
     `versions` is None if the node does not answer in 20 s. `seen` is None without a GPU, and if all GPUs are in use.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from overnight.tasks.resources.ray_internals import reported_node_groups
 
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and "RAY_AUTH_MODE" not in os.environ:
@@ -105,13 +135,19 @@ def look() -> dict[str, Any]:
     told = [
         {
             "host": node["NodeManagerHostname"],
+            "resources": node["Resources"],
             "versions": ray.get(known) if known in ready else None,
             "gpus": _gpus(node),
             "seen": ray.get(seen) if seen and seen in ready else None,  # None: all GPUs are in use
         }
         for node, (known, seen) in zip(nodes, asked, strict=True)
     ]
-    return {"total": ray.cluster_resources(), "nodes": told, "versions": versions(COMPARED)}
+    return {
+        "total": ray.cluster_resources(),
+        "nodes": told,
+        "groups": reported_node_groups(),
+        "versions": versions(COMPARED),
+    }
 
 
 def _gpus(node: dict[str, Any]) -> float:

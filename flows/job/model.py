@@ -19,6 +19,7 @@ from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.infer.kinds import COMMIT, Predictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Deduplicate, Step
+from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
 from overnight.tasks.storage.location import Location
@@ -67,8 +68,22 @@ class Job(Settings):
     ] = 300.0
     stall_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="The run fails if no row moves in any stage for this long; null: no limit."),
+        Field(
+            gt=0,
+            description="The run fails if no row moves, or no node that it needs starts, for this long; null: no "
+            "limit.",
+        ),
     ] = 1800.0
+    busy_timeout_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="The run fails if other runs use what it needs for this long; null: no limit."),
+    ] = 43200.0
+    cluster: Annotated[
+        dict[str, NodeType],
+        Field(
+            description="Types of nodes that the cluster's autoscaler may start, by name; default: OVERNIGHT_CLUSTER."
+        ),
+    ] = {}
 
     @field_validator("inference")
     @classmethod

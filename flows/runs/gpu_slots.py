@@ -13,22 +13,27 @@ from prefect.client.orchestration import get_client
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.resources.waiting import Wait
+
 LIMIT = "overnight-gpu"
 LEASE_SECONDS = 60.0  # the minimum of Prefect 3.9
 WAIT_SECONDS = 5.0
-SECONDS_BETWEEN_WARNINGS = 60.0
 
 
 @contextlib.contextmanager
-def gpus_held(gpus: int) -> Iterator[None]:
+def gpus_held(gpus: int, busy_seconds: float | None = None) -> Iterator[None]:
     """Wait for this number of slots of Prefect's limit `overnight-gpu`, and hold them while the body runs.
 
     Log a warning while waiting. A plan with more GPUs than the limit has slots takes all slots. If the server has no
-    such limit, or is away, the run continues without slots.
+    such limit, or is away, the run continues without slots. Raise `StageFailed`, of type Busy, after `busy_seconds`;
+    None for no limit.
     """
     with contextlib.ExitStack() as held:
         try:
-            _take(held, gpus)
+            _take(held, gpus, Wait(get_run_logger().warning, busy_seconds))
+        except OvernightError:
+            raise
         except Exception as error:
             get_run_logger().warning("this run holds no slots of %s: %s", LIMIT, error)
         try:
@@ -38,8 +43,7 @@ def gpus_held(gpus: int) -> Iterator[None]:
                 held.close()
 
 
-def _take(held: contextlib.ExitStack, gpus: int) -> None:
-    next_warning = 0.0
+def _take(held: contextlib.ExitStack, gpus: int, wait: Wait) -> None:
     while gpus and (size := _size()) is not None:
         try:
             if not size:
@@ -49,9 +53,7 @@ def _take(held: contextlib.ExitStack, gpus: int) -> None:
             held.enter_context(concurrency(LIMIT, slots, timeout_seconds=WAIT_SECONDS, lease_duration=LEASE_SECONDS))
             return
         except TimeoutError:
-            if time.monotonic() >= next_warning:
-                get_run_logger().warning("waiting for %d of the %d slots of %s", min(gpus, size), size, LIMIT)
-                next_warning = time.monotonic() + SECONDS_BETWEEN_WARNINGS
+            wait.for_others(f"{min(gpus, size)} of the {size} slots of {LIMIT}")
 
 
 def _size() -> int | None:

@@ -53,6 +53,7 @@ def describe_run(
         scheduled_for=scheduled_for,
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
+        busy_timeout_seconds=job.busy_timeout_seconds,
     )
 
 

@@ -1,7 +1,6 @@
 """Infer: tries each model on a few rows, then runs the stream: read, prepare, infer, stage parts."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,8 +29,8 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.infer.sample import bytes_a_row, bytes_made, read_sample
-from overnight.tasks.resources.cluster import missing_now
 from overnight.tasks.resources.plan import Plan
+from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.rows.part_size import PartSize
@@ -53,8 +52,6 @@ __all__ = [
 ]
 
 BYTES_HANDED = 128 * 2**20  # to a model's worker at a time, unless one block has more
-WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
-SECONDS_BETWEEN_WARNINGS = 60.0
 ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.RowError."
 SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a trial needs
 
@@ -102,7 +99,7 @@ def infer(
             stream.plan_read(run)
             inference = replace(inference, trials=[None] * len(inference.links))
         if not inference.trials or not all(inference.trials):
-            wait_until_free(inference.plan)
+            wait_until_free(inference.plan, run.busy_timeout_seconds, get_run_logger().warning)
         for found in decide_duplicates(run, stream, inference.plan):
             get_run_logger().info(found)
         dataset, sampled = _laid_out(run, inference, stream)
@@ -175,7 +172,7 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.
             to = "write" if place == len(choices) - 1 else "infer"
             dataset = infer_rows(dataset, run, choice, plan, is_slow=bool(slow), to=to)
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
-    wait_until_free(plan)
+    wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
     return dataset, Sampled(
         columns=columns_made(sample, trials, keep, stream.bytes_stay),
         rows_per_part=count,
@@ -201,7 +198,8 @@ def _chosen(
         if is_whole and len(rows):
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
-        found = tried(run, link, pool, rebatch.first_rows(rows, SAMPLE_ROWS), work.rows * each, trying)
+        first = rebatch.first_rows(rows, SAMPLE_ROWS)
+        found = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
         trial = found if isinstance(found, Trial) else None
         choices.append(choose(link, pool, trial, plan, work, each))
         if isinstance(found, Failed) and is_whole and not link.model.where:
@@ -227,16 +225,6 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
         blocks=len(summaries) if read_by_workers else None,
         rows_per_part=rows_per_part,
     )
-
-
-def wait_until_free(plan: Plan) -> None:
-    """Wait until the resources that the plan needs to start are free. Log what is missing while other runs use it."""
-    next_warning = time.monotonic() + 3
-    while missing := missing_now(plan):
-        if time.monotonic() >= next_warning:
-            get_run_logger().warning("waiting for %s", missing)
-            next_warning += SECONDS_BETWEEN_WARNINGS
-        time.sleep(WAIT_SECONDS)
 
 
 @dispensable()

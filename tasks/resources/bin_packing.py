@@ -39,10 +39,13 @@ class Room:
 
         Each worker is Ray's resource name -> amount. If the result is False, the reservations so far stay.
         """
-        ordered = sorted(
-            workers, key=lambda needs: (needs.get("GPU", 0), len(needs), needs.get("CPU", 0)), reverse=True
-        )
-        return all(self.take(needs) for needs in ordered)
+        return all(self.take(needs) for needs in sorted(workers, key=_demand, reverse=True))
+
+
+def _demand(needs: Mapping[str, float]) -> tuple[float, int, int, float]:
+    """Return the sort key of a worker: what few nodes have comes before CPUs and memory."""
+    rare = len(needs.keys() - {"CPU", "memory"})
+    return needs.get("GPU", 0), rare, len(needs), needs.get("CPU", 0)
 
 
 def _devices(free: list[float], amount: float) -> list[int] | None:

@@ -1,18 +1,25 @@
-"""The connected Ray cluster: its resources, its limits for autoscaling, and its current use."""
+"""The connected Ray cluster: its nodes, the nodes that autoscaling may add, and its current use."""
+
+from collections.abc import Mapping
 
 import ray
 
+from overnight.tasks.resources.node_types import NodeType, to_come
 from overnight.tasks.resources.plan import Plan, amount_of
-from overnight.tasks.resources.ray_internals import autoscaling_limits
+from overnight.tasks.resources.ray_internals import reported_node_groups
 
 
-def read_cluster() -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Return the resources of each node alive, and the autoscaler's limits, both as Ray's resource name -> amount.
+def read_nodes() -> list[dict[str, float]]:
+    """Return the resources of each node alive, as Ray's resource name -> amount."""
+    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
-    The limits are empty if the cluster does not scale.
+
+def read_nodes_to_come(cluster: Mapping[str, NodeType]) -> list[dict[str, float]]:
+    """Return the resources of each node that the cluster's autoscaler may still start; empty if it starts none.
+
+    `cluster` is the job's setting. Raise `JobError` for a file of `OVERNIGHT_CLUSTER` that cannot be read.
     """
-    nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    return nodes, autoscaling_limits()
+    return to_come(reported_node_groups(), cluster, read_nodes())
 
 
 def missing_now(plan: Plan) -> str | None:

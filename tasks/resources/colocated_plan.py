@@ -21,8 +21,8 @@ def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) 
     """Return True if the plan is one worker per CPU, which preprocesses its own rows.
 
     That is so if a model has `placement: colocated`. With `auto`, it is so for the only model of a job, if a node has a
-    whole CPU. The model must set no workers and reserve nothing. `nodes` has the resources of each node, as Ray's
-    resource name -> amount.
+    whole CPU. The model must set no workers and reserve nothing. `nodes` has the resources of each node, also of those
+    to come, as Ray's resource name -> amount.
     """
     if any(model.placement == "colocated" for model in models):
         return True
@@ -32,19 +32,20 @@ def is_colocated(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]]) 
 
 
 def make_colocated_plan(
-    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
+    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], to_come: Sequence[Mapping[str, float]]
 ) -> Plan:
     """Return the plan of one model whose workers preprocess their own rows, one worker per CPU.
 
-    `nodes` has the resources of each node, and `limits` those to which autoscaling may extend the cluster. Both are
+    `nodes` has the resources of each node alive, and `to_come` those of each node that autoscaling may add. Both are
     Ray's resource name -> amount. Raise `PlanError` for several models, or if no node has a whole CPU.
     """
     if len(models) > 1:
         raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
-    most = max(sum(int(node.get("CPU", 0)) for node in nodes), int(limits.get("CPU", 0)))
+    alive, new = (sum(int(node.get("CPU", 0)) for node in some) for some in (nodes, to_come))
+    most = alive + new
     if not most:
         raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
-    pool = Pool(models[0].name or models[0].kind, 1, most, WORKER_CPUS, 0, initial=most)
+    pool = Pool(models[0].name or models[0].kind, 1, most, WORKER_CPUS, 0, initial=max(alive, 1))
     note = f"up to {most} workers, one per CPU, prepare their own rows (placement: colocated)"
     reads = max(2, math.ceil(most / WORKERS_A_READ))
     return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)

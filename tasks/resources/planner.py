@@ -20,53 +20,66 @@ EVERY = 2**31  # workers: every one that fits
 MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
 
 
-def make_plan(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> Plan:
+def make_plan(
+    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], to_come: Sequence[Mapping[str, float]] = ()
+) -> Plan:
     """Fit the workers of `models` and the Ray tasks into a cluster, and return the plan.
 
-    `nodes` has the resources of each node alive. `limits` are those to which autoscaling may extend the cluster, empty
-    if it does not scale. Both are Ray's resource name -> amount. Raise `PlanError` if they do not fit; the message has
-    the model, its need and the found resources.
+    `nodes` has the resources of each node alive, and `to_come` those of each node that autoscaling may add. Both are
+    Ray's resource name -> amount. The pools start with the workers that fit on the nodes alive. If not even one of each
+    model fits there, they start with the fewest that the job allows. They may grow onto the nodes to come. Raise
+    `PlanError` if the fewest do not fit; the message has the model, its need and the found resources.
     """
-    if is_colocated(models, nodes):
-        return make_colocated_plan(models, nodes, limits)
-    nodes = _with_nodes_to_come(nodes, limits)
-    total = _sum(nodes)
-    cpus = total.get("CPU", 0)
-    if cpus <= 0:
+    every = [*nodes, *to_come]
+    if is_colocated(models, every):
+        return make_colocated_plan(models, nodes, to_come)
+    total = _sum(every)
+    if total.get("CPU", 0) <= 0:
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
     least = [_minimum(model) for model in models]
-    _refuse_what_cannot_fit(models, least, nodes, total)
-    task_cpus: float = min(1.0, cpus / 2)
-    spared = [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]  # for reading, on every node
-    least = _a_worker_a_gpu(models, spared, least)
-    share, task_cpus = _cpu_share(models, least, nodes, cpus, task_cpus)
+    _refuse_what_cannot_fit(models, least, every, total, bool(to_come))
+    if _fits(models, least, nodes):
+        first = nodes
+        least = _a_worker_a_gpu(models, nodes, least)
+    else:
+        first = every
+    cpus = _sum(first)["CPU"]
+    share, task_cpus = _cpu_share(models, least, first, cpus, min(1.0, cpus / 2))
     needs = [_needs(model, share) for model in models]
-    most = _grown(spared, needs, least, _most(models, needs, share, cpus))
+    most = _grown(every, needs, least, _most(models, needs, share, total["CPU"]))
     claims = [need.get("CPU", 0) for need in needs]
-    left = cpus - sum(claim * count for claim, count in zip(claims, most, strict=True))
-    task_cpus = _task_cpus(task_cpus, left, nodes, claims)
+    for count, where in ((least, first), (most, every)):  # a Ray task finds room at the start, and when all have come
+        left = _sum(where)["CPU"] - sum(claim * number for claim, number in zip(claims, count, strict=True))
+        task_cpus = _task_cpus(task_cpus, left, where, claims)
     at_once = None if task_cpus else max(1, int(cpus // 2))
     pools = [
         _pool(model, minimum, maximum, claim)
         for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
     ]
     is_shared = share < 1 and any(model.num_cpus is None for model in models)
-    return Plan(task_cpus, at_once, tuple(pools), _notes(at_once, share if is_shared else 1), cpus)
+    return Plan(task_cpus, at_once, tuple(pools), _notes(at_once, share if is_shared else 1), total["CPU"])
 
 
-def _with_nodes_to_come(
-    nodes: Sequence[Mapping[str, float]], limits: Mapping[str, float]
-) -> Sequence[Mapping[str, float]]:
-    """Return the nodes, and one node with everything that autoscaling may add: the sizes of new nodes are unknown."""
-    total = _sum(nodes)
-    more = {name: amount - total.get(name, 0) for name, amount in limits.items() if amount > total.get(name, 0)}
-    return [*nodes, more] if more else nodes
+def _fits(models: Sequence[Needs], counts: Sequence[int], nodes: Sequence[Mapping[str, float]]) -> bool:
+    """Return True if this number of workers of each model fits on the nodes, which have CPUs."""
+    has_cpus = _sum(nodes).get("CPU", 0) > 0
+    return has_cpus and Room(nodes).take_all(_each([fixed_needs(model) for model in models], counts))
+
+
+def _spared(nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the nodes without the CPUs that a Ray task for reading needs on each of them."""
+    task_cpus = min(1.0, _sum(nodes).get("CPU", 0) / 2)
+    return [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]
 
 
 def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
     """Return the minimum of workers for each model: one per GPU if the job gives no number of workers."""
-    most = [EVERY if model.workers is None and model.num_gpus else 0 for model in models]
+    most = [EVERY if _is_one_a_gpu(model) else 0 for model in models]
     return _grown(nodes, [fixed_needs(model) for model in models], least, most)
+
+
+def _is_one_a_gpu(model: Needs) -> bool:
+    return model.workers is None and bool(model.num_gpus)
 
 
 def _cpu_share(
@@ -90,10 +103,10 @@ def _cpu_share(
 def _most(models: Sequence[Needs], needs: Sequence[Mapping[str, float]], share: float, cpus: float) -> list[int]:
     """Return the number of workers to which each pool may grow.
 
-    A pool grows only if each worker has a whole CPU or its reservation from the job.
+    A pool on CPUs grows only if each worker has a whole CPU or its reservation from the job.
     """
     return [
-        0 if model.num_cpus is None and share < 1 else _maximum(model, need, cpus)
+        0 if model.num_cpus is None and share < 1 and not model.num_gpus else _maximum(model, need, cpus)
         for model, need in zip(models, needs, strict=True)
     ]
 
@@ -162,9 +175,11 @@ def _minimum(model: Needs) -> int:
 def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
     """Return the number of workers to which a pool may grow; 0 if it does not grow.
 
-    The default is the number of CPUs.
+    The default is one per GPU, or else the number of CPUs.
     """
-    if isinstance(model.workers, int) or (model.workers is None and (model.num_gpus or not needs)):
+    if _is_one_a_gpu(model):
+        return EVERY
+    if isinstance(model.workers, int) or (model.workers is None and not needs):
         return 0
     return max(int(cpus), 1) if model.workers is None else model.workers[1]
 
@@ -172,8 +187,12 @@ def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
 def _grown(
     nodes: Sequence[Mapping[str, float]], needs: Sequence[Mapping[str, float]], counts: list[int], most: list[int]
 ) -> list[int]:
-    """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`."""
-    room, found = Room(nodes), list(counts)
+    """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`.
+
+    They leave CPUs for a Ray task on each node.
+    """
+    spared = _spared(nodes)
+    room, found = Room(spared), list(counts)
     if not room.take_all(_each(needs, counts)):
         return found
     growing = [place for place in range(len(counts)) if counts[place] < most[place]]
@@ -181,8 +200,8 @@ def _grown(
         growing = [place for place in growing if found[place] < most[place] and room.take(needs[place])]
         for place in growing:
             found[place] += 1
-    # placed from the start they may fit worse than one after another
-    while not Room(nodes).take_all(_each(needs, found)):
+    # Placed from the start they may fit worse than one after another, and on nodes with more room worse than with less.
+    while found != list(counts) and not all(Room(some).take_all(_each(needs, found)) for some in (spared, nodes)):
         added = [have - had for have, had in zip(found, counts, strict=True)]
         found[added.index(max(added))] -= 1
     return found
@@ -199,10 +218,20 @@ def _needs(model: Needs, share: float) -> dict[str, float]:
 
 
 def _refuse_what_cannot_fit(
-    models: Sequence[Needs], counts: Sequence[int], nodes: Sequence[Mapping[str, float]], total: Mapping[str, float]
+    models: Sequence[Needs],
+    counts: Sequence[int],
+    nodes: Sequence[Mapping[str, float]],
+    total: Mapping[str, float],
+    is_growing: bool,
 ) -> None:
+    """Raise `PlanError` if this number of workers of each model does not fit on the nodes, which have `total` together.
+
+    If `is_growing`, some of the nodes are still to come.
+    """
     asked: dict[str, float] = {}
-    room = Room(nodes)
+    has = "the cluster has and may start" if is_growing else "the cluster has"
+    has_none = "no node has that, and none that may start" if is_growing else "no node has that"
+    so_far: list[Mapping[str, float]] = []
     for model, count in zip(models, counts, strict=True):
         label, needs = f"inference {model.name or model.kind}", fixed_needs(model)
         if model.num_gpus > 1 and model.num_gpus % 1:
@@ -214,14 +243,13 @@ def _refuse_what_cannot_fit(
                 also = f" and the models before it {amount_of(name, before)}" if before else ""
                 raise PlanError(
                     f"{label} needs {count} x {amount_of(name, amount)}{also}; "
-                    f"the cluster has {amount_of(name, total.get(name, 0))}. {_advice(name)}"
+                    f"{has} {amount_of(name, total.get(name, 0))}. {_advice(name)}"
                 )
         wanted = ", ".join(amount_of(name, amount) for name, amount in needs.items())
         if not Room(nodes).take(needs):
-            raise PlanError(
-                f"{label}: one worker needs {wanted} on one node; no node has that. Reserve less, or add a node."
-            )
-        if not room.take_all([needs] * count):
+            raise PlanError(f"{label}: one worker needs {wanted} on one node; {has_none}. Reserve less, or add a node.")
+        so_far += [needs] * count
+        if not Room(nodes).take_all(so_far):
             raise PlanError(
                 f"{label}: {count} workers need {wanted} each; the nodes do not have room for all of them together. "
                 "Reserve less, or add a node."
@@ -230,7 +258,13 @@ def _refuse_what_cannot_fit(
 
 def _advice(name: str) -> str:
     if name == "GPU":
-        return "Set num_gpus: 0 to run on CPUs, lower workers, or point RAY_ADDRESS at a cluster with GPUs."
+        return (
+            "Set num_gpus: 0 to run on CPUs, lower workers, or point RAY_ADDRESS at a cluster with GPUs. If this one "
+            "can start nodes with GPUs, name their type in cluster."
+        )
     if name == "CPU":
         return "Lower workers or num_cpus, or leave num_cpus out so that it may shrink."
-    return "Reserve less, or point RAY_ADDRESS at a cluster that has it."
+    return (
+        "Reserve less, or point RAY_ADDRESS at a cluster that has it. If this one can start such nodes, name their "
+        "type in cluster."
+    )

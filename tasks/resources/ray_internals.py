@@ -1,11 +1,11 @@
-"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and the autoscaler's limits.
+"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and the autoscaler's groups of nodes.
 
 Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
 topology has the progress of an operator, and the callback's class is not exported. Ray has no public call for the
-autoscaler's limits. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
+groups of nodes that an autoscaler reports. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from ray._private.state import state  # noqa: E402 - exists only in that version
 from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
 from ray.data._internal.stats import Timer  # noqa: E402
 
-__all__ = ["ExecutionCallback", "OperatorState", "autoscaling_limits", "end_workers", "operators"]
+__all__ = ["ExecutionCallback", "OperatorState", "end_workers", "operators", "reported_node_groups"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,12 @@ def end_workers(executor: Any) -> None:
         operator.shutdown(Timer(), force=True)
 
 
-def autoscaling_limits() -> dict[str, float]:
-    """Return how far the cluster may grow, as Ray's resource name -> amount; empty if it does not scale."""
-    limits: Mapping[str, float] | None = state.get_max_resources_from_cluster_config()
-    return {name: float(amount) for name, amount in (limits or {}).items()}
+def reported_node_groups() -> list[tuple[dict[str, float], int]]:
+    """Return the groups of nodes that the cluster's autoscaler reports: the resources of a node, and the most nodes.
+
+    The number is negative if there is no limit. The list is empty if the cluster does not scale, and for the
+    autoscalers in Ray itself, which report nothing.
+    """
+    config = state.get_cluster_config()
+    groups = config.node_group_configs if config else ()
+    return [({name: float(n) for name, n in group.resources.items()}, group.max_count) for group in groups]

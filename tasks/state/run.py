@@ -58,6 +58,7 @@ class Run:
     scheduled_for: str | None = None  # the time that determines the partition
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
+    busy_timeout_seconds: float | None = None
 
     @property
     def partition_directory(self) -> str:

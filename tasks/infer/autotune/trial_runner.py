@@ -9,11 +9,12 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overnight.tasks.errors import JobError, StageFailed, find_cause
+from overnight.tasks.errors import JobError, OvernightError, StageFailed, find_cause
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded, on_forked
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import COMMIT, Predictor, imports
 from overnight.tasks.resources.plan import Plan, Pool
+from overnight.tasks.resources.waiting import Warn, wait_until_started
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun, ProcessDied
@@ -77,17 +78,20 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
     return actor
 
 
-def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any) -> Trial | Failed | None:
+def tried(
+    run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any, warn: Warn
+) -> Trial | Failed | None:
     """Try the model of `link` on the block `sample`, and return the result: a `Trial`, a `Failed`, or None for no rows.
 
     `rows_to_do` is the number of rows that the model gets in the whole run. `begun` is the model's process from
-    `begin_trials`. If it is None, a process starts here with the reservation in `pool`. The process ends after the
-    trial, and frees its device.
+    `begin_trials`. If it is None, a process starts here with the reservation in `pool`. `warn` is called with what that
+    waits for. The process ends after the trial, and frees its device.
 
     A model that passed a trial in this process is not tried again with rows of the same columns. The earlier result is
     then returned, as in the next partition of a backfill.
 
-    Raise `StageFailed` if the process ends in each of `MAX_TRIES` tries. Raise `JobError` if the model cannot be
+    Raise `StageFailed` if the process ends in each of `MAX_TRIES` tries, or if its reservation is not there in time:
+    the run's `busy_timeout_seconds` or `stall_timeout_seconds`. Raise `JobError` if the model cannot be
     loaded, and `ContractError` if it breaks its contract. Raise Ray's own error for a problem of the cluster.
     """
     key = (run.fingerprint, *_identity(link.model), sample.schema)
@@ -99,7 +103,7 @@ def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float,
         if isinstance(trying, Begun):
             found = _tried_forked(trying, link, run, sample, rows_to_do)
         else:
-            found = _tried_by_ray(trying, sample, rows_to_do)
+            found = _tried_by_ray(trying, run, pool, sample, rows_to_do, warn)
     except (ray.exceptions.RayActorError, ProcessDied) as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
@@ -107,6 +111,8 @@ def tried(run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float,
             "infer",
             "WorkerCrashedError",
         ) from error
+    except OvernightError:
+        raise
     except Exception as error:
         if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RayTaskError):
             raise  # a problem of the cluster, not of the model; a new attempt may succeed
@@ -124,8 +130,11 @@ def _tried_forked(begun: Begun, link: Link, run: Run, sample: pa.Table, rows_to_
     return on_forked(begun, sample, rows_to_do)
 
 
-def _tried_by_ray(trying: Any, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
+def _tried_by_ray(
+    trying: Any, run: Run, pool: Pool, sample: pa.Table, rows_to_do: float, warn: Warn
+) -> Trial | Failed | None:
     try:
+        wait_until_started(trying, pool, run.busy_timeout_seconds, run.stall_timeout_seconds, warn)
         found: Trial | Failed | None = ray.get(trying.on.remote(sample, rows_to_do))
         return found
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
-from overnight.tasks.resources.cluster import read_cluster
+from overnight.tasks.resources.cluster import read_nodes
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory
 
@@ -78,7 +78,9 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
         return Choice(link, used, planned, trial, per_call, small, each)
     seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
-    most = max(min(planned.maximum, workers_in_memory(trial.memory if trial else 0, read_cluster()[0])), 1)
+    on_new_nodes = planned.maximum - planned.initial
+    here = max(min(planned.initial, workers_in_memory(trial.memory if trial else 0, read_nodes())), 1)
+    most = here + on_new_nodes
     pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
     blocks = work.blocks if pool.maximum == planned.maximum else None
     most_rows = ROWS_A_TASK if blocks is None else UNREAD_ROWS_A_TASK

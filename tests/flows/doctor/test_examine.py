@@ -19,8 +19,9 @@ from overnight.flows.deploy.apply import deploy
 from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
 from overnight.flows.doctor.examine import Check, Finding, run_checks
 from overnight.flows.doctor.prefect_server import check_prefect
-from overnight.flows.doctor.ray_cluster import check_ray, judge
+from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
 from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
 from overnight.tasks.storage.s3 import PatientS3
 from tests.flows.conftest import Overnight
 from tests.flows.deploy.test_apply import POOL, project, remove_all
@@ -360,6 +361,28 @@ def test_nodes_that_differ_from_here_are_told(node: dict[str, Any], what: str, l
     found = list(judge(look, "the cluster"))
     assert levels(found).get(what) == level
     assert told in of(found, what)
+
+
+@pytest.mark.parametrize(
+    ("model", "most", "level", "told"),
+    [
+        ({"num_gpus": 1, "accelerator_type": "T4"}, 3, "ok", "1 to 3 workers of m fit on 1 nodes and 3 that it may"),
+        ({"num_gpus": 1, "accelerator_type": "T4"}, 0, "wrong", "needs 1 x 1 GPU; the cluster has 0 GPU"),
+        ({"num_gpus": 2}, 3, "wrong", "one worker needs 2 GPU on one node; no node has that, and none that may start"),
+        ({"workers": 2}, 0, "ok", "2 workers of m fit on 1 nodes"),
+    ],
+)
+def test_a_cluster_that_cannot_grow_to_the_job_is_wrong(
+    model: dict[str, Any], most: int, level: str, told: str
+) -> None:
+    job = Job.model_validate({
+        "name": "j", "source": {"kind": "parquet", "path": "/in"}, "sink": {"kind": "parquet", "path": "/out"},
+        "inference": [{"kind": "python", "target": "m:Model", "name": "m", **model}],
+        "cluster": {"t4": {"resources": {"CPU": 4, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": most}},
+    })  # fmt: skip
+    found = judge_plan(job, {"nodes": [{"resources": {"CPU": 4.0}}], "groups": []})
+    assert (found.what, found.level) == ("plan", level)
+    assert told in found.found
 
 
 def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:

@@ -79,13 +79,14 @@ nodes = st.builds(
 
 
 @given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=4))
+@example([Model(num_cpus=1), Model(num_cpus=16)], [{"CPU": cpus, "GPU": 0, "special": 0} for cpus in (16, 1)])
 @example(
     [Model(num_gpus=0.3, memory=3 * 2**30), Model(num_gpus=0.5)],
     [{"CPU": 1, "memory": 8 * 2**30, "GPU": gpus, "special": 0} for gpus in (1, 2)],
 )
 def test_every_plan_that_is_made_holds_the_rules(asked: list[Model], cluster: list[Node]):
     try:
-        plan = make_plan(asked, cluster, {})
+        plan = make_plan(asked, cluster)
     except PlanError:
         least = [
             {"CPU": m.num_cpus or 0, "GPU": m.num_gpus, "memory": float(m.memory or 0), **m.resources} for m in asked
@@ -105,7 +106,7 @@ def test_every_plan_that_is_made_holds_the_rules(asked: list[Model], cluster: li
 def test_the_same_cluster_gives_the_same_plan(asked: list[Model], cluster: list[Node]):
     def outcome() -> Any:
         try:
-            return make_plan(asked, cluster, {})
+            return make_plan(asked, cluster)
         except PlanError as error:
             return str(error)
 
@@ -119,38 +120,39 @@ def test_the_same_cluster_gives_the_same_plan(asked: list[Model], cluster: list[
     "asked", [[], [Model()], [Model(), Model()], [Model(workers=(1, 100))], [Model(num_cpus=0.5), Model()]], ids=str
 )
 def test_one_node_of_any_size_runs_any_number_of_models(cpus: int, asked: list[Model]):
-    plan = make_plan(asked, [node(cpus)], {})
+    plan = make_plan(asked, [node(cpus)])
     hold_rules(plan, asked, [node(cpus)])
     assert plan.task_cpus > 0
 
 
 def test_models_that_ask_for_nothing_use_the_whole_machine():
-    assert make_plan([Model()], [node(16)], {}).pools[0].maximum == 15
-    assert [pool.maximum for pool in make_plan([Model(), Model()], [node(16)], {}).pools] == [8, 7]
-    assert make_plan([Model(workers=(1, 4))], [node(16)], {}).pools[0].maximum == 4
-    assert make_plan([Model(workers=(2, 4))], [node(2)], {}).pools[0].minimum == 2
+    assert make_plan([Model()], [node(16)]).pools[0].maximum == 15
+    assert [pool.maximum for pool in make_plan([Model(), Model()], [node(16)]).pools] == [8, 7]
+    assert make_plan([Model(workers=(1, 4))], [node(16)]).pools[0].maximum == 4
+    assert make_plan([Model(workers=(2, 4))], [node(2)]).pools[0].minimum == 2
 
 
 def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
     beside = Model(placement="colocated")
-    plan = make_plan([beside], [node(4), node(2.5), {"GPU": 1}], {})
+    plan = make_plan([beside], [node(4), node(2.5), {"GPU": 1}])
     assert (plan.is_beside, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
     assert plan.needs()["CPU"] == pytest.approx(1)
-    assert make_plan([beside], [node(2)], {"CPU": 64}).pools[0].maximum == 64
-    assert not make_plan([Model()], [node(4)], {}).is_beside
+    growing = make_plan([beside], [node(2)], [node(62)])
+    assert (growing.pools[0].initial, growing.pools[0].maximum) == (2, 64)
+    assert not make_plan([Model()], [node(4)]).is_beside
     with pytest.raises(PlanError, match="the only model of a job, found 2 models"):
-        make_plan([Model(), beside], [node(8)], {})
+        make_plan([Model(), beside], [node(8)])
     with pytest.raises(PlanError, match="needs a node with a whole CPU"):
-        make_plan([beside], [node(0.5), node(0.5)], {})
+        make_plan([beside], [node(0.5), node(0.5)])
 
 
 def test_the_only_model_on_cpus_that_reserves_nothing_prepares_its_own_rows():
     auto = Model(placement="auto")
-    assert make_plan([auto], [node(4)], {}).is_beside
-    assert not make_plan([auto, auto], [node(4)], {}).is_beside
-    assert not make_plan([auto], [node(0.5), node(0.5)], {}).is_beside
+    assert make_plan([auto], [node(4)]).is_beside
+    assert not make_plan([auto, auto], [node(4)]).is_beside
+    assert not make_plan([auto], [node(0.5), node(0.5)]).is_beside
     for asked in ({"workers": 2}, {"num_cpus": 0}, {"num_gpus": 1}, {"memory": 1}, {"resources": {"NPU": 1}}):
-        assert not make_plan([Model(placement="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)], {}).is_beside
+        assert not make_plan([Model(placement="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)]).is_beside
 
 
 def test_memory_limits_how_many_workers_there_are():
@@ -163,35 +165,35 @@ def test_memory_limits_how_many_workers_there_are():
 
 
 def test_a_pool_that_asks_for_every_core_gets_it_and_reading_is_limited_in_number():
-    plan = make_plan([Model(num_cpus=16)], [node(16)], {})
+    plan = make_plan([Model(num_cpus=16)], [node(16)])
     assert (plan.task_cpus, plan.task_concurrency) == (0, 8)
     assert "8 at a time" in plan.notes[0]
-    assert make_plan([Model(num_cpus=1)], [node(1)], {}).task_concurrency == 1
+    assert make_plan([Model(num_cpus=1)], [node(1)]).task_concurrency == 1
 
 
 def test_reservations_that_nobody_pinned_shrink_and_say_so():
-    plan = make_plan([Model(), Model()], [node(2)], {})
+    plan = make_plan([Model(), Model()], [node(2)])
     assert [pool.num_cpus for pool in plan.pools] == [0.5, 0.5]
     assert "0.5 CPU instead of 1" in plan.notes[0]
     assert plan.needs() == {"CPU": 2.0}
 
 
 def test_every_gpu_gets_a_worker_and_models_share_them():
-    assert make_plan([Model(num_gpus=1)], [node(16, GPU=8)], {}).pools[0].minimum == 8
-    plan = make_plan([Model(num_gpus=1), Model(num_gpus=1)], [node(16, GPU=3)], {})
+    assert make_plan([Model(num_gpus=1)], [node(16, GPU=8)]).pools[0].minimum == 8
+    plan = make_plan([Model(num_gpus=1), Model(num_gpus=1)], [node(16, GPU=3)])
     assert sorted(pool.minimum for pool in plan.pools) == [1, 2]
-    assert make_plan([Model(num_gpus=0.6)], [node(4, GPU=2)], {}).pools[0].maximum == 2
-    assert make_plan([Model(num_gpus=0.5)], [node(4, GPU=2)], {}).pools[0].maximum == 4
+    assert make_plan([Model(num_gpus=0.6)], [node(4, GPU=2)]).pools[0].maximum == 2
+    assert make_plan([Model(num_gpus=0.5)], [node(4, GPU=2)]).pools[0].maximum == 4
 
 
 def test_cpus_shrink_before_gpus_idle():
-    plan = make_plan([Model(num_gpus=1)], [node(4, GPU=8)], {})
+    plan = make_plan([Model(num_gpus=1)], [node(4, GPU=8)])
     assert plan.pools[0].minimum == 8
     hold_rules(plan, [Model(num_gpus=1)], [node(4, GPU=8)])
 
 
 def test_pinned_cpus_leave_one_for_reading_where_the_number_of_workers_is_free():
-    plan = make_plan([Model(num_cpus=1, num_gpus=1)], [node(4, GPU=4)], {})
+    plan = make_plan([Model(num_cpus=1, num_gpus=1)], [node(4, GPU=4)])
     assert (plan.pools[0].maximum, plan.task_cpus) == (3, 0.99)
 
 
@@ -220,25 +222,73 @@ def test_pinned_cpus_leave_one_for_reading_where_the_number_of_workers_is_free()
 )
 def test_what_cannot_fit_is_refused_with_the_need_and_the_find(asked: list[Model], cluster: list[Node], message: str):
     with pytest.raises(PlanError, match=message):
-        make_plan(asked, cluster, {})
+        make_plan(asked, cluster)
 
 
 def test_workers_on_many_small_nodes_leave_room_for_a_task_on_one():
     for count in range(1, 12):
         asked, cluster = [Model(workers=count)], [node(1)] * 4
-        hold_rules(make_plan(asked, cluster, {}), asked, cluster)
+        hold_rules(make_plan(asked, cluster), asked, cluster)
 
 
-def test_what_the_cluster_may_grow_to_counts():
-    plan = make_plan([Model(workers=(1, 8), num_gpus=1)], [node(4)], {"CPU": 64, "GPU": 4})
+@given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=3), st.lists(nodes, min_size=1, max_size=3))
+def test_a_plan_that_may_grow_holds_the_rules_at_its_largest_and_starts_on_the_nodes_alive_if_it_can(
+    asked: list[Model], cluster: list[Node], to_come: list[Node]
+):
+    try:
+        plan = make_plan(asked, cluster, to_come)
+    except PlanError:
+        with pytest.raises(PlanError):
+            make_plan(asked, [*cluster, *to_come])
+        return
+    hold_rules(plan, asked, [*cluster, *to_come])
+    try:
+        alone = make_plan(asked, cluster)
+    except PlanError:
+        assert [pool.initial for pool in plan.pools] == [_fewest(model) for model in asked]
+        return
+    assert [pool.initial for pool in plan.pools] == [pool.initial for pool in alone.pools]
+
+
+def _fewest(model: Model) -> int:
+    return 1 if model.workers is None else model.workers if isinstance(model.workers, int) else model.workers[0]
+
+
+T4 = {"CPU": 8.0, "GPU": 1.0, "accelerator_type:T4": 1.0}
+
+
+def test_a_group_that_scales_from_zero_is_planned_with_and_starts_with_one_worker():
+    plan = make_plan([Model(num_gpus=1, accelerator_type="T4")], [node(4)], [T4] * 16)
+    assert (plan.pools[0].minimum, plan.pools[0].initial, plan.pools[0].maximum) == (1, 1, 16)
+    plan = make_plan([Model(num_gpus=1)], [node(4), T4, T4], [T4] * 14)
+    assert (plan.pools[0].minimum, plan.pools[0].maximum) == (2, 16)
+    plan = make_plan([Model(resources={"NPU": 1}, workers=(1, 8))], [node(4)], [node(4, NPU=2)] * 2)
     assert (plan.pools[0].minimum, plan.pools[0].maximum) == (1, 4)
-    assert make_plan([Model()], [node(2)], {"CPU": 64}).pools[0].maximum > 32
-    with pytest.raises(PlanError, match="needs 1 x 2 GPU"):
-        make_plan([Model(num_gpus=2)], [node(4)], {"CPU": 64, "GPU": 1})
-    assert make_plan([Model()], [node(8)], {"CPU": 2}).pools[0].maximum == 7
+
+
+def test_a_cluster_whose_head_has_no_cpu_is_planned_with_the_nodes_to_come():
+    plan = make_plan([Model(workers=2)], [{"memory": 1.0}], [node(4)] * 2)
+    assert (plan.pools[0].initial, plan.task_cpus) == (2, 0.99)
+    plan = make_plan([Model(placement="auto")], [{"memory": 1.0}], [node(4)] * 2)
+    assert (plan.is_beside, plan.pools[0].initial, plan.pools[0].maximum) == (True, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Model(num_gpus=4), "one worker needs 4 GPU on one node; no node has that, and none that may start"),
+        (Model(num_gpus=1, accelerator_type="H100"), "accelerator H100; the cluster has and may start no H100"),
+        (Model(num_gpus=1, workers=5), "5 x 1 GPU; the cluster has and may start 4 GPU"),
+        (Model(num_cpus=9), "one worker needs 9 CPU on one node; no node has that, and none that may start"),
+    ],
+    ids=str,
+)
+def test_what_no_node_to_come_can_hold_is_refused(asked: Model, message: str):
+    with pytest.raises(PlanError, match=message):
+        make_plan([asked], [node(2)], [T4] * 4)
 
 
 def test_a_large_cluster_is_planned_in_a_moment():
-    plan = make_plan([Model(), Model(num_gpus=1)], [node(64, GPU=8)] * 100, {})
+    plan = make_plan([Model(), Model(num_gpus=1)], [node(64, GPU=8)] * 100)
     assert plan.pools[1].minimum == 800
     assert plan.pools[0].maximum > 1000

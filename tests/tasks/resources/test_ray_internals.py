@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 import ray
 import ray.data
+from ray.core.generated import autoscaler_pb2
 
 from overnight.tasks.errors import PlanError
 from overnight.tasks.resources import ray_internals
-from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, autoscaling_limits, operators
+from overnight.tasks.resources.cluster import read_nodes_to_come
+from overnight.tasks.resources.ray_internals import (
+    ExecutionCallback,
+    OperatorState,
+    operators,
+    reported_node_groups,
+)
 
 
 def test_operators_of_a_stream_are_seen_with_their_rows_in_order(ray_session: None) -> None:
@@ -29,8 +36,16 @@ def test_operators_of_a_stream_are_seen_with_their_rows_in_order(ray_session: No
     assert any(state.tasks for states in seen for state in states)
 
 
-def test_a_cluster_that_does_not_scale_has_no_limits(ray_session: None) -> None:
-    assert autoscaling_limits() == {}
+def test_a_cluster_that_does_not_scale_reports_no_groups(ray_session: None) -> None:
+    assert reported_node_groups() == []
+
+
+def test_the_groups_that_an_autoscaler_reports_are_read(ray_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [{"resources": {"CPU": 8, "GPU": 1}, "max_count": 4}, {"resources": {"CPU": 2}, "max_count": -1}]
+    config = autoscaler_pb2.ClusterConfig(node_group_configs=groups)
+    monkeypatch.setattr(ray_internals.state, "get_cluster_config", lambda: config)
+    assert reported_node_groups() == [({"CPU": 8.0, "GPU": 1.0}, 4), ({"CPU": 2.0}, -1)]
+    assert len(read_nodes_to_come({})) == 4 + 1000
 
 
 def test_another_version_of_ray_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

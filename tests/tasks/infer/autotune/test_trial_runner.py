@@ -83,7 +83,7 @@ def marks(tmp_path: Path) -> Path:
 
 
 def try_it(folder: Path, model: Fragile, begun: Any = None, sample: pa.Table = SAMPLE) -> Trial | Failed | None:
-    return tried(make_run(folder), Link(model), POOL, sample, 8, begun)
+    return tried(make_run(folder), Link(model), POOL, sample, 8, begun, warn=print)
 
 
 def test_a_model_that_was_begun_early_is_loaded_once(tmp_path: Path, marks: Path) -> None:

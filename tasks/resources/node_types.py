@@ -1,0 +1,115 @@
+"""The nodes that a cluster's autoscaler may start, one by one, with the types of nodes that it offers.
+
+A plan must know them: four nodes of one GPU cannot run a worker that needs four. Ray's own autoscalers do not publish
+their types. So they come from the job's `cluster`, or from the file that `OVERNIGHT_CLUSTER` names. This file is Ray's
+cluster configuration, such as `~/ray_bootstrap_config.yaml` on a head node that `ray up` started. Only `max_workers`
+and `available_node_types` of it are read.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from overnight.tasks.config.settings import Settings
+from overnight.tasks.errors import JobError
+
+VARIABLE = "OVERNIGHT_CLUSTER"
+UNLIMITED = 1000  # nodes of a group for which the autoscaler reports no limit
+MOST_WORKERS = 2  # Ray's default of max_workers in a cluster configuration
+
+
+class NodeType(Settings):
+    """A type of nodes that the autoscaler may start, as in `available_node_types` of Ray's cluster configuration."""
+
+    resources: Annotated[
+        dict[str, Annotated[float, Field(gt=0)]],
+        Field(
+            min_length=1,
+            description="What each node has, by Ray's names: CPU, GPU, memory (bytes), accelerator_type:T4, your own.",
+            examples=[{"CPU": 8, "GPU": 1, "accelerator_type:T4": 1}],
+        ),
+    ]
+    max_workers: Annotated[int, Field(ge=0, description="The most nodes of this type.")]
+
+
+def to_come(
+    groups: Iterable[tuple[Mapping[str, float], int]],
+    cluster: Mapping[str, NodeType],
+    nodes: Sequence[Mapping[str, float]],
+) -> list[dict[str, float]]:
+    """Return the resources of each node that may still start, given the `nodes` alive.
+
+    The types of nodes are the `groups` that the autoscaler reports: the resources of a node, and the most nodes. If it
+    reports none, they are those of the job's `cluster`, or of the file that `OVERNIGHT_CLUSTER` names. Raise `JobError`
+    for a file that cannot be read.
+    """
+    reported = [
+        NodeType(resources=dict(resources), max_workers=most if most >= 0 else UNLIMITED) for resources, most in groups
+    ]
+    return nodes_to_come(reported or configured_types(cluster).values(), nodes)
+
+
+def configured_types(cluster: Mapping[str, NodeType]) -> dict[str, NodeType]:
+    """Return the node types of the job's `cluster`, or of the file that `OVERNIGHT_CLUSTER` names; empty without any.
+
+    Raise `JobError` if that file cannot be read, or a type in it has no resources.
+    """
+    path = os.environ.get(VARIABLE)
+    return dict(cluster) if cluster or not path else _types_in(Path(path).expanduser())
+
+
+def nodes_to_come(types: Iterable[NodeType], nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the resources of each node that may still start: of each type, its maximum without the nodes alive.
+
+    `nodes` has the resources of each node alive, as Ray's resource name -> amount. A node is of a type if it has
+    exactly its CPUs, GPUs and own resources.
+    """
+    found = []
+    for kind in types:
+        alive = sum(1 for node in nodes if _is_of(kind, node))
+        found += [dict(kind.resources) for _ in range(kind.max_workers - alive)]
+    return found
+
+
+def _types_in(path: Path) -> dict[str, NodeType]:
+    expected = f"{VARIABLE}: expected the path of a Ray cluster configuration with available_node_types"
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise JobError(f"{expected}, found {path}: {error}") from error
+    types = data.get("available_node_types") if isinstance(data, dict) else None
+    if not isinstance(types, dict) or not all(isinstance(kind, dict) for kind in types.values()):
+        raise JobError(f"{expected}, found none in {path}.")
+    most = data.get("max_workers", MOST_WORKERS)
+    try:
+        return {name: _node_type(kind, most) for name, kind in types.items() if kind.get("max_workers", most)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise JobError(
+            f"{expected}, each with the resources of its nodes; found in {path}: "
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
+        ) from error
+
+
+def _node_type(kind: Mapping[str, Any], most: Any) -> NodeType:
+    resources = {name: amount for name, amount in (kind.get("resources") or {}).items() if amount}
+    return NodeType.model_validate({"resources": resources, "max_workers": kind.get("max_workers", most)})
+
+
+def _is_of(kind: NodeType, node: Mapping[str, float]) -> bool:
+    named = [name for name in kind.resources if name.startswith("accelerator_type:")]
+    return _own(node) == _own(kind.resources) and all(name in node for name in named)
+
+
+def _own(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return the resources without those that Ray measures on a node, or gives to each node by itself."""
+    given = ("memory", "object_store_memory")
+    return {
+        name: amount
+        for name, amount in resources.items()
+        if name not in given and not name.startswith(("node:", "accelerator_type:"))
+    }
