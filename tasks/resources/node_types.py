@@ -106,7 +106,7 @@ def _is_of(kind: NodeType, node: Mapping[str, float]) -> bool:
 
 
 def _own(resources: Mapping[str, float]) -> dict[str, float]:
-    """Return the resources without those that Ray measures on a node, or gives to each node by itself."""
+    """Return the resources without the ones that Ray measures on a node or gives to each node."""
     given = ("memory", "object_store_memory")
     return {
         name: amount
