@@ -1,7 +1,8 @@
 """Restore this process after a call from Python: Overnight, Prefect and Ray change it while a run goes on.
 
-After the call the process has its environment variables, import path, log levels and handlers, and warning filters as
-they were. The run has a thread of its own, so that an event loop in the caller's thread and its signals do not matter.
+After the call the process has its environment variables, import path, logging, exception hooks, signal handlers and
+warning filters as they were. The run has a thread of its own, so that an event loop in the caller's thread and its
+signals do not matter.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import contextvars
 import functools
 import logging
 import os
+import signal
 import sys
 import threading
 import warnings
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from overnight.api.logging_state import logging_restored
 from overnight.tasks.errors import OvernightError
 
 P = ParamSpec("P")
@@ -37,7 +40,7 @@ def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
         with ONE_AT_A_TIME, restored():
             from overnight.flows.runs.cancellation import stoppable
 
-            with _quiet_prefect(), stoppable() as stopping, ThreadPoolExecutor(1, "overnight") as pool:
+            with _prefect_log(), stoppable() as stopping, ThreadPoolExecutor(1, "overnight") as pool:
                 try:
                     context = contextvars.copy_context()
                     return pool.submit(context.run, functools.partial(call, *args, **kwargs)).result()
@@ -52,15 +55,15 @@ def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Restore the environment, the import path, the logging and the warning filters of the process after the body.
+    """Restore the state of the process after the body: what the docstring of this module lists.
 
     The result is a context manager, and can also decorate a function.
     """
-    environment, path, root = dict(os.environ), list(sys.path), logging.getLogger()
-    known = list(logging.root.manager.loggerDict.items())
-    levels = {name: found.level for name, found in known if isinstance(found, logging.Logger)}
-    level, handlers = root.level, list(root.handlers)
-    with warnings.catch_warnings():
+    environment, path = dict(os.environ), list(sys.path)
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
+    is_main = threading.current_thread() is threading.main_thread()  # only there a handler of a signal can be set
+    signals = {number: signal.getsignal(number) for number in signal.valid_signals()} if is_main else {}
+    with warnings.catch_warnings(), logging_restored():
         try:
             yield
         finally:
@@ -68,23 +71,38 @@ def restored() -> Iterator[None]:
                 del os.environ[name]
             os.environ.update(environment)
             sys.path[:] = path
-            root.setLevel(level)
-            root.handlers[:] = handlers
-            for name, before in levels.items():
-                logging.getLogger(name).setLevel(before)
+            sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+            for number, handler in signals.items():
+                if handler is not None and signal.getsignal(number) != handler:  # None: not set from Python
+                    signal.signal(number, handler)
 
 
 @contextlib.contextmanager
-def _quiet_prefect() -> Iterator[None]:
-    """Mute Prefect's output to the terminal, where the progress is shown. Inside a user's flow it stays."""
-    from prefect.logging.handlers import PrefectConsoleHandler
+def _prefect_log() -> Iterator[None]:
+    """Send a run's log to the Prefect server, even if the caller has configured Prefect's loggers before the import.
+
+    Mute Prefect's output to the terminal, where the progress is shown. Inside a user's flow, change nothing.
+    """
+    from prefect.logging.handlers import APILogHandler, PrefectConsoleHandler
+    from prefect.settings import PREFECT_LOGGING_LEVEL
 
     from overnight.api.local_run import is_in_a_flow
 
-    shown = [] if is_in_a_flow() else logging.getLogger().handlers
-    muted = [(handler, handler.level) for handler in shown if isinstance(handler, PrefectConsoleHandler)]
+    if is_in_a_flow():
+        yield
+        return
+    muted = [
+        (handler, handler.level)
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, PrefectConsoleHandler)
+    ]
     for handler, _ in muted:
         handler.setLevel(MUTED)
+    prefect = logging.getLogger("prefect")
+    prefect.setLevel(prefect.level or PREFECT_LOGGING_LEVEL.value())
+    for runs in (logging.getLogger("prefect.flow_runs"), logging.getLogger("prefect.task_runs")):
+        if not any(isinstance(handler, APILogHandler) for handler in runs.handlers):
+            runs.addHandler(APILogHandler())
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """What a call leaves of itself in the caller's process: nothing."""
 
 import logging
+import logging.config
 import os
 import signal
 import subprocess
@@ -12,19 +13,32 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from prefect.logging.handlers import APILogHandler
 
 import overnight
 from overnight.api.process_state import leaves_no_trace, restored
 from overnight.flows.runs.cancellation import is_stopping, pause
 
 STATE = """
-import logging, os, signal, sys, warnings
+import logging, os, signal, sys, threading, warnings
 import overnight
 
+NAMES = ["", "prefect", "prefect.flow_runs", "ray", "ray.data", "uvicorn", "httpx"]
+LOGGERS = [logging.getLogger(name) for name in NAMES]
+
 def state():
-    root = logging.getLogger()
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
-    return dict(os.environ), os.getcwd(), list(sys.path), root.level, list(root.handlers), handlers, warnings.filters[:]
+    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, logging.getLogRecordFactory()
+    return dict(os.environ), os.getcwd(), list(sys.path), handlers, hooks, warnings.filters[:], [
+        (log.name, log.level, log.propagate, log.disabled, log.handlers[:], log.filters[:]) for log in LOGGERS
+    ]
+
+for log in LOGGERS:
+    log.addHandler(logging.FileHandler(f"{log.name}.log", mode="w"))
+    log.addFilter(lambda record: True)
+    log.propagate = log.name != "uvicorn"
+logging.getLogger("httpx").disabled = True
+sys.excepthook = threading.excepthook = lambda *found: None
 
 before = state()
 print(sorted({"prefect", "ray", "torch", "pyarrow", "pydantic"} & set(sys.modules)))
@@ -35,9 +49,11 @@ try:
     overnight.run({**job, "name": "A"})
 except overnight.JobError as error:
     print(error)
-assert "prefect" in sys.modules
+assert "prefect" in sys.modules and "ray" in sys.modules
 for was, now in zip(before, state()):
     assert was == now, (was, now)
+logging.getLogger("ray.data").critical("a line after the call")
+assert open("ray.data.log").read() == "a line after the call\\n"
 """
 
 
@@ -66,6 +82,53 @@ def test_what_a_body_changes_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Non
         warnings.simplefilter("ignore")
     assert (dict(os.environ), list(sys.path), root.level, list(root.handlers), list(warnings.filters)) == before
     assert own.level == logging.INFO
+
+
+def test_the_logging_and_the_hooks_are_put_back_and_no_handler_is_closed(tmp_path: Path) -> None:
+    own, file, keep = logging.getLogger("own_library"), logging.FileHandler(tmp_path / "own.log", "w"), logging.Filter()
+    own.addHandler(file)
+    own.addFilter(keep)
+
+    def hooks() -> tuple[object, ...]:
+        factory = logging.getLogRecordFactory()
+        return sys.excepthook, threading.excepthook, factory, signal.getsignal(signal.SIGUSR2)
+
+    before = hooks()
+
+    @restored()
+    def call() -> None:
+        logging.config.dictConfig({"version": 1, "loggers": {"own_library": {"level": "INFO", "propagate": False}}})
+        own.disabled = True
+        own.removeFilter(keep)
+        logging.setLogRecordFactory(logging.makeLogRecord)
+        sys.excepthook = threading.excepthook = lambda *found: None
+        signal.signal(signal.SIGUSR2, lambda *found: None)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        call()
+    assert (own.handlers, own.filters, own.level, own.propagate, own.disabled) == ([file], [keep], 0, True, False)
+    assert hooks() == before
+    own.warning("a line")
+    assert (tmp_path / "own.log").read_text() == "a line\n"
+    own.removeHandler(file)
+    own.removeFilter(keep)
+    file.close()
+
+
+def test_the_prefect_server_gets_the_log_of_a_run_when_the_caller_has_handlers_on_its_loggers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, own = logging.getLogger("prefect.flow_runs"), logging.NullHandler()
+    monkeypatch.setattr(log, "handlers", [own])
+    monkeypatch.setattr(logging.getLogger("prefect"), "level", logging.NOTSET)
+
+    @leaves_no_trace
+    def call() -> tuple[bool, bool]:
+        return any(isinstance(handler, APILogHandler) for handler in log.handlers), log.isEnabledFor(logging.INFO)
+
+    assert call() == (True, True)
+    assert (log.handlers, logging.getLogger("prefect").level) == ([own], logging.NOTSET)
 
 
 def test_an_exception_in_the_callers_thread_stops_the_run_and_is_raised_after_it() -> None:
