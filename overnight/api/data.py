@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.api.arrow_tables import as_tables, plain
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import JobError, explain
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
@@ -26,7 +26,7 @@ def place_data(data: Any, folder: Location) -> str:
     """Write data as Parquet files to a new folder below `folder`. Return the digest that names the new folder.
 
     `data` is a Ray Dataset, or what `as_tables` takes. The digest follows from the content. Raise `JobError` for other
-    data, and for columns that Parquet cannot store.
+    data, for data without rows, and for columns that Parquet cannot store.
     """
     draft = folder / f"_{uuid.uuid4().hex}"
     try:
@@ -35,6 +35,8 @@ def place_data(data: Any, folder: Location) -> str:
         else:
             _write(as_tables(data), draft / "data.parquet")
         files = sorted(name for name in draft.names() if name.endswith(".parquet"))
+        if not any(_has_rows(draft / name) for name in files):
+            raise JobError(f"data: expected at least one row with a column, found none in {type(data).__name__}.")
         digest = _digest([draft / name for name in files])
         there = (folder / digest).names()  # from an earlier call, which may have ended half-way
         for number, name in enumerate(files):
@@ -44,6 +46,11 @@ def place_data(data: Any, folder: Location) -> str:
     finally:
         draft.remove()
     return digest
+
+
+def _has_rows(place: Location) -> bool:
+    with place.open() as file:
+        return bool(pq.ParquetFile(file).metadata.num_rows)
 
 
 def _is_ray_dataset(data: Any) -> bool:
@@ -84,12 +91,22 @@ def _group_rows(table: pa.Table) -> int:
 
 
 def _write_dataset(data: Any, place: Location) -> None:
-    """Write a Ray Dataset by Ray, in parallel. Its names begin with a random number; the number of the task follows."""
+    """Write a Ray Dataset by Ray, in parallel. Its names begin with a random number; the number of the task follows.
+
+    An error of the Dataset's own code is raised as an `OvernightError`.
+    """
     filesystem, path = place.open_filesystem()
     if is_local(filesystem):
         os.makedirs(path, exist_ok=True)
     rows = data.map_batches(plain, batch_format="pyarrow", batch_size=None)
-    rows.write_parquet(path, filesystem=None if is_local(filesystem) else filesystem)
+    context = data.context  # `rows` has the same one
+    raises_original, context.raise_original_map_exception = context.raise_original_map_exception, True
+    try:
+        rows.write_parquet(path, filesystem=None if is_local(filesystem) else filesystem)
+    except Exception as error:
+        raise explain(error, "plan") from None  # Ray's own exception lacks its cause on its way to the driver
+    finally:
+        context.raise_original_map_exception = raises_original
 
 
 def _digest(files: Sequence[Location]) -> str:

@@ -1,4 +1,4 @@
-"""Check whether an Arrow type is one of the types of lists, texts or bytes."""
+"""Check for Arrow types of lists, texts or bytes, and replace the types that Parquet lacks."""
 
 import pyarrow as pa
 from pyarrow import types
@@ -18,3 +18,38 @@ def is_bytes(kind: pa.DataType) -> bool:
     """Return True for a type of bytes: binary, large_binary, binary_view or fixed-size binary."""
     several = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
     return any(is_one(kind) for is_one in several)
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the column without views and run ends, also inside lists and structs: Parquet lacks these types."""
+    kind = plain_type(column.type)
+    if kind == column.type:
+        return column
+    try:
+        if "list_view" not in str(column.type):  # Arrow 26 casts it to an array whose offsets are too short
+            return column.cast(kind)
+    except pa.ArrowNotImplementedError:  # run ends, and views in a dictionary
+        pass
+    return pa.chunked_array([pa.array(chunk.to_pylist(), kind) for chunk in column.chunks], kind)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that `plain_column` gives a column of this type."""
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    inner = plain_type(kind.value_type) if types.is_dictionary(kind) or is_list(kind) else None
+    if inner is None or inner == kind.value_type:
+        return kind
+    if types.is_dictionary(kind):
+        return inner
+    return pa.list_(inner, kind.list_size) if types.is_fixed_size_list(kind) else pa.list_(inner)

@@ -30,16 +30,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types
 
 from overnight.tasks.errors import InvalidValues
+from overnight.tasks.rows import arrow_types
 from overnight.tasks.rows.tensors import Column, is_missing, is_pandas_value
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 KNOWN = (bool, int, float, str, bytes, decimal.Decimal, datetime.date, datetime.timedelta, pa.Scalar)
 KNOWN_TO_NUMPY = "biufmMUS"  # the kinds of NumPy's own types that Arrow has, too
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
-REMEDY = "Return numbers, texts, bytes, times, lists, dicts or arrays, or JSON text"
+REMEDY = "Use numbers, texts, bytes, times, lists, dicts or arrays, or JSON text"
 
 
 def plain_column(name: str, values: Column) -> Column:
@@ -47,8 +47,8 @@ def plain_column(name: str, values: Column) -> Column:
     if isinstance(values, pa.Array):
         return values
     if hasattr(values, "__arrow_c_stream__") and not is_pandas_value(values):
-        column = pa.chunked_array(values)  # of Polars too: through NumPy, whole numbers with nulls would be rounded
-        return column.cast(_without_views(column.type))
+        # Polars has it, too. Through NumPy, whole numbers with nulls would be rounded.
+        return arrow_types.plain_column(pa.chunked_array(values))
     dtype = getattr(values, "dtype", None)
     if is_pandas_value(values) and not isinstance(dtype, np.dtype):
         return values
@@ -111,24 +111,6 @@ def _plain(name: str, value: Any) -> Any:
     raise _refused(name, f"a value of type {type(value).__name__}", REMEDY)
 
 
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Return the type with plain texts and bytes in the place of Arrow's views, which Polars has and Parquet lacks."""
-    if types.is_string_view(kind):
-        return pa.string()
-    if types.is_binary_view(kind):
-        return pa.binary()
-    if types.is_dictionary(kind) and _without_views(kind.value_type) != kind.value_type:
-        return _without_views(kind.value_type)
-    if types.is_large_list(kind) or types.is_list(kind):
-        inner = _without_views(kind.value_type)
-        return kind if inner == kind.value_type else pa.list_(inner)
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_without_views(kind.value_type), kind.list_size)
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    return kind
-
-
 def _inner(name: str, value: Any) -> Any:
     """Return a value inside another one. Arrow takes arrays of one dimension there, and lists of lists."""
     value = _plain(name, value)
@@ -146,14 +128,14 @@ def _in_order(name: str, values: AbstractSet) -> list[Any]:
     try:
         return sorted(_list(name, values))
     except TypeError:
-        raise _refused(name, "a set whose values have no order", "Return a list") from None
+        raise _refused(name, "a set whose values have no order", "Use a list") from None
 
 
 def _key(name: str, key: Any) -> str:
     if isinstance(key, enum.Enum):
         key = key.value
     if not isinstance(key, str):
-        raise _refused(name, f"a dict with a key of type {type(key).__name__}", "Return texts as keys")
+        raise _refused(name, f"a dict with a key of type {type(key).__name__}", "Use texts as keys")
     return str(key)
 
 
@@ -167,7 +149,7 @@ def _array(name: str, value: Any) -> np.ndarray:
         value = (value.float() if is_narrow else value).cpu().resolve_conj().resolve_neg().numpy()
     array = np.asarray(value)
     if array.dtype.kind == "c":
-        raise _refused(name, f"{array.dtype} numbers", "Return their real and imaginary parts in two columns")
+        raise _refused(name, f"{array.dtype} numbers", "Use their real and imaginary parts in two columns")
     if array.dtype.names:
         names = array.dtype.names
         cells = np.empty(array.shape, object)
@@ -182,18 +164,18 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 def _time(name: str, value: datetime.time) -> datetime.time:
     if value.tzinfo is not None:
-        raise _refused(name, "a time of day with a zone, which no column has", "Return a datetime, or its text")
+        raise _refused(name, "a time of day with a zone, which no column has", "Use a datetime, or its text")
     return value
 
 
 def _png(name: str, image: Any) -> bytes:
     if image.mode not in PNG_MODES:
-        remedy = "Return image.convert('RGB') or another of these, or the pixels as an array: numpy.asarray(image)"
+        remedy = "Use image.convert('RGB') or another of these, or the pixels as an array: numpy.asarray(image)"
         raise _refused(name, f"an image of mode {image.mode}, and PNG has {', '.join(PNG_MODES)}", remedy)
     if getattr(image, "n_frames", 1) > 1:
-        raise _refused(name, f"an image of {image.n_frames} frames", "Return one of them: image.copy()")
+        raise _refused(name, f"an image of {image.n_frames} frames", "Use one of them: image.copy()")
     if not all(image.size):
-        raise _refused(name, f"an image of {image.width} x {image.height} pixels", "Return None for no image")
+        raise _refused(name, f"an image of {image.width} x {image.height} pixels", "Use None for no image")
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
@@ -204,15 +186,30 @@ def _image_module() -> Any:
 
 
 def _require_one_kind(name: str, cells: Sequence[Any]) -> None:
-    """Raise `InvalidValues` for values that Arrow would convert into each other: it would lose a zone or a time."""
+    """Raise `InvalidValues` for values that would be converted into each other, and lose a zone, a time or a shape.
+
+    Values at the same place in dicts and lists need one kind, too.
+    """
+    found = set(map(type, cells))
+    if found <= PLAIN and not {str, bytes} <= found:
+        return
     kinds = {_kind(cell) for cell in cells if not is_missing(cell)} - {""}  # NaT of pandas is a datetime
     if len(kinds) > 1:
-        raise _refused(name, " and ".join(sorted(kinds)), "Return one type, or None for no value")
+        raise _refused(name, " and ".join(sorted(kinds)), "Use one type, or None for no value")
+    dicts = [cell for cell in cells if isinstance(cell, dict)]
+    for key in dict.fromkeys(key for cell in dicts for key in cell):
+        _require_one_kind(name, [cell[key] for cell in dicts if key in cell])
+    if lists := [cell for cell in cells if isinstance(cell, list)]:
+        _require_one_kind(name, [value for cell in lists for value in cell])
 
 
 def _kind(cell: Any) -> str:
     if isinstance(cell, datetime.datetime):
         return "times with a zone" if cell.tzinfo else "times without a zone"
+    if isinstance(cell, int | float | np.number):
+        return "numbers" if cell == cell else ""  # noqa: PLR0124 - pandas has NaN for a missing value of any kind
+    if isinstance(cell, np.ndarray):
+        return "arrays" if cell.ndim else "numbers"
     kinds = {datetime.date: "dates", str: "texts", bytes: "bytes"}
     return next((told for kind, told in kinds.items() if isinstance(cell, kind)), "")
 

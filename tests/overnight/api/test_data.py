@@ -1,9 +1,10 @@
 """Data from memory, written as Parquet and read again as the source of a job reads it."""
 
 import io
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,9 @@ EXACT = pa.table(
 )
 
 
+CATEGORIES = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.uint8()), pa.array(["x"], pa.string_view()))
+
+
 class Stream:
     """An object of another library, as Polars' DataFrame is one: all it has is its Arrow stream."""
 
@@ -38,6 +42,19 @@ class Stream:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)
+
+
+class PolarsFrame:
+    """The schema of a DataFrame of Polars, with a type that its Arrow stream has in no readable form."""
+
+    def __init__(self, schema: dict[str, str]) -> None:
+        self.schema = schema
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        raise NotImplementedError
+
+
+PolarsFrame.__name__, PolarsFrame.__module__ = "DataFrame", "polars.dataframe.frame"
 
 
 def placed(data: Any, folder: Path) -> pa.Table:
@@ -92,13 +109,12 @@ def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None
     assert np.array_equal(to_numpy(placed(table, tmp_path)["image"]), arrays)
 
 
-def test_many_rows_are_several_row_groups_and_no_rows_are_a_file_with_columns(tmp_path: Path) -> None:
+def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:
     many = pa.table({"n": range(25_000)})
     digest = place_data(many.to_reader(max_chunksize=7), Location(str(tmp_path)))
     file = pq.ParquetFile(tmp_path / digest / "data.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
     assert file.read().equals(many)
-    assert placed(EXACT.schema.empty_table().to_reader(), tmp_path).equals(EXACT.schema.empty_table())
 
 
 def test_the_same_content_has_the_same_digest_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -117,19 +133,76 @@ def test_data_goes_to_a_store_of_objects_too(s3: Any) -> None:
         assert pq.read_table(file).equals(EXACT)
 
 
+def of_views(inner: pa.DataType, values: list[Any]) -> pa.Table:
+    return pa.table({"a": pa.array(values, inner)})
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "values"),
+    [
+        # Polars exports Categorical and Enum in this type.
+        (pa.table({"a": CATEGORIES}), pa.string(), ["x", None]),
+        (of_views(pa.list_(pa.string_view()), [["x"], None]), pa.list_(pa.string()), [["x"], None]),
+        (of_views(pa.list_view(pa.int8()), [[1], None, [2, 3]]), pa.list_(pa.int8()), [[1], None, [2, 3]]),
+        (
+            of_views(pa.struct([("b", pa.binary_view())]), [{"b": b"x"}, None]),
+            pa.struct([("b", pa.binary())]),
+            [{"b": b"x"}, None],
+        ),
+        (pa.table({"a": pa.RunEndEncodedArray.from_arrays([2, 3], ["x", None])}), pa.string(), ["x", "x", None]),
+        (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), pa.int64(), [0, 1]),
+        (pd.DataFrame({"a": pd.Categorical([2, None])}), pa.int64(), [2, None]),
+        ([{"a": UUID(int=1)}, {}], pa.string(), [str(UUID(int=1)), None]),
+        ([{"a": {2, 1}}], pa.list_(pa.int64()), [[1, 2]]),
+    ],
+    ids=["categorical", "views", "list views", "struct", "run ends", "sparse", "categories", "uuid", "set"],
+)
+def test_a_type_that_parquet_lacks_becomes_the_plain_one(
+    data: Any, kind: pa.DataType, values: list[Any], tmp_path: Path
+) -> None:
+    found = placed(data, tmp_path)["a"]
+    assert (found.type, found.to_pylist()) == (kind, values)
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
         (object(), "data: expected a DataFrame of pandas or Polars, .* found object"),
-        ([], "found list"),
-        ([1, 2], "found list"),
+        ([], r"expected at least one row with a column, found none in list\."),
+        ([{}], "expected at least one row with a column"),
+        (pd.DataFrame({"a": []}), "expected at least one row with a column, found none in DataFrame"),
+        (pd.DataFrame(index=[1]), "expected at least one row with a column"),
+        (EXACT.schema.empty_table().to_reader(), "expected at least one row with a column"),
+        ([1, 2], "found list of int"),
         ("rows.csv", "found str"),
         (type("LazyFrame", (), {"collect": None})(), r"found LazyFrame\. Call collect\(\) first"),
-        (pd.DataFrame({"a": [1, "x"]}), "expected one type of values in the column a, found others"),
+        (pd.Series([1], name="a"), r"found Series\. Call to_frame\(\) first"),
+        (
+            pd.DataFrame({"a": [1, "x"]}),
+            "expected one type of values that Arrow has in the column a, found int and str",
+        ),
+        ([{"a": 2**70}], "found int: Python int too large"),
+        ([{"a": date(2026, 1, 1)}, {"a": datetime(2026, 1, 1, 5)}], "'a': found dates and times without a zone"),
+        ([{"a": [date(2026, 1, 1), datetime(2026, 1, 1, 5)]}], "'a': found dates and times without a zone"),
+        ([{"a": {"b": b"x"}}, {"a": {"b": "x"}}], "'a': found bytes and texts"),
+        ([{"a": np.zeros(2)}, {"a": 1}], r"'a': found arrays and numbers\. Use one type"),
+        (pd.DataFrame({"a": [1j]}), "'a': found complex128 numbers"),
+        (pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}), r"found pandas\.period in the column a"),
+        (pd.DataFrame({"a": pd.cut([1, 5], 2)}), r"found pandas\.interval in the column a"),
         (pd.DataFrame({1: [1]}), "expected texts as names of columns, found 1"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected different names of columns, found a twice"),
-        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "found a as a column and as an index"),
-        (pa.table({"a": pa.array([None], pa.month_day_nano_interval())}), "expected columns that Parquet can store"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected different names of columns .*, found a twice"),
+        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "index levels, found a twice"),
+        (pd.DataFrame({"a": [1]}, index=pd.MultiIndex.from_arrays([[1], [2]], names=["k", "k"])), "found k twice"),
+        (pa.table([[1], [2]], names=["a", "a"]), "found a twice"),
+        (pa.table([[1], [2]], names=["a", "a"]).to_reader(), "found a twice"),
+        ([{"\ud800": 1}], "expected names of columns that UTF-8 has"),
+        (
+            pa.table({"a": pa.array([None], pa.list_(pa.month_day_nano_interval()))}),
+            "expected a type that Parquet has, found month_day_nano_interval in the column a",
+        ),
+        (pa.table({"a": pa.array([{}], pa.struct([]))}), "found struct<> in the column a"),
+        (PolarsFrame({"a": "Int64", "b": "List(Int128)"}), r"found List\(Int128\) in the column b"),
+        (PolarsFrame({"a": "Struct({'Object': Int64})", "b": "Object"}), "found Object in the column b"),
     ],
 )
 def test_data_that_cannot_be_rows_is_refused_with_what_is_expected(data: Any, problem: str, tmp_path: Path) -> None:

@@ -95,6 +95,13 @@ def test_a_ray_dataset_is_written_by_ray_and_keeps_its_arrays(ray_session: None,
     assert digests[0] == digests[1]
     found = pq.read_table(tmp_path / digests[0] / "data.parquet")
     assert np.array_equal(to_numpy(found["data"]), arrays)
+    periods = ray.data.from_pandas(pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}))
+    with pytest.raises(overnight.JobError, match=r"found pandas\.period in the column a"):
+        place_data(periods, folder)
+    with pytest.raises(overnight.JobError, match="expected at least one row"):
+        place_data(ray.data.from_arrow(pa.table({"a": pa.array([], pa.int8())})), folder)
+    with pytest.raises(overnight.OvernightError, match="KeyError: 'missing"):
+        place_data(ray.data.range(2).map(lambda row: {"n": row["missing"]}), folder)
     several = place_data(ray.data.range(100, override_num_blocks=2), folder)
     assert sorted(pq.read_table(tmp_path / several)["id"].to_pylist()) == list(range(100))
 

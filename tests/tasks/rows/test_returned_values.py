@@ -145,7 +145,7 @@ def test_the_frames_of_an_animation_are_not_lost_in_silence() -> None:
     file = io.BytesIO()
     Image.new("RGB", (2, 2)).save(file, "GIF", save_all=True, append_images=[Image.new("RGB", (2, 2), "red")])
     told = refusal(lambda batch: {"y": [Image.open(file)] * 3}, InvalidValues)
-    assert "found an image of 2 frames. Return one of them" in told
+    assert "found an image of 2 frames. Use one of them" in told
 
 
 def narrow(values: list[float]) -> list[Any]:
@@ -183,19 +183,22 @@ def test_a_tensor_that_numpy_cannot_read_as_it_is_is_taken() -> None:
     ("values", "told"),
     [
         ([1j] * 3, "a value of type complex"),
-        (list(np.array([1j] * 3)), "complex128 numbers. Return their real and imaginary parts in two columns"),
-        ([object()] * 3, "a value of type object. Return numbers, texts, bytes"),
-        ([{1: "a"}] * 3, "a dict with a key of type int. Return texts as keys"),
-        ([{1, "a"}] * 3, "a set whose values have no order. Return a list"),
+        (list(np.array([1j] * 3)), "complex128 numbers. Use their real and imaginary parts in two columns"),
+        ([object()] * 3, "a value of type object. Use numbers, texts, bytes"),
+        ([{1: "a"}] * 3, "a dict with a key of type int. Use texts as keys"),
+        ([{1, "a"}] * 3, "a set whose values have no order. Use a list"),
         ([datetime.time(1, tzinfo=HOURS)] * 3, "a time of day with a zone"),
         (
             [datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=HOURS), None],
-            "times with a zone and times without a zone. Return one type",
+            "times with a zone and times without a zone. Use one type",
         ),
         ([datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1, 12), None], "dates and times without a zone"),
-        (["a", b"a", None], "bytes and texts. Return one type"),
+        (["a", b"a", None], "bytes and texts. Use one type"),
+        ([["a"], [b"a"], None], "bytes and texts. Use one type"),
+        ([{"b": np.zeros(2)}, {"b": 1}, None], "arrays and numbers"),
+        ([np.zeros(2), 1, None], "arrays and numbers"),
     ],
-    ids=["complex", "complexes", "object", "key", "set", "time", "zones", "dates", "bytes"],
+    ids=["complex", "complexes", "object", "key", "set", "time", "zones", "dates", "bytes", "lists", "dicts", "arrays"],
 )
 def test_a_value_that_no_column_holds_unchanged_is_refused_with_its_column_and_type(values: Any, told: str) -> None:
     assert refusal(lambda batch: {"y": values}, InvalidValues).startswith(f"column 'y': found {told}")
