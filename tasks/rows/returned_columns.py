@@ -21,12 +21,13 @@ from overnight.tasks.rows.tensors import Column, is_pandas_value, to_arrow
 FORM = "Return {column: array with one value per row}"
 
 
-def returned_columns(returned: Any, count: int, stage: str, what: str) -> Outcome:
-    """Return the columns that code `returned` for a batch of `count` rows, and the rows that failed, as an outcome.
+def returned_columns(returned: Any, rows: pa.Table, stage: str, what: str) -> Outcome:
+    """Return the columns that code `returned` for the batch `rows`, and the rows that failed, as an outcome.
 
-    The module's docstring lists the accepted forms. Raise `ContractError`, with this stage, for another form or another
-    number of values. `what` names the code in messages.
+    The module's docstring lists the accepted forms. Raise `ContractError`, with this stage, for another form, another
+    number of values, or a pandas index in another order. `what` names the code in messages.
     """
+    count = len(rows)
     failed: dict[int, Exception] = {}
     try:
         if inspect.isawaitable(returned):
@@ -34,6 +35,8 @@ def returned_columns(returned: Any, count: int, stage: str, what: str) -> Outcom
         if isinstance(returned, Outcome):
             failed, returned = dict(returned.failed), returned.columns
         columns = _columns(returned, count, stage, failed)
+        for name, values in columns.items():
+            _require_order(name, values, rows)
         return Outcome({name: _column(name, values, count, failed) for name, values in columns.items()}, failed=failed)
     except _WrongForm as error:
         raise ContractError(f"{what}: {error}", stage) from None
@@ -57,6 +60,23 @@ def _columns(returned: Any, count: int, stage: str, failed: dict[int, Exception]
     if pieces and all(piece and all(map(_is_column, piece.values())) for piece in pieces):
         return _joined([piece or {} for piece in pieces], count, stage)
     return _of_rows(_awaited(returned, failed), count, "yields" if is_yielded else "entries", failed)
+
+
+def _require_order(name: Any, values: Any, rows: pa.Table) -> None:
+    """Refuse a column of pandas whose index has the numbers of the rows, or the values of its column, in another order.
+
+    pandas keeps the index of a row in a sort, so each value would go to another row.
+    """
+    if not (is_pandas_value(values) and hasattr(values, "index")):
+        return
+    found, key = values.index.tolist(), values.index.name
+    expected = rows[key].to_pylist() if key in rows.column_names else list(range(len(rows)))
+    if found != expected and len(found) == len(expected) and set(found) == set(expected):
+        raise _WrongForm(
+            f"column {name!r} comes back in another order: its pandas index begins with {found[0]!r}, expected "
+            f"{expected[0]!r}. Keep the order of the batch, for example with sort_index(). If the order is right, call "
+            "reset_index()."
+        )
 
 
 async def _collected(returned: AsyncIterator[Any]) -> list[Any]:
@@ -142,8 +162,10 @@ def _column(name: Any, values: Any, count: int, failed: dict[int, Exception]) ->
             f"column {name!r} has {len(values)} values for a batch of {count} rows. "
             "Return exactly one value per row; use filter_rows to drop rows."
         )
-    if not isinstance(name, str) or name.startswith("__"):
-        raise _WrongForm(f"{name!r} is not a usable column name (a string without leading __).")
+    if not isinstance(name, str) or not name or name.startswith("__"):
+        raise _WrongForm(
+            f"{name!r} is not a usable column name. Return a name that is not empty and does not begin with __."
+        )
     if isinstance(values, list | tuple) and not set(map(type, values)) <= PLAIN:
         return _awaited(values, failed)
     return values

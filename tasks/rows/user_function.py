@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import user_values
+from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.plain_values import plain_column
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
@@ -34,7 +35,7 @@ def outcome_of(
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:
-        made = returned_columns(function(dict(given)), len(rows), stage, what)
+        made = returned_columns(function(dict(given)), rows, stage, what)
     except KeyError as error:
         name_columns(error, rows.column_names)
         raise
@@ -46,7 +47,7 @@ def outcome_of(
         new = user_values.changed(new, rows[name]) if name in given else new
         if new is not None:
             columns[name] = new
-    _refuse_other_order(columns, rows, stage, what)
+    _refuse_other_ids(columns, rows, stage, what)
     return Outcome(columns, failed=made.failed)
 
 
@@ -68,14 +69,19 @@ def name_columns(error: KeyError, columns: list[str]) -> None:
         error.args = (_Unquoted(f"{missing!r}; the columns are {', '.join(columns[:COLUMNS_NAMED])}{others}"),)
 
 
-def _refuse_other_order(columns: Mapping[str, Column], rows: pa.Table, stage: str, what: str) -> None:
-    """Raise `ContractError` if the code returned the rows' own ids in another order, as a sort of a frame does."""
-    if "row_id" not in columns or "row_id" not in rows.column_names:
-        return
-    before, after = rows["row_id"].to_pylist(), to_arrow(columns["row_id"]).to_pylist()
-    if after != before and set(after) == set(before):
+def _refuse_other_ids(columns: Mapping[str, Column], rows: pa.Table, stage: str, what: str) -> None:
+    """Raise `ContractError` if the code returned other ids or URIs: after a sort of a frame, or of its own."""
+    for name in (known for known in IDENTITY if known in columns):
+        before = rows[name].to_pylist() if name in rows.column_names else []
+        after = to_arrow(columns[name]).to_pylist()
+        if after != before and set(after) == set(before):
+            raise ContractError(
+                f"{what}: the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}. "
+                "Return the rows in the order of the batch; other columns keep it.",
+                stage,
+            )
         raise ContractError(
-            f"{what}: the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}. "
-            "Return the rows in the order of the batch; other columns keep it.",
+            f"{what}: expected {name} unchanged, because Overnight names the rows, found {after[0]!r}. "
+            "Return the values in a column of another name.",
             stage,
         )

@@ -219,6 +219,20 @@ def test_one_value_for_the_whole_batch_is_refused(values: Any, kind: str) -> Non
     assert f"my_models:Model: column 'y' has a single {kind} for a batch of 3 rows" in told
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda batch: {"y": pd.Series([1, 2, 3], index=[9, 8, 7])},
+        lambda batch: {"y": pd.Series([1, 2, 3], index=[0, 0, 0])},
+        lambda batch: pd.DataFrame({"y": [3, 2, 1]}).sort_values("y").reset_index(drop=True),
+        lambda batch: pd.DataFrame({"y": [3, 2, 1]}).sort_values("y", ascending=False),
+        lambda batch: {"y": pd.DataFrame({"y": [3, 2, 1]}).sort_values("y")["y"].to_numpy()[::-1]},
+    ],
+)
+def test_an_index_of_pandas_that_names_no_other_order_is_taken(function) -> None:
+    assert len(columns(function)["y"]) == 3
+
+
 def test_a_set_as_a_column_is_refused() -> None:
     assert "column 'y' is a set, which has no order" in refusal(lambda batch: {"y": {1, 2, 3}})
 
@@ -280,6 +294,24 @@ def test_pieces_of_a_generator_keep_the_type_of_their_numbers() -> None:
         (lambda batch: np.zeros(3), "expected a dict of arrays, found ndarray"),
         (lambda batch: pd.DataFrame([[1, 2]] * 3, columns=["y", "y"]), "columns of different names, found y, y"),
         (lambda batch: {"row_id": ["c", "b", "a"]}, "the rows come back in another order: the first is 'c'"),
+        (
+            lambda batch: {"row_id": ["k1", "k2", "k3"]},
+            "expected row_id unchanged, because Overnight names the rows, found 'k1'. Return the values in a column",
+        ),
+        (lambda batch: {"uri": ["k1", "k2", "k3"]}, "expected uri unchanged"),
+        (lambda batch: {"": [1, 2, 3]}, "'' is not a usable column name. Return a name that is not empty"),
+        (
+            lambda batch: pd.DataFrame(batch).sort_values("x", ascending=False)[["x"]].rename(columns={"x": "y"}),
+            "column 'y' comes back in another order: its pandas index begins with 2, expected 0. Keep the order",
+        ),
+        (
+            lambda batch: {"y": pd.Series(batch["x"]).sort_values(ascending=False)},
+            "column 'y' comes back in another order",
+        ),
+        (
+            lambda batch: pd.DataFrame(batch).set_index("row_id").sort_values("x", ascending=False).add_prefix("y_"),
+            "its pandas index begins with 'c', expected 'a'",
+        ),
     ],
 )
 def test_another_form_or_number_of_outputs_is_refused(function, told: str) -> None:
