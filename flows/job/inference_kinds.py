@@ -10,7 +10,7 @@ from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 
 from overnight.tasks.config.settings import Leaf
-from overnight.tasks.config.user_code import is_function
+from overnight.tasks.config.user_signature import is_function
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep, Step
 

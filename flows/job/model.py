@@ -16,6 +16,7 @@ from overnight.flows.job.yaml_loader import yaml_document
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_signature import UserCode
+from overnight.tasks.errors import JobError
 from overnight.tasks.infer.kinds import COMMIT, Predictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import Deduplicate, Step
@@ -92,6 +93,7 @@ class Job(Settings):
         places: dict[str, int] = {}
         for place, model in models.items() if len(models) > 1 else ():
             if model.name is None:
+                _check_code(model)  # a function that is not found looks like a model
                 raise ValueError(
                     f"expected a name for each of several models, found none for inference.{place} "
                     f"({model.kind}); add name, which prefixes its columns"
@@ -309,3 +311,11 @@ class Job(Settings):
 def _commit(model: Predictor, run: Run) -> dict[str, str]:
     commit = run.commits.get(model.hub_name() or "")
     return {COMMIT: commit} if commit else {}
+
+
+def _check_code(model: Predictor) -> None:
+    try:
+        for code in model.code():
+            code.check_source()
+    except JobError as error:
+        raise ValueError(str(error)) from None

@@ -136,23 +136,6 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
-def is_function(target: str) -> bool:
-    """Return True if the source of `target` (`module:Name`) defines a function of that name. No code runs.
-
-    Return False for a class, and for a name that is imported from elsewhere or not found.
-    """
-    module_name, _, name = target.partition(":")
-    path = source_of(module_name)
-    try:
-        tree = ast.parse(path.read_bytes()) if path else None
-    except (OSError, SyntaxError, ValueError):
-        return False
-    return any(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
-        for node in (tree.body if tree else ())
-    )
-
-
 def described(error: BaseException, module_name: str) -> str:
     """Return a text with an error's type, its message, and its innermost line in the module, if there is one.
 
@@ -217,14 +200,21 @@ def _imports(path: Path, module_name: str) -> Iterator[str]:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # importing it reports the error
         return
-    package = module_name if path.stem == "__init__" else module_name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            try:
-                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            except ImportError:  # beyond the top-level package: importing it reports the error
-                continue
+        elif isinstance(node, ast.ImportFrom) and (base := imported_module(node, path, module_name)):
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imported_module(node: ast.ImportFrom, path: Path, module_name: str) -> str | None:
+    """Return the full name of the module that a `from ... import` of this module, in the file `path`, reads.
+
+    Return None for a module beyond the top-level package: its import reports the error.
+    """
+    package = module_name if path.stem == "__init__" else module_name.rpartition(".")[0]
+    try:
+        return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    except ImportError:
+        return None

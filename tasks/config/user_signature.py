@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overnight.tasks.config.user_code import import_target, name_missing, not_found, source_of
+from overnight.tasks.config.user_code import import_target, imported_module, name_missing, not_found, source_of
 from overnight.tasks.errors import JobError
 
 EMPTY = inspect.Parameter.empty
@@ -105,6 +105,34 @@ class UserCode:
             return None
 
 
+def is_function(target: str) -> bool:
+    """Return True if the source shows that `target` (`module:Name`) is a function. No code runs.
+
+    It may be a lambda, a function that is imported from another module, or another name of a function. Return False for
+    a class, for a name that is not found, and for the result of a call.
+    """
+    module_name, _, name = target.partition(":")
+    seen: set[tuple[str, str]] = set()
+    while (module_name, name) not in seen:
+        seen.add((module_name, name))
+        path = source_of(module_name)
+        try:
+            tree = ast.parse(path.read_bytes()) if path and path.suffix == ".py" else None
+        except (OSError, SyntaxError, ValueError):
+            return False
+        binding = [node for node in (_statements(tree) if tree else ()) if name in map(_name, _names(node))]
+        node = binding[-1] if binding else None
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or isinstance(value, ast.Lambda):
+            return True
+        if isinstance(value, ast.Name):
+            name = value.id
+        elif isinstance(node, ast.ImportFrom) and path:
+            module_name = imported_module(node, path, module_name) or ""
+            name = next(alias.name for alias in node.names if _name(alias) == name)
+    return False
+
+
 def kwargs_refused(target: str, kwargs: Mapping[str, Any], stage: str) -> JobError:
     """Return the error for a job file that gives `kwargs` to the function `target`, which takes none."""
     return JobError(
@@ -116,6 +144,11 @@ def kwargs_refused(target: str, kwargs: Mapping[str, Any], stage: str) -> JobErr
 
 def _bound(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the nodes that bind a name of the module, also below `if` and `try`."""
+    for statement in _statements(tree):
+        yield from _names(statement)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop(0)
@@ -123,12 +156,17 @@ def _bound(tree: ast.Module) -> Iterator[ast.AST]:
             waiting = [*ast.iter_child_nodes(node), *waiting]
         elif isinstance(node, ast.ExceptHandler):
             waiting = [*node.body, *waiting]
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from node.names
-        elif isinstance(node, ast.Assign):
-            yield from (name for each in node.targets for name in ast.walk(each) if isinstance(name, ast.Name))
         else:
             yield node
+
+
+def _names(statement: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        yield from statement.names
+    elif isinstance(statement, ast.Assign):
+        yield from (name for each in statement.targets for name in ast.walk(each) if isinstance(name, ast.Name))
+    else:
+        yield statement
 
 
 def _name(node: ast.AST) -> str | None:

@@ -12,13 +12,28 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
 
-CODE = "class Model:\n    def __call__(self, batch): return batch\n\n\ndef step(batch): return batch\n\n\nmade = step\n"
+CODE = """
+from functools import partial
+
+from elsewhere_in_a_job import other, Imported as Second, lost
+
+class Model:
+    def __call__(self, batch): return batch
+
+def step(batch): return batch
+
+named = step
+short = lambda batch: batch
+made = partial(step)
+"""
+ELSEWHERE = "class Imported:\n    pass\n\n\nif True:\n    async def other(batch): return batch\n"
 FILTER: dict[str, Any] = {"kind": "filter_rows", "expression": "x > 1"}
 
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "leaves_of_a_job.py").write_text(CODE)
+    (tmp_path / "elsewhere_in_a_job.py").write_text(ELSEWHERE)
     monkeypatch.chdir(tmp_path)
 
 
@@ -46,12 +61,33 @@ def python(target: str, **settings: Any) -> dict[str, Any]:
         (python("step", kwargs={"by": 2}), PythonStep),
         (python("step", name="a"), PythonPredictor),
         (python("step", num_gpus=1), PythonPredictor),
+        (python("named"), PythonStep),
+        (python("short"), PythonStep),
+        (python("other"), PythonStep),
+        (python("Second"), PythonPredictor),
+        (python("lost"), PythonPredictor),
         (python("made"), PythonPredictor),
         (python("not_there"), PythonPredictor),
     ],
 )
 def test_python_is_a_model_or_a_step_by_what_the_source_defines(entry: dict[str, Any], kind: type) -> None:
     assert type(job(entry).inference[0]) is kind
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (
+            "leaves_of_a_job:stepp",
+            r"leaves_of_a_job:stepp: expected stepp in leaves_of_a_job, found step.* Correct the name",
+        ),
+        ("leafs_of_a_job:step", "expected a module leafs_of_a_job, installed or in the working directory"),
+        ("leaves_of_a_job:made", "expected a name for each of several models, found none for inference.1"),
+    ],
+)
+def test_a_misspelt_target_among_models_is_refused_as_a_target_and_not_for_its_name(target: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        job(python("Model", name="a"), {"kind": "python", "target": target})
 
 
 def test_steps_ahead_of_the_first_model_prepare_and_the_others_belong_to_the_model_before_them() -> None:
@@ -83,7 +119,7 @@ def test_a_function_in_inference_is_recorded_as_it_was_when_it_was_a_model() -> 
     found = job(python("step")).ingredients()  # otherwise what it has published would be stale
     assert found["settings"]["inference"] == [{"kind": "python", "target": "leaves_of_a_job:step"}]
     assert found["settings"]["preprocess"] == [{"kind": "decode_image"}]
-    assert [list(files) for files in found["models"]] == [["leaves_of_a_job.py"]]
+    assert [list(files) for files in found["models"]] == [["elsewhere_in_a_job.py", "leaves_of_a_job.py"]]
     assert found["steps"] == [{}]  # of decode_image
 
 
