@@ -144,6 +144,9 @@ def test_the_wheel_has_the_files_that_commands_read(wheel: Path) -> None:
         for name, original in SHIPPED.items():
             assert archive.read(name) == (ROOT / original).read_bytes()
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in archive.namelist())
+        assert {f"{package}/py.typed" for package in ("overnight", "overnight/flows", "overnight/tasks")} <= set(
+            archive.namelist()
+        )
 
 
 def test_a_source_distribution_makes_the_same_wheel(wheel: Path, checkout: Path, tmp_path: Path) -> None:
