@@ -103,7 +103,7 @@ def validate_query(
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
     chosen, column = embedder(job.models, model)
     if chosen.kind == "text_embedding" and (image or sheet):
-        option, what = ("--image", "Search with --text") if image else ("--sheet", "Leave this option out")
+        option, what = ("image", "Search with a text") if image else ("sheet", "Leave it out")
         raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")
     return chosen, column
 
@@ -177,7 +177,7 @@ def _pixels(job: Job, image: str) -> np.ndarray:
     try:
         content = Location(image).read_bytes()
     except OSError as error:
-        raise JobError(f"--image {image}: cannot be read: {error}") from None
+        raise JobError(f"image {image}: cannot be read: {error}") from None
     return query_image(image, content, job.steps)
 
 

@@ -185,17 +185,17 @@ def override(data: dict[str, Any], line: str) -> None:
     """
     key, equals, text = line.partition("=")
     if not equals or not key:
-        raise JobError(f"--set {line}: expected KEY=VALUE, for example inference.0.batch_size=8.")
+        raise JobError(f"setting {line}: expected KEY=VALUE, for example inference.0.batch_size=8.")
     *parents, last = key.split(".")
     section: Any = data
     for depth, part in enumerate(parents):
         if isinstance(section, dict) and section.get(part) is None:
             section[part] = [] if key.split(".")[depth + 1].isdecimal() else {}
         section = section[_index(section, part, key, parents[:depth])]
-    value = parse_yaml(text, f"--set {key}")
+    value = parse_yaml(text, f"setting {key}")
     for secret in secrets_in(key, value):
         raise JobError(
-            f"--set {secret}: expected no secret, found one. Prefect stores and shows the settings of a run. Write "
+            f"setting {secret}: expected no secret, found one. Prefect stores and shows the settings of a run. Write "
             "${NAME} for an environment variable that holds the secret where the job runs, or read it in your own code."
         )
     section[_index(section, last, key, parents)] = value
@@ -206,9 +206,9 @@ def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
     if isinstance(section, dict):
         return part
     if not isinstance(section, list):
-        raise JobError(f"--set {key}: {where} is {section!r} and has no keys.")
+        raise JobError(f"setting {key}: {where} is {section!r} and has no keys.")
     if not section:
-        raise JobError(f"--set {key}: {where} is empty in the job file.")
+        raise JobError(f"setting {key}: {where} is empty in the job file.")
     if not part.isdecimal() or int(part) >= len(section):
-        raise JobError(f"--set {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
+        raise JobError(f"setting {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
     return int(part)

@@ -145,5 +145,5 @@ def _refused(run: Run, why: str, option: str = "") -> RetryRefused:
     command = f"overnight run JOB.yaml{partition} {option}".rstrip()
     return RetryRefused(
         f"the quarantined rows of {run.job}/{run.partition} cannot run alone: {why}. "
-        f"Run the whole partition: `{command}`."
+        f"Run the whole partition{' with force' * bool(option)}: `{command}`."
     )

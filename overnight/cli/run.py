@@ -60,7 +60,7 @@ def run(
     start_fork_server()
     from overnight.flows.job.loading import load_job
     from overnight.flows.schedule.partitions import resolve_partition
-    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.errors import OvernightError, RetryRefused
     from overnight.tasks.infer.kinds import imports
 
     with exit_on_error():
@@ -80,6 +80,8 @@ def run(
         if as_json:
             click.echo(json.dumps(failure, indent=2))
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
+        if isinstance(error, RetryRefused):
+            sys.exit(1)  # its message has the command to run instead
         repeated = [f"--set={setting}" for setting in settings]
         repeated += [f"--limit-rows={limit_rows}"] * bool(limit_rows) + ["--retry-quarantined"] * retry_quarantined
         for line in next_steps(job, day, str(job_path), limit_rows, repeated):

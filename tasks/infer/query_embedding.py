@@ -30,16 +30,16 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
         raise JobError(f"expected a job with image_embedding or text_embedding, found {kinds}.")
     chosen = [model for model in found if name is None or model.name == name]
     if not chosen:
-        raise JobError(f"--model {name}: expected one of {names}, which embed.")
+        raise JobError(f"model {name}: expected one of {names}, which embed.")
     if len(chosen) > 1:
-        raise JobError(f"several models embed: {names}. Choose one with --model NAME.")
+        raise JobError(f"several models embed: {names}. Choose one of them as model.")
     return chosen[0], f"{chosen[0].name}_embedding" if len(models) > 1 else "embedding"
 
 
 def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
     """Return the embedding (D numbers) of one image (uint8, 1 x H x W x 3). Raise `JobError` for a model of texts."""
     if isinstance(model, TextEmbedding):
-        raise JobError("--image: the job's model embeds texts. Search with --text.")
+        raise JobError("image: the job's model embeds texts. Search with a text.")
     return _embedding(model, {"image": image})
 
 
@@ -49,7 +49,7 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
     Raise `JobError` if the text is empty or the model embeds only images.
     """
     if not text.strip():
-        raise JobError("--text: expected a text, found an empty one.")
+        raise JobError("text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):
         return _embedding(model, {model.text_column: np.array([text], object)})
     return embed_texts(model.checkpoint(), model.dtype, [text])[0]

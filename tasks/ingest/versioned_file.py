@@ -121,7 +121,7 @@ class SourceFile:
         if self.on_changed == "quarantine":
             return kind(sentence)
         return InputError(
-            f"{self.uri}: {sentence}. source.on_changed is fail: put the file back, or run with --force for a new list."
+            f"{self.uri}: {sentence}. source.on_changed is fail: put the file back, or run with force for a new list."
         )
 
 

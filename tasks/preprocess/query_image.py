@@ -35,7 +35,7 @@ def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> n
     for step in steps:
         block = apply.apply(block, "preprocess", step.build())
         if block["__state"][0].as_py() != blocks.LIVE:
-            raise JobError(f"--image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")
+            raise JobError(f"image {name}: {block['__error_message'][0].as_py() or f'{step.kind} filtered it'}.")
     return tensors.to_numpy(block["image"])
 
 

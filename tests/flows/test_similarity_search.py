@@ -183,7 +183,7 @@ def test_bad_usage_of_search_exits_with_2(overnight: Overnight, job: dict[str, A
 def test_an_image_that_cannot_be_read_is_named(prefect_api: str, job: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "no.png").write_text("a text")
     path = written(job, tmp_path)
-    with pytest.raises(JobError, match=r"--image .*no\.png: expected an image"):
+    with pytest.raises(JobError, match=r"image .*no\.png: expected an image"):
         similarity_search(path, image=str(tmp_path / "no.png"))
-    with pytest.raises(JobError, match=r"--image .*gone\.png: cannot be read"):
+    with pytest.raises(JobError, match=r"image .*gone\.png: cannot be read"):
         similarity_search(path, image=str(tmp_path / "gone.png"))

@@ -87,7 +87,7 @@ class Upstream:
             if not is_under_way and receipt == self.receipt(partition, generation):
                 raise InputError(
                     f"source.job: expected the files that the receipt of {self.name}/{partition} lists, found one "
-                    f"gone: {gone}. Run that job with --force, then this one."
+                    f"gone: {gone}. Run that job with force, then this one."
                 )
             if (seconds := next(waits, None)) is None:
                 raise ServiceUnavailable(f"{self.name}/{partition} is being published at this moment", "ingest")

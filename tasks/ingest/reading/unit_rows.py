@@ -80,7 +80,9 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
     """
     done = 0
     if unit["row_group"] == BROKEN:
-        passed = RowError("the file could not be read when it was listed, and can be now; --force lists it again")
+        passed = RowError(
+            "the file could not be read when it was listed, and can be now; a run with force lists it again"
+        )
         yield from unreadable(unit, _raised(tables) or passed)
         return
     damage: Exception | None = None

@@ -170,7 +170,7 @@ class Sql(Source):
         if schema and (dropped := sorted(set(schema.names) - set(names))):
             raise InputError(
                 f"source.query: expected the columns {', '.join(schema.names)}, as listed, found no {dropped[0]} any "
-                "more. Restore the column, or run with --force for a new list."
+                "more. Restore the column, or run with force for a new list."
             )
         errors: dict[int, Exception] = {
             n: self._several(key) if key in found else self._vanished(key)
@@ -214,7 +214,7 @@ class Sql(Source):
     def _lost(self, kind: type[Exception], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
             return kind(sentence)
-        raise InputError(f"{sentence}. source.on_changed is fail: run with --force for a new list.")
+        raise InputError(f"{sentence}. source.on_changed is fail: run with force for a new list.")
 
 
 def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> pa.Table:

@@ -20,6 +20,6 @@ def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
             first = read_units(run.manifest, units[:1])["path"][0].as_py()
             raise CheckFailed(
                 f"rows of {len(units)} units are {what}, the first in {first}. Nothing was published. "
-                f"The staged parts are kept in {run.parts}; run again to resume, or with --force to start over."
+                f"The staged parts are kept in {run.parts}; run again to resume, or with force to start over."
             )
     return totals

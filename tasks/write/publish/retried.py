@@ -64,7 +64,7 @@ def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
     told = ", ".join(f"{name} ({known.get(name, 'no column')} -> {found.get(name, 'no column')})" for name in names)
     raise CheckFailed(
         f"expected the columns of the published rows, found others in the retried rows: {told}. "
-        "Nothing was published. Run the whole partition with --force."
+        "Nothing was published. Run the whole partition with force."
     )
 
 

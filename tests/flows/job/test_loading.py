@@ -83,7 +83,7 @@ def test_settings_are_overridden_by_dotted_keys(write):
         ("inference.resnet.batch_size=8", "expected a number from 0 to 1 after inference, found resnet"),
         ("preprocess.0.size.x=8", "preprocess.0.size is 224 and has no keys"),
         ("inference", "expected KEY=VALUE"),
-        ("checks={min_rows: [", "--set checks:1: not valid YAML"),
+        ("checks={min_rows: [", "setting checks:1: not valid YAML"),
     ],
 )
 def test_an_override_that_fits_nowhere_is_refused(write, override, expected):
@@ -100,7 +100,7 @@ def test_an_override_that_fits_nowhere_is_refused(write, override, expected):
 )
 def test_a_secret_written_out_in_an_override_is_refused_and_not_repeated(write, override, key):
     told = complaint(write(WHOLE), override)
-    assert f"--set {key}: expected no secret, found one" in told
+    assert f"setting {key}: expected no secret, found one" in told
     assert "canary" not in told
     assert "1234" not in told
 

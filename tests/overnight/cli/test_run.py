@@ -1,5 +1,9 @@
 """What `overnight run` prints of a receipt."""
 
+import sys
+from pathlib import Path
+from subprocess import run as run_process
+
 import pytest
 from click.testing import CliRunner
 
@@ -33,3 +37,23 @@ def test_a_retry_of_quarantined_rows_takes_no_other_choice_of_rows(other: str) -
     done = CliRunner().invoke(run, ["job.yaml", "--retry-quarantined", other])
     assert done.exit_code == 2
     assert "leave out --force and --limit-rows" in done.output
+
+
+def test_a_refused_retry_names_the_run_of_the_whole_partition_and_not_itself(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("n\n1\n")
+    (tmp_path / "job.yaml").write_text(
+        "name: a\nsource: {kind: csv, path: in}\ninference: []\nsink: {kind: csv, path: out}\n"
+    )
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')"]
+    done = run_process(
+        [*command, "run", "job.yaml", "--retry-quarantined"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "cannot run alone: it is not published. Run the whole partition: `overnight run JOB.yaml`" in done.stderr
+    assert "run it again" not in done.stderr

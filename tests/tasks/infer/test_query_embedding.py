@@ -72,7 +72,7 @@ def test_a_text_is_embedded_as_the_jobs_rows_are():
     model = TextEmbedding(model=MINILM, text_column="says")
     rows = model.load()({"says": np.array([SENTENCE, "cat"], object)})["embedding"]
     np.testing.assert_allclose(embed_text(model.model_copy(update={"num_gpus": 1}), SENTENCE), rows[0], atol=1e-5)
-    with pytest.raises(JobError, match="--image: the job's model embeds texts"):
+    with pytest.raises(JobError, match="image: the job's model embeds texts"):
         embed_image(model, some_images()[:1])
 
 
@@ -89,9 +89,9 @@ def test_the_model_that_embeds_a_query_is_found_or_has_to_be_named():
     assert embedder([image.model_copy(update={"name": None})], None)[1] == "embedding"
     assert embedder([labels, image], None) == (image, "looks_embedding")
     assert embedder([image, text], "says") == (text, "says_embedding")
-    with pytest.raises(JobError, match=r"several models embed: looks, says\. Choose one with --model NAME"):
+    with pytest.raises(JobError, match=r"several models embed: looks, says\. Choose one of them as model"):
         embedder([image, text], None)
-    with pytest.raises(JobError, match=r"--model labels: expected one of looks, says"):
+    with pytest.raises(JobError, match=r"model labels: expected one of looks, says"):
         embedder([image, text, labels], "labels")
     with pytest.raises(JobError, match=r"expected a job with image_embedding or text_embedding, found image_class"):
         embedder([labels], None)

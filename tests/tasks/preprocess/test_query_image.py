@@ -41,9 +41,9 @@ def test_without_a_step_that_decodes_the_image_keeps_its_size() -> None:
 
 
 def test_what_is_no_whole_image_is_an_error_that_names_it() -> None:
-    with pytest.raises(JobError, match=r"--image q\.png: expected a whole PNG image of 60 x 40"):
+    with pytest.raises(JobError, match=r"image q\.png: expected a whole PNG image of 60 x 40"):
         query_image("q.png", png()[:500], [ResizeImage(size=16)])
-    with pytest.raises(JobError, match=r"--image q\.txt: expected an image \(AVIF"):
+    with pytest.raises(JobError, match=r"image q\.txt: expected an image \(AVIF"):
         query_image("q.txt", b"a text, whatever its name says", [])
     assert readable_image(b"a text") is None
     np.testing.assert_array_equal(readable_image(png()), PIXELS)
