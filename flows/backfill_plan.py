@@ -201,7 +201,7 @@ def nothing_to_do(job: Job, request: Request) -> str:
     wanted = " or ".join(request.select)
     advice = ""
     if statuses["stale"] and not {"stale", "all"} & set(request.select):
-        advice = ". To run the stale ones, add --select stale"
+        advice = ". To run the stale ones, add stale to select"
     return f"{job.name}: no partition from {request.start} to {request.end} is {wanted}; found {found}{advice}."
 
 
@@ -213,7 +213,7 @@ def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
     mine = {step.partition for step in steps}
     entries = read_ledger(job, request.start, request.end)
     found = Counter(entry.status for entry in entries if entry.partition not in mine)
-    advice: dict[Status, str] = {status: f" (add --select {status})" for status in ("missing", "failed", "stale")}
+    advice: dict[Status, str] = {status: f" (add {status} to select)" for status in ("missing", "failed", "stale")}
     advice["running"] = " (other runs hold them)"
     return ", ".join(f"{number} {status}{advice.get(status, '')}" for status, number in sorted(found.items()))
 

@@ -224,8 +224,8 @@ def test_what_a_backfill_leaves_out_is_counted_by_status_and_says_how_to_run_it(
     for day, fingerprint in zip(DAYS, (run.fingerprint, "another"), strict=False):
         write_json(replace(run, partition=day).ledger / "receipt.json", receipt | {"fingerprint": fingerprint})
     job, request, steps = planned(JobFile(folder / "job.yaml"), "new", FIRST, LAST)
-    assert left_out(job, request, steps) == "1 published, 1 stale (add --select stale)"
-    assert left_out(job, request, []) == "2 missing (add --select missing), 1 published, 1 stale (add --select stale)"
+    assert left_out(job, request, steps) == "1 published, 1 stale (add stale to select)"
+    assert left_out(job, request, []) == "2 missing (add missing to select), 1 published, 1 stale (add stale to select)"
 
 
 def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:
@@ -308,7 +308,7 @@ def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_fa
     assert in_words == f"tiny: no partition from {DAYS[0]} to {DAYS[0]} is missing or failed; found 1 published.\n"
     pq.write_table(pa.table({"x": [7]}), folder / f"in/date={DAYS[0]}/later.parquet")
     in_words = overnight("backfill", "job.yaml", "--start", DAYS[0], "--end", DAYS[0]).stdout
-    assert in_words.endswith("1 stale. To run the stale ones, add --select stale.\n")
+    assert in_words.endswith("1 stale. To run the stale ones, add stale to select.\n")
 
 
 @pytest.mark.parametrize(
