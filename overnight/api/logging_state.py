@@ -23,14 +23,19 @@ def logging_restored() -> Iterator[None]:
 
 
 def _saved(logger: logging.Logger) -> Callable[[], None]:
-    """Return a function that gives the logger its present state again."""
+    """Return a function that gives the logger and its handlers their present state again."""
     level, propagate, disabled = logger.level, logger.propagate, logger.disabled
     handlers, filters = list(logger.handlers), list(logger.filters)
+    details = [(handler.level, handler.formatter, list(handler.filters)) for handler in handlers]
 
     def restore() -> None:
         logger.setLevel(level)
         logger.propagate, logger.disabled = propagate, disabled
         logger.handlers[:], logger.filters[:] = handlers, filters
+        for handler, (threshold, formatter, its_filters) in zip(handlers, details, strict=True):
+            handler.setLevel(threshold)
+            handler.setFormatter(formatter)
+            handler.filters[:] = its_filters
 
     return restore
 

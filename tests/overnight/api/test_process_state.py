@@ -100,6 +100,8 @@ def test_the_logging_and_the_hooks_are_put_back_and_no_handler_is_closed(tmp_pat
         logging.config.dictConfig({"version": 1, "loggers": {"own_library": {"level": "INFO", "propagate": False}}})
         own.disabled = True
         own.removeFilter(keep)
+        file.setFormatter(logging.Formatter("changed %(message)s"))
+        file.setLevel(logging.ERROR)
         logging.setLogRecordFactory(logging.makeLogRecord)
         sys.excepthook = threading.excepthook = lambda *found: None
         signal.signal(signal.SIGUSR2, lambda *found: None)
