@@ -198,6 +198,7 @@ def _run(job: Job, day: str, folder: str) -> Run:
         fingerprint="",
         ingredients={},
         started_at=now(),
+        keep_columns=tuple(job.sink.keep_columns),
     )
 
 

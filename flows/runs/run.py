@@ -47,6 +47,7 @@ def describe_run(
         ingredients=masked_in(decisive),
         commits=job.commits(),
         started_at=now(),
+        keep_columns=tuple(job.sink.keep_columns),
         limit_rows=limit_rows or None,
         reason=masked(reason),
         backfill=backfill,

@@ -6,6 +6,8 @@ import pyarrow as pa
 
 from overnight.tasks.rows import blocks, nested_rows, tensors
 
+UNKNOWN_RANK = 2  # of a column of nulls, which counts as heavy
+
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
     """Return the names of columns too heavy to publish by default: bytes, or arrays of two or more dimensions.
@@ -19,7 +21,8 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
         if earlier and field.name.startswith(earlier):
             continue
         is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
-        if (is_bytes and not bytes_stay) or (field.type == tensors.TENSOR and _rank(table[field.name]) > 1):
+        is_array = field.type == tensors.TENSOR and (tensors.rank(table[field.name]) or UNKNOWN_RANK) > 1
+        if (is_bytes and not bytes_stay) or is_array:
             heavy.add(field.name)
     return heavy
 
@@ -34,11 +37,3 @@ def drop_heavy(
     """
     heavy = heavy_columns(block, earlier, bytes_stay)
     return blocks.leaving_out(block, sorted(heavy - set(keep)))
-
-
-def _rank(column: pa.ChunkedArray) -> int:
-    """Return the number of dimensions of the first array, or 2, which counts as heavy, if all values are null."""
-    for chunk in column.chunks:
-        for cell in chunk.drop_null()[:1]:
-            return len(cell["shape"])
-    return 2

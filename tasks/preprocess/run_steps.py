@@ -91,7 +91,7 @@ def _apply(piece: pa.Table, steps: tuple[Step | Decided, ...], run: Run, stage: 
         before = piece
         with user_output.collected(run, f"{stage} {getattr(step, 'target', None) or step.kind}"):
             work = step.work_on(piece, run) if isinstance(step, Decided) else build(step)
-            piece = apply.apply(piece, stage, with_retries(work, stage))
+            piece = apply.apply(piece, stage, with_retries(work, stage), keep=run.keep_columns)
         report_quarantined(piece, before, run)
     return piece
 

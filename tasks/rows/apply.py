@@ -31,7 +31,7 @@ from overnight.tasks.rows.blocks import (
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.rows.file_columns import holds_files
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
-from overnight.tasks.rows.tensors import TENSOR, Column, to_arrow
+from overnight.tasks.rows.tensors import TENSOR, Column, rank, to_arrow
 
 MADE = re.compile(r"#[0-9.]+$")  # ends the `row_id` of a table's row and of an output row, never that of a whole file
 
@@ -42,6 +42,7 @@ def apply(
     work: Work,
     clock: Callable[[], float] = time.perf_counter,
     errors: list[Exception] | None = None,
+    keep: Sequence[str] = (),
 ) -> pa.Table:
     """Run `work` on the live rows of a block, and return the block with the results.
 
@@ -49,7 +50,8 @@ def apply(
     until each failing row is alone and is quarantined. An `OvernightError` propagates, because no row caused it.
 
     `stage` is the stage of the work. `clock` returns a time in seconds. If `errors` is not None, the error of each
-    failed row is appended to it.
+    failed row is appended to it. If the work makes several rows of one, these get the columns `keep` too, although they
+    may be heavy (see `result.several`).
     """
     started = clock()
     block = block.combine_chunks()
@@ -64,7 +66,7 @@ def apply(
         done.columns.pop(name, None)
     size = sum(column.nbytes for column in done.columns.values())
     if done.made_of is not None or nested_rows.COLUMN in block.column_names:
-        block = _several(block, rows, places, done, stage)
+        block = _several(block, rows, places, done, stage, keep)
     else:
         block = _one_each(block, places, done, stage)
     if order is not None:
@@ -82,7 +84,9 @@ def _one_each(block: pa.Table, live: np.ndarray, done: "_Done", stage: str) -> p
     return with_errors(block, {int(live[row]): error for row, error in done.failed.items()}, stage)
 
 
-def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done", stage: str) -> pa.Table:
+def _several(
+    block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done", stage: str, keep: Sequence[str]
+) -> pa.Table:
     """Return `block` after work on `rows` that made other rows, or worked on nested output rows.
 
     `places` has the place of each row's source row in the block. If one output row of a source row failed, the whole
@@ -95,9 +99,10 @@ def _several(block: pa.Table, rows: pa.Table, places: np.ndarray, done: "_Done",
     errors = {place: _first_of(rows, found, done.failed, places) for place, found in failed.items()}
     if done.made_of is not None:
         suffixes = columns.pop(SUFFIX, pa.chunked_array([], pa.string())).to_pylist()
-        others = [field for field in rows.schema if field.name not in columns]
-        light = [field.name for field in others if not _is_heavy(field.type)]
-        block = noted_left_out(block, (field.name for field in others if _is_heavy(field.type)))
+        others = [name for name in rows.column_names if name not in columns]
+        heavy = [name for name in others if name not in keep and _is_heavy(rows[name])]
+        block = noted_left_out(block, heavy)
+        light = [name for name in others if name not in heavy]
         rows, places = rows.select(light).take(done.made_of), places[done.made_of]
         names = [_appended(str(of), suffix) for of, suffix in zip(rows["row_id"].to_pylist(), suffixes, strict=True)]
         rows = with_column(rows, "row_id", pa.array(names, pa.string()))
@@ -127,8 +132,8 @@ def _appended(row_id: str, suffix: str) -> str:
     return f"{row_id}.{suffix}" if MADE.search(row_id) else f"{row_id}#{suffix}"
 
 
-def _is_heavy(kind: pa.DataType) -> bool:
-    return holds_files(kind) or kind == TENSOR
+def _is_heavy(column: pa.ChunkedArray) -> bool:
+    return holds_files(column.type) or (column.type == TENSOR and (rank(column) or 0) > 1)
 
 
 @dataclass

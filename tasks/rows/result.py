@@ -51,8 +51,8 @@ def several(
     ascending; a row whose number is missing is filtered. `suffixes` distinguish the output rows of a row: `report.pdf`
     becomes `report.pdf#3`, and that becomes `report.pdf#3.2`. `failed` maps the number of a failed row to its error.
 
-    Output rows also get the other columns of their row, except bytes and arrays, whose copies would fill the memory.
-    The receipt names the excepted columns.
+    Output rows also get the other columns of their row. Bytes and arrays of two or more dimensions are excepted, unless
+    `sink.keep_columns` names them, because their copies would fill the memory. The receipt names the excepted columns.
     """
     marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
     return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))

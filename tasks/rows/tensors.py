@@ -79,6 +79,14 @@ def to_arrow(values: Column) -> pa.Array:
     return pa.array(values)
 
 
+def rank(column: pa.ChunkedArray) -> int | None:
+    """Return the number of dimensions of the first array in a column of `TENSOR`, or None if all values are null."""
+    for chunk in column.chunks:
+        for cell in chunk.drop_null()[:1]:
+            return len(cell["shape"])
+    return None
+
+
 def is_missing(value: Any) -> bool:
     """Return True if a value represents null: None, or the missing values of pandas (NaT, NA)."""
     return value is None or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))

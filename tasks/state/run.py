@@ -35,8 +35,9 @@ class Run:
 
     `state` and `sink` are the directories of the job's ledgers and of its table. `ingredients` are the settings that
     determine results, and hashes of model files and code; `fingerprint` is a hash of all these. `commits` maps each hub
-    model to its commit, None if unknown. `limit_rows` is the number of rows of a sample, None for all rows. `reason` is
-    the user's text for the receipt. A timeout of None sets no limit.
+    model to its commit, None if unknown. `keep_columns` names heavy columns that the sink publishes. `limit_rows` is
+    the number of rows of a sample, None for all rows. `reason` is the user's text for the receipt. A timeout of None
+    sets no limit.
     """
 
     job: str
@@ -52,6 +53,7 @@ class Run:
     commits: Mapping[str, str | None] = field(default_factory=dict)
     token: int = 0  # of the lease on the partition
     flow_run: str = ""  # the id in Prefect
+    keep_columns: tuple[str, ...] = ()
     limit_rows: int | None = None
     reason: str = ""
     backfill: str = ""  # the id of the backfill that started it

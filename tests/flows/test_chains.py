@@ -28,6 +28,12 @@ class Double:
         return {"out": batch["x"] * 2, "many": [list(range(n % 3)) for n in batch["x"]]}
 
 
+class Embed:
+    def __call__(self, batch):
+        x = batch["x"]
+        return {"embedding": np.repeat(x[:, None], 3, axis=1).astype(np.float32), "parts": [["ab", "cd"]] * len(x)}
+
+
 class Length:
     def __call__(self, batch):
         return {"of": np.array([len(str(value)) for value in batch["double_many"]]), "seen": batch["double_out"]}
@@ -95,6 +101,26 @@ def test_steps_between_models_filter_make_and_lose_rows_and_each_source_row_is_s
     assert_quarantined(numbers / "out", {"0.parquet#7": "seven is refused", "0.parquet#11": "22 is refused"})
     assert (receipt["rows_in"], receipt["rows_quarantined"]) == (ROWS, 2)
     assert_settled(receipt, len({row_id.rpartition(".")[0] for row_id in rows["row_id"].to_pylist()}))
+
+
+def test_vectors_and_kept_columns_come_through_steps_that_make_several_rows(numbers: Path, run_job: RunJob) -> None:
+    for part in range(3):
+        table = pq.read_table(numbers / f"in/{part}.parquet")
+        for name in ("raw", "lost"):
+            table = table.append_column(name, pa.array([b"raw"] * len(table)))
+        pq.write_table(table, numbers / f"in/{part}.parquet")
+    job = chain(
+        numbers,
+        {"kind": "python", "name": "model", "target": "chained:Embed"},
+        {"kind": "explode", "columns": ["parts"]},
+        {"kind": "split_text", "column": "parts", "size": 1},
+        keep_columns=["raw"],
+    )
+    receipt = run_job(job)
+    rows = published(receipt, numbers / "out").to_pylist()
+    assert len(rows) == 4 * ROWS
+    assert all((row["embedding"], row["raw"]) == ([row["x"]] * 3, b"raw") for row in rows)
+    assert receipt["left_out"] == ["lost"]
 
 
 def test_a_text_is_embedded_and_the_embedding_is_classified(tmp_path: Path, run_job: RunJob) -> None:

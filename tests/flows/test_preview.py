@@ -298,6 +298,9 @@ def test_columns_that_are_not_published_are_shown_apart(photos: Path) -> None:
     kept = preview(bright(folder=photos, sink={"keep_columns": ["image"]}), rows=2)
     assert kept.column_names == ["row_id", "uri", "image", "level"]
     assert not kept.left_out.column_names
+    several = ({"kind": "derive_columns", "columns": {"part": "[1, 2]"}}, {"kind": "explode", "columns": ["part"]})
+    kept = preview(bright(*several, folder=photos, sink={"keep_columns": ["image"]}), rows=1)
+    assert kept.column_names == ["row_id", "uri", "image", "level", "part"]
 
 
 def test_a_column_without_a_value_stays(photos: Path) -> None:

@@ -1,8 +1,8 @@
 """A list column to rows: one row for each entry of the lists.
 
 Columns in: `columns`, which hold lists. If there are several, the lists of a row must have the same length. Columns
-out: an entry in the place of each list. The other columns are repeated, without bytes and arrays. `row_id` gets the
-entry's number, from 0: `a.csv#7.0`. A row whose list is empty or null makes no row and counts as filtered.
+out: an entry in the place of each list. The other columns are repeated (`result.several`). `row_id` gets the entry's
+number, from 0: `a.csv#7.0`. A row whose list is empty or null makes no row and counts as filtered.
 """
 
 from typing import Annotated, Any, Literal

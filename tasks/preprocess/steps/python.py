@@ -2,7 +2,7 @@
 
 With `explode: [text]` the step makes several rows from each row. In the named columns, the value of a row is a list
 with one entry per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`). The
-other columns are repeated, except for bytes and arrays.
+other columns are repeated, as `result.several` describes.
 """
 
 from collections.abc import Mapping

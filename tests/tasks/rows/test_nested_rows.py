@@ -159,6 +159,21 @@ def test_bytes_and_arrays_are_not_repeated_and_heavy_ones_that_a_step_made_are_d
     assert blocks.left_out(drop_heavy(done, ["image"])) == ["pdf"]
 
 
+def test_vectors_are_repeated_and_of_heavy_columns_those_that_are_kept() -> None:
+    block = files([2, 1])
+    added = {"vector": np.eye(2), "matrix": np.ones((2, 2, 2)), "unseen": pa.nulls(2, tensors.TENSOR)}
+    for name, values in added.items():
+        block = blocks.with_column(block, name, tensors.to_arrow(values))
+    made = blocks.live_rows(apply.apply(block, "preprocess", paged))[0]
+    assert made.column_names == ["row_id", "uri", "pages", "vector", "unseen", "x"]
+    assert tensors.to_numpy(made["vector"]).tolist() == [[1, 0], [1, 0], [0, 1]]
+    kept = apply.apply(block, "preprocess", paged, keep=["pdf", "matrix"])
+    rows = blocks.live_rows(kept)[0]
+    assert rows["pdf"].to_pylist() == [b"%PDF"] * 3
+    assert tensors.to_numpy(rows["matrix"]).shape == (3, 2, 2)
+    assert blocks.left_out(kept) == []
+
+
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
     block = apply.apply(files([5, 1, 1, 9]), "preprocess", paged)
     worker = Worker(Link(Counting(batch_size=4)), make_run(tmp_path))
