@@ -2,7 +2,7 @@
 
 A source of files has known columns. The columns of a table are known only to the run. For a table, a name is refused in
 two cases. Either an earlier step removed the column, or the name resembles one that an earlier model makes, with its
-prefix.
+prefix. A new name is refused if a column that is known has it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from overnight.tasks.errors import did_you_mean
 from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.preprocess.kinds import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
-from overnight.tasks.rows.column_effect import ColumnEffect
+from overnight.tasks.rows.column_effect import ColumnEffect, in_use
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ class Known:
 def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     """Return a message for each column that the job names although no row can have it, with similar names.
 
+    There is a message too for each name that a step gives to a column although another column has it.
+
     `found` are the columns of the inputs if they were read. Without them, only the settings show the columns.
     """
     own = job.source.column_names_made() if found is None else found
@@ -103,13 +105,13 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     is_only = len(job.models) == 1
     for label, entry in _entries(job):
         effect = entry.column_effect()
-        lines += _missing(known, label, effect)
+        lines += _problems(known, label, effect)
         if isinstance(entry, Predictor):
             known = known.after_model(effect, entry.name, is_only)
         else:
             known = known.after(effect, label)
     for setting, name in _published(job):
-        lines += _missing(known, setting, ColumnEffect(reads=[name]))
+        lines += _problems(known, setting, ColumnEffect(reads=[name]))
     return list(dict.fromkeys(lines))
 
 
@@ -127,11 +129,12 @@ def _published(job: Job) -> Iterator[tuple[str, str]]:
     yield from (("sink.keep_columns", name) for name in job.sink.keep_columns)
 
 
-def _missing(known: Known, label: str, effect: ColumnEffect) -> Iterator[str]:
+def _problems(known: Known, label: str, effect: ColumnEffect) -> Iterator[str]:
     folded = known.folded()
     lacks = [(name, known.lack(name)) for name in effect.reads]
     lacks += [(name, folded.lack(name.lower())) for name in effect.reads_in_sql]
     yield from (_line(known, label, name, why) for name, why in lacks if why is not None)
+    yield from (f"{label}: {in_use(name)}" for name in effect.unused if name in known.names)
 
 
 def _line(known: Known, label: str, name: str, why: str) -> str:

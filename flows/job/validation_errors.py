@@ -118,9 +118,9 @@ def _expected(node: Schema, root: Schema) -> str:
         case "array" if "prefixItems" in node:
             return f"a list of {' and '.join(_expected(item, root) for item in node['prefixItems'])}"
         case "array":
-            return "a list"
+            return "a list that is not empty" if node.get("minItems") else "a list"
         case "object":
-            return "a mapping"
+            return "a mapping that is not empty" if node.get("minProperties") else "a mapping"
     return "a value"
 
 
@@ -178,8 +178,10 @@ def _item(value: Any, part: str | int) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if value is None or isinstance(value, Mapping):
-        return "nothing" if value is None else "a mapping"
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value)

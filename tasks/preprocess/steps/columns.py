@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
-from overnight.tasks.rows.column_effect import ColumnEffect
+from overnight.tasks.rows.column_effect import ColumnEffect, in_use
 from overnight.tasks.rows.result import Outcome, Work
 
 
@@ -84,23 +84,24 @@ class RenameColumns(PreprocessStep):
         return list(self.columns)
 
     def column_effect(self) -> ColumnEffect:
-        return ColumnEffect(list(self.columns), makes=list(self.columns.values()), removes=list(self.columns))
+        old, new = list(self.columns), list(self.columns.values())
+        return ColumnEffect(old, unused=self._added(), makes=new, removes=old)
 
     def build(self) -> Work:
         def rename(table: pa.Table) -> Outcome:
             require_columns(table, list(self.columns), self.kind)
-            for old, new in self.columns.items():
-                if new in table.column_names and new not in self.columns:
-                    raise ContractError(
-                        f"rename_columns: {old!r} cannot become {new!r}, for there is a column {new!r}. Choose another "
-                        "name, or drop that column first.",
-                        "preprocess",
-                    )
+            for name in self._added():
+                if name in table.column_names:
+                    raise ContractError(f"rename_columns: {in_use(name)}.", "preprocess")
             names = [name for name in table.column_names if name not in IDENTITY]
             columns = {new: table[old] for old, new in self.columns.items()}
             return Outcome(columns, order=[self.columns.get(name, name) for name in names])
 
         return rename
+
+    def _added(self) -> list[str]:
+        """Return the new names, without the names that change places with each other."""
+        return [name for name in self.columns.values() if name not in self.columns]
 
 
 def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:

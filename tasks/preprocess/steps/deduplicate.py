@@ -19,6 +19,7 @@ from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.rule import Rule, duplicates_in
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.columns import require_columns
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work
 
 
@@ -62,6 +63,9 @@ class Deduplicate(PreprocessStep):
 
     def inputs(self) -> list[str]:
         return list(self.rule.columns)
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(self.rule.columns)
 
     def build(self) -> Work:
         rule = self.rule

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import job_schema, load_job
 from overnight.tasks.errors import JobError
 
 FILES = {"kind": "images", "path": "/data", "label_from": "parent"}
@@ -135,9 +135,62 @@ def test_the_columns_of_checks_and_of_the_sink_are_followed_too(problems) -> Non
     ]
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_a_misspelt_column_of_deduplicate_is_named_wherever_the_step_is(problems, place: int) -> None:
+    chain = [step("filter_rows", expression="label > 'a'"), {**SEES, "num_gpus": 0}]
+    chain.insert(place, step("deduplicate", columns=["labl"]))
+    assert [line.partition(", found")[0] for line in problems(FILES, *chain)] == [
+        f"inference.{place} (deduplicate): expected a column 'labl'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "columns"),
+    [
+        (FILES, [], {"label": "image"}),
+        (FILES, [SEES], {"label": "confidence"}),
+        (TABLE, [step("derive_columns", columns={"b": "1"})], {"a": "b"}),
+    ],
+)
+def test_a_column_is_not_renamed_to_a_name_that_another_has(problems, source: Any, before: list, columns: Any) -> None:
+    [taken] = columns.values()
+    assert problems(source, *before, step("rename_columns", columns=columns)) == [
+        f"inference.{len(before)} (rename_columns): expected a name that no column has, found {taken!r}, which is a "
+        "column. Choose another name, or drop that column first"
+    ]
+
+
+def test_names_of_renamed_and_dropped_columns_are_free(problems) -> None:
+    swapped = step("rename_columns", columns={"label": "image", "image": "label"})
+    assert (
+        problems(
+            FILES, swapped, step("drop_columns", columns=["image"]), step("rename_columns", columns={"label": "image"})
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("leaf", "line"),
+    [
+        (step("rename_columns", columns={}), "columns: expected a mapping that is not empty, found an empty mapping"),
+        (
+            step("rename_columns", columns={"a": "c", "b": "c"}),
+            "columns: two columns are renamed to c. Choose another name for one of them.",
+        ),
+        (step("select_columns", columns=[]), "columns: expected a list that is not empty, found []"),
+        (step("drop_columns", columns=[]), "columns: expected a list that is not empty, found []"),
+        (step("explode", columns=[]), "columns: expected a list that is not empty, found []"),
+        (step("deduplicate", columns=[]), "columns: expected a list that is not empty, found []"),
+    ],
+)  # fmt: skip
+def test_a_step_that_names_no_column_or_one_twice_is_refused_in_plain_words(problems, leaf: dict, line: str) -> None:
+    assert problems(TABLE, preprocess=[leaf]) == [f"preprocess.0.{line}"]
+
+
 def test_every_setting_that_names_a_column_is_part_of_its_leaf_s_effect(problems) -> None:
     """A chain that reads only what is not there has a problem for each of its names."""
-    for leaf in (
+    leaves = [
         step("decode_image", column="no"), step("resize_image", column="no", size=8), step("decode_audio", column="no"),
         step("sample_frames", column="no", every_seconds=1), step("pdf_text", column="no"),
         step("pdf_text", column="image", password_column="no"), step("split_text", column="no"),
@@ -147,6 +200,10 @@ def test_every_setting_that_names_a_column_is_part_of_its_leaf_s_effect(problems
         step("crop_boxes", image="no", boxes="image_boxes"), {**OWN, "where": "no"}, {**CHATS, "user": "{no}"},
         step("text_embedding", model="m", text_column="no"), step("onnx", file="m.onnx", columns=["no"]),
         step("sklearn", file="m.pkl", columns=["no"]), step("torch", program="m.pt2", columns=["no"]),
-    ):  # fmt: skip
+        step("deduplicate", columns=["label", "no"]), step("deduplicate", near={"column": "no", "threshold": 0.9}),
+    ]  # fmt: skip
+    kinds = job_schema()["properties"]["preprocess"]["items"]["discriminator"]["mapping"]
+    assert {*kinds} - {"python"} <= {leaf["kind"] for leaf in leaves}  # only a run shows the columns of user code
+    for leaf in leaves:
         lines = problems(FILES, leaf)
         assert any("expected a column 'no'" in line for line in lines), leaf

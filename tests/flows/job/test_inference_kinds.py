@@ -128,7 +128,7 @@ def test_a_function_in_inference_is_recorded_as_it_was_when_it_was_a_model() -> 
     [
         ("[{kind: filter_row, expression: x}]", r"inference.0.kind: expected one of .*chat.*filter_rows.*did you mean"),
         ("[{kind: filter_rows, expresion: x}]", r"inference.0.expresion: unknown key \(did you mean expression\?\)"),
-        ("[{kind: drop_columns, columns: 3}]", "inference.0.columns: expected a list, found 3"),
+        ("[{kind: drop_columns, columns: 3}]", "inference.0.columns: expected a list that is not empty, found 3"),
         ("[{expression: x}]", "inference.0.kind: is missing"),
         ("[{kind: chat, model: 3}]", "inference.0.model: expected text that is not empty, found 3"),
     ],

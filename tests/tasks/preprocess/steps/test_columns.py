@@ -56,7 +56,7 @@ def test_a_column_that_is_not_there_is_named_with_one_that_is_near(step: Preproc
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(ContractError, match="there is a column 'size'"):
+    with pytest.raises(ContractError, match="expected a name that no column has, found 'size'"):
         after(RenameColumns(columns={"label": "size"}))
 
 
