@@ -3,6 +3,7 @@
     running    a run holds the partition
     failed     its latest attempt failed or died; an older publish may still be there
     stale      published, but the settings, model files, code or (checked on request) inputs have changed since;
+               or (checked on request) it reads a stale partition of another job;
                or a run that should replace it was abandoned
     published  it has a receipt
     missing    none of these
@@ -16,12 +17,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
+from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
 from overnight.tasks.errors import JobError
+from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.state.run import FORMAT_VERSION, Run
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
@@ -170,14 +173,18 @@ def _moment(attempt: str) -> str | None:
 def _with_inputs(
     job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
 ) -> list[PartitionStatus]:
-    """Return the entries. Those of partitions whose inputs changed since their publish have the status stale."""
+    """Return the entries. Those of partitions whose inputs changed since their publish have the status stale.
+
+    If the inputs are the rows of another job, a partition is also stale if the partition that it reads is.
+    """
     looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(looked_at))
+    stale = _stale_partitions_read(job, [entry.partition for entry in looked_at])
     changed: dict[str, tuple[str, ...]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         whys = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), looked_at)
         for number, (entry, why) in enumerate(zip(looked_at, whys, strict=True), 1):
-            changed[entry.partition] = why
+            changed[entry.partition] = (*why, *stale.get(entry.partition, ()))
             tell(number, len(looked_at))
     return [
         replace(entry, status="stale", why=(*entry.why, *changed[entry.partition]))
@@ -185,3 +192,19 @@ def _with_inputs(
         else entry
         for entry in entries
     ]
+
+
+def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return one sentence for each of `partitions` that reads a partition of another job that is stale itself.
+
+    That job may read a third one in turn. No circle is possible, because `load_job` refuses jobs that read each other.
+    """
+    if not isinstance(job.source, JobRows) or not partitions:
+        return {}
+    other = load_job(job.source.upstream.job_file)
+    first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
+    return {
+        entry.partition: (f"reads {other.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
+        for entry in read_ledger(other, first, last, inputs=True)
+        if entry.status == "stale"
+    }
