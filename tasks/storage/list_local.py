@@ -2,8 +2,8 @@
 
 The names are sorted in Arrow: ten million names take 300 MB, and as Python strings three times that.
 
-Links are followed. A folder is listed under its own name, and once more under the first link to it. A folder inside
-itself is a loop and is not listed again.
+Links are followed, and each folder is listed once: under its own name if the listing contains it, otherwise under the
+first link to it. A folder inside itself is a loop and is not listed again.
 """
 
 import errno
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from overnight.tasks.storage.file_info import Entry, entry_of
 from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.local_file import info_of
+from overnight.tasks.storage.skipped_files import is_hidden
 
 NAMES_AT_ONCE = 2**14
 NO_PERMISSION = "no permission to look"
@@ -46,7 +47,13 @@ def local_entries(root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
         def is_wanted(folder: str) -> bool:
             return pattern is None or pattern.may_hold(folder[len(base) + 1 :])
 
-        yield from _below(base or "/", found, (), set(), is_wanted)
+        own = os.path.realpath(root).rstrip("/") + "/"
+
+        def is_listed(path: str) -> bool:
+            below = path.removeprefix(own)
+            return below != path and not is_hidden(below, pattern) and (pattern is None or pattern.matches(below))
+
+        yield from _below(base or "/", found, (), set(), is_wanted, is_listed)
     else:
         yield from _entry(root)
 
@@ -57,12 +64,17 @@ def _below(
     above: tuple[_Folder, ...],
     followed: set[_Folder],
     is_wanted: Callable[[str], bool],
+    is_listed: Callable[[str], bool],
+    real: str = "",
     is_linked: bool = False,
 ) -> Iterator[Entry]:
     """Yield the entries below one folder.
 
     `found` is the folder's stat result, `above` are its parent folders, and `followed` are the folders that links have
     led to so far. `is_wanted` is called with the path of each folder inside, which is left out if it returns False.
+
+    If a link led to the folder or to one above it, `real` is the folder's path without links, otherwise it is empty.
+    Then `is_listed` is called with such a path of each file, and returns True if the file is listed under this path.
     """
     here = _Folder(found.st_dev, found.st_ino)
     if here in above:
@@ -84,7 +96,8 @@ def _below(
     for name in names:
         path = start + name
         if not name.endswith("/"):
-            yield from _entry(path)
+            is_twice = real and is_listed(f"{real}/{name}")
+            yield from (_passed(path, "file that is listed without this link"),) if is_twice else _entry(path)
             continue
         path = path[:-1]
         if not is_wanted(path):
@@ -94,7 +107,9 @@ def _below(
         except OSError as error:
             yield from _unreachable(path, error)
             continue
-        yield from _below(path, inner, (*above, here), followed, is_wanted, os.path.islink(path))
+        is_link = os.path.islink(path)
+        real_path = os.path.realpath(path) if is_link else real and f"{real}/{name[:-1]}"
+        yield from _below(path, inner, (*above, here), followed, is_wanted, is_listed, real_path, is_link)
 
 
 def _entry(path: str) -> Iterator[Entry]:

@@ -84,13 +84,18 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(parts)
 
 
+def is_hidden(path: str, pattern: Pattern | None) -> bool:
+    """Return True if a name in `path` begins with `_` or `.`, unless such a name in `pattern` matches it."""
+    return pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path
+
+
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
     """Return the reason to skip a file of a listing, or an empty string for an input.
 
     The name of an input ends in one of `extensions`, or in anything if there are none. No name in its path begins with
     `_` or `.`, unless such a name in `pattern` matches it.
     """
-    if pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path:
+    if is_hidden(path, pattern):
         return "name that begins with _ or ."
     if entry.no_file:
         return entry.no_file

@@ -10,6 +10,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from overnight.tasks.storage import list_local
 from overnight.tasks.storage.file_info import entry_of
+from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.list_local import local_entries
 
 NAMES = ["a", "a.b", "a b", "a-b", "a0", "ab", "b", "ü", "~", "[x]", "é", "\U0001f600", ".h", "_u", "A"]
@@ -81,12 +82,40 @@ def test_links_to_folders_are_followed_once_and_loops_are_told(tmp_path: Path):
     assert found(root) == {
         "a/to-root": "loop of links",
         "a/x": "",
-        "b/x": "",
+        "b/x": "file that is listed without this link",
         "c": "link to a folder that another link leads to",
         "d/up/deep": "loop of links",
         "d/x": "",
         "z/x": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "listed"),
+    [
+        (None, ["_hidden/x", "a/deep/x", "from-hidden/x"]),
+        ("*/deep/*", ["a/deep/x"]),
+        ("**/x", ["_hidden/x", "a/deep/x", "from-hidden/x"]),
+        ("to-a*", ["to-a/deep/x"]),
+        ("to-deep/x", ["to-deep/x"]),
+    ],
+)
+def test_a_file_behind_a_link_is_listed_only_if_it_is_not_by_its_own_path(
+    tmp_path: Path, pattern: str | None, listed: list[str]
+):
+    """`_hidden/x` is in the listing of the folder, and skipped for its name later: so its link is the way to it."""
+    root = tmp_path / "real"
+    for folder in ("a/deep", "_hidden"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "x").write_bytes(b"1")
+    for name, target in (("to-a", "a"), ("to-deep", "a/deep"), ("from-hidden", "_hidden")):
+        (root / name).symlink_to(target)
+    (tmp_path / "root").symlink_to(root)
+    chosen = Pattern(pattern) if pattern else None
+    names = [
+        (entry.name.removeprefix(f"{tmp_path}/root/"), entry) for entry in local_entries(f"{tmp_path}/root", chosen)
+    ]
+    assert [name for name, entry in names if not entry.no_file and (not chosen or chosen.matches(name))] == listed
 
 
 def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path):
