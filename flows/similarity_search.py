@@ -25,6 +25,7 @@ from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.infer.kinds import COMMIT
 from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.preprocess.kinds import RenameColumns
 from overnight.tasks.preprocess.task import query_image, readable_image
 from overnight.tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
 from overnight.tasks.state.run import published_files
@@ -97,7 +98,7 @@ def validate_query(
     `model` is the name of the model, needed if the job has several. `sheet` is the path of a picture of the matches.
 
     Raise `JobError` if there is not exactly one of `image` and `text`, or if the job cannot embed the query. Also raise
-    it for a `sheet` of a model of texts.
+    it for a `sheet` of a model of texts, and if a later step removes the embeddings.
     """
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
@@ -105,7 +106,24 @@ def validate_query(
     if chosen.kind == "text_embedding" and (image or sheet):
         option, what = ("image", "Search with a text") if image else ("sheet", "Leave it out")
         raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")
-    return chosen, column
+    return chosen, _published_name(job, chosen, column)
+
+
+def _published_name(job: Job, model: Embedder, column: str) -> str:
+    """Return the name that a column of `model` has after the steps that follow the model.
+
+    Raise `JobError` if one of these steps removes the column.
+    """
+    for entry in job.inference[job.inference.index(model) + 1 :]:
+        effect = entry.column_effect()
+        if isinstance(entry, RenameColumns):
+            column = entry.columns.get(column, column)
+        elif column in effect.removes or (effect.keeps is not None and column not in effect.keeps):
+            raise JobError(
+                f"expected published embeddings in a column {column!r}, found that {entry.kind} removes it. Let this "
+                "step keep it, and run the job again."
+            )
+    return column
 
 
 def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]], Embedder]:

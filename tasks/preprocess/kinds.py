@@ -20,7 +20,7 @@ from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
 
-__all__ = ["Deduplicate", "PreprocessStep", "PythonStep", "Step"]
+__all__ = ["Deduplicate", "PreprocessStep", "PythonStep", "RenameColumns", "Step"]
 
 Step = Annotated[
     DecodeImage

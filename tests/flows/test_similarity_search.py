@@ -12,7 +12,8 @@ import yaml
 from PIL import Image
 from transformers import BertConfig, BertModel, CLIPModel
 
-from overnight.flows.similarity_search import similarity_search
+from overnight.flows.job.model import Job
+from overnight.flows.similarity_search import similarity_search, validate_query
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.write.tables.lance_index import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
@@ -170,6 +171,42 @@ def test_a_question_that_cannot_be_answered_says_what_is_wrong(
 ) -> None:
     with pytest.raises(JobError, match=expected):
         similarity_search(written(job, tmp_path), **question)
+
+
+CLIP = {"kind": "image_embedding", "model": "m"}
+TO_VECTOR = {"kind": "rename_columns", "columns": {"embedding": "vector"}}
+DROPPED = r"expected published embeddings in a column 'vector', found that {} removes it. Let this step keep it"
+
+
+@pytest.mark.parametrize(
+    ("inference", "column"),
+    [
+        ([CLIP], "embedding"),
+        ([CLIP, TO_VECTOR, {"kind": "rename_columns", "columns": {"vector": "v", "label": "vector"}}], "v"),
+        ([CLIP, {"kind": "select_columns", "columns": ["embedding"]}, TO_VECTOR], "vector"),
+        (
+            [
+                {**CLIP, "name": "clip"}, {"kind": "rename_columns", "columns": {"clip_embedding": "sees_embedding"}},
+                {"kind": "image_classification", "model": "m", "name": "sees"},
+            ],
+            "sees_embedding",
+        ),
+    ],
+)  # fmt: skip
+def test_a_search_uses_the_column_that_the_embeddings_were_renamed_to(
+    job: dict[str, Any], inference: list[dict[str, Any]], column: str
+) -> None:
+    loaded = Job.model_validate({**job, "inference": inference})
+    assert validate_query(loaded, None, "a dog", None, None) == (loaded.models[0], column)
+
+
+@pytest.mark.parametrize(
+    "step", [{"kind": "drop_columns", "columns": ["vector"]}, {"kind": "select_columns", "columns": ["label"]}]
+)
+def test_a_search_of_embeddings_that_are_not_published_names_the_step(job: dict[str, Any], step: dict) -> None:
+    loaded = Job.model_validate({**job, "inference": [CLIP, TO_VECTOR, step]})
+    with pytest.raises(JobError, match=DROPPED.format(step["kind"])):
+        validate_query(loaded, None, "a dog", None, None)
 
 
 def test_bad_usage_of_search_exits_with_2(overnight: Overnight, job: dict[str, Any], tmp_path: Path) -> None:
