@@ -198,9 +198,10 @@ def _require_one_kind(name: str, cells: Sequence[Any]) -> None:
         raise _refused(name, " and ".join(sorted(kinds)), "Use one type, or None for no value")
     dicts = [cell for cell in cells if isinstance(cell, dict)]
     for key in dict.fromkeys(key for cell in dicts for key in cell):
-        _require_one_kind(name, [cell[key] for cell in dicts if key in cell])
-    if lists := [cell for cell in cells if isinstance(cell, list)]:
-        _require_one_kind(name, [value for cell in lists for value in cell])
+        _require_one_kind(f"{name}.{key}", [cell[key] for cell in dicts if key in cell])
+    lists = [cell for cell in cells if isinstance(cell, list) or getattr(cell, "dtype", None) == object]
+    if lists:
+        _require_one_kind(name, [value for values in lists for value in values])
 
 
 def _kind(cell: Any) -> str:

@@ -184,7 +184,7 @@ def test_a_type_that_parquet_lacks_becomes_the_plain_one(
         ([{"a": 2**70}], "found int: Python int too large"),
         ([{"a": date(2026, 1, 1)}, {"a": datetime(2026, 1, 1, 5)}], "'a': found dates and times without a zone"),
         ([{"a": [date(2026, 1, 1), datetime(2026, 1, 1, 5)]}], "'a': found dates and times without a zone"),
-        ([{"a": {"b": b"x"}}, {"a": {"b": "x"}}], "'a': found bytes and texts"),
+        ([{"a": {"b": b"x"}}, {"a": {"b": "x"}}], "'a.b': found bytes and texts"),
         ([{"a": np.zeros(2)}, {"a": 1}], r"'a': found arrays and numbers\. Use one type"),
         (pd.DataFrame({"a": [1j]}), "'a': found complex128 numbers"),
         (pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}), r"found pandas\.period in the column a"),

@@ -195,13 +195,42 @@ def test_a_tensor_that_numpy_cannot_read_as_it_is_is_taken() -> None:
         ([datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1, 12), None], "dates and times without a zone"),
         (["a", b"a", None], "bytes and texts. Use one type"),
         ([["a"], [b"a"], None], "bytes and texts. Use one type"),
-        ([{"b": np.zeros(2)}, {"b": 1}, None], "arrays and numbers"),
         ([np.zeros(2), 1, None], "arrays and numbers"),
     ],
-    ids=["complex", "complexes", "object", "key", "set", "time", "zones", "dates", "bytes", "lists", "dicts", "arrays"],
+    ids=["complex", "complexes", "object", "key", "set", "time", "zones", "dates", "bytes", "lists", "arrays"],
 )
 def test_a_value_that_no_column_holds_unchanged_is_refused_with_its_column_and_type(values: Any, told: str) -> None:
     assert refusal(lambda batch: {"y": values}, InvalidValues).startswith(f"column 'y': found {told}")
+
+
+NAIVE, AWARE = datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=HOURS)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([[NAIVE, AWARE], [], None], "column 'y': found times with a zone and times without a zone"),
+        ([[NAIVE], [AWARE], []], "column 'y': found times with a zone and times without a zone"),
+        ([{"t": NAIVE}, {"t": AWARE}, {}], "column 'y.t': found times with a zone and times without a zone"),
+        ([[{"t": [NAIVE]}], [{"t": [AWARE]}], []], "column 'y.t': found times with a zone and times without a zone"),
+        (
+            [np.array([NAIVE, AWARE], object), None, None],
+            "column 'y': found times with a zone and times without a zone",
+        ),
+        ([{"b": np.zeros(2)}, {"b": 1}, None], "column 'y.b': found arrays and numbers"),
+        ([[datetime.date(2026, 1, 1)], [NAIVE], []], "column 'y': found dates and times without a zone"),
+        ([["a", b"a"], [], []], "column 'y': found bytes and texts"),
+    ],
+)
+def test_kinds_that_are_mixed_inside_lists_and_structs_are_refused_with_their_place(values: Any, told: str) -> None:
+    assert refusal(lambda batch: {"y": values}, InvalidValues).startswith(told)
+
+
+def test_kinds_that_differ_between_fields_and_zones_that_differ_are_kept() -> None:
+    values = [[{"a": NAIVE, "b": AWARE, "c": "x", "d": b"x"}], [{"a": None, "b": AWARE.astimezone(datetime.UTC)}], None]
+    [first, second, nothing] = column(values).to_pylist()
+    assert (first[0]["a"], first[0]["b"], second[0]["b"]) == (NAIVE, AWARE, AWARE)
+    assert nothing is None
 
 
 @pytest.mark.parametrize(
