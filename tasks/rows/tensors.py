@@ -79,6 +79,26 @@ def to_arrow(values: Column) -> pa.Array:
     return pa.array(values)
 
 
+def as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Return a column of arrays (`TENSOR`) as lists of their entries, and a column of another type unchanged.
+
+    The entries of an array of two or more dimensions are arrays.
+    """
+    if column.type != TENSOR:
+        return column
+    cells = to_numpy(column)
+    present = [cell for cell in cells if cell is not None]
+    if not present:
+        return pa.nulls(len(column), pa.list_(pa.null()))
+    try:
+        entries: Column = np.concatenate(present)
+    except ValueError:  # of different shapes
+        entries = [entry for cell in present for entry in cell]
+    ends = np.cumsum([0 if cell is None else len(cell) for cell in cells])
+    missing = pa.array([cell is None for cell in cells])
+    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), to_arrow(entries), mask=missing)
+
+
 def rank(column: pa.ChunkedArray) -> int | None:
     """Return the number of dimensions of the first array in a column of `TENSOR`, or None if all values are null."""
     for chunk in column.chunks:

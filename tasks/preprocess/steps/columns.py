@@ -4,16 +4,19 @@ They change no value and drop no row. `row_id` and `uri`, which name rows, alway
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
+from pyarrow import types
 from pydantic import Field, field_validator
 
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect, in_use
 from overnight.tasks.rows.result import Outcome, Work
+from overnight.tasks.rows.tensors import as_lists
 
 
 class SelectColumns(PreprocessStep):
@@ -116,6 +119,23 @@ def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
                 f"{what}: expected a column {name!r}, found {found}{did_you_mean(name, table.column_names)}.",
                 "preprocess",
             )
+
+
+def lists_in(table: pa.Table, name: str, what: str) -> Any:
+    """Return the column `name` as an Arrow array of lists; arrays become lists of their entries.
+
+    `what` names the step in the message. Raise `ContractError` if the column has another type.
+    """
+    lists: Any = as_lists(table[name])
+    if types.is_null(lists.type):
+        return pa.nulls(len(lists), pa.list_(pa.null()))
+    if not is_list(lists.type):
+        raise ContractError(
+            f"{what}: expected lists in column {name!r}, found {lists.type}. Make lists of it in derive_columns, or "
+            "use another column.",
+            "preprocess",
+        )
+    return lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
 
 
 def _without_identity(columns: list[str]) -> list[str]:

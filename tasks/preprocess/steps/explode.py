@@ -1,22 +1,21 @@
 """A list column to rows: one row for each entry of the lists.
 
-Columns in: `columns`, which hold lists. If there are several, the lists of a row must have the same length. Columns
-out: an entry in the place of each list. The other columns are repeated (`result.several`). `row_id` gets the entry's
-number, from 0: `a.csv#7.0`. A row whose list is empty or null makes no row and counts as filtered.
+Columns in: `columns`, which hold lists or arrays. If there are several, the lists of a row must have the same length.
+Columns out: an entry in the place of each list. The other columns are repeated (`result.several`). `row_id` gets the
+entry's number, from 0: `a.csv#7.0`. A row whose list is empty or null makes no row and counts as filtered.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import require_columns
+from overnight.tasks.preprocess.steps.columns import lists_in, require_columns
 from overnight.tasks.rows import result
-from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.column_effect import ColumnEffect
 
 
@@ -35,7 +34,7 @@ class Explode(PreprocessStep):
     def build(self) -> result.Work:
         def explode(table: pa.Table) -> result.Outcome:
             require_columns(table, self.columns, self.kind)
-            lists = {name: _lists(table[name], name) for name in self.columns}
+            lists = {name: lists_in(table, name, self.kind) for name in self.columns}
             lengths = {name: _lengths(values) for name, values in lists.items()}
             first = lengths[self.columns[0]]
             failed: dict[int, Exception] = {}
@@ -53,16 +52,6 @@ class Explode(PreprocessStep):
             return result.several(columns, made_of, numbers, failed)
 
         return explode
-
-
-def _lists(column: pa.ChunkedArray, name: str) -> pa.Array:
-    kind = column.type
-    if pa.types.is_null(kind):
-        return pa.nulls(len(column), pa.list_(pa.null()))
-    if not is_list(kind):
-        raise ContractError(f"explode: expected lists in column {name!r}, found {kind}.", "preprocess")
-    found: Any = column.combine_chunks()
-    return found
 
 
 def _lengths(lists: pa.Array) -> np.ndarray:

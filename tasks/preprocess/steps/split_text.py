@@ -11,12 +11,13 @@ with the previous chunk consists of whole such pieces too: at most `overlap`, an
 
 import contextlib
 import hashlib
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
@@ -27,6 +28,7 @@ from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.storage.location import expand
 
 LIBRARY = "semantic-text-splitter"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 class SplitText(PreprocessStep):
@@ -42,6 +44,13 @@ class SplitText(PreprocessStep):
         str | None,
         Field(description="Counts tokens: a hub name, a folder with tokenizer.json, or package:NAME/FOLDER."),
     ] = None
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _is_no_address(cls, tokenizer: str | None) -> str | None:
+        if tokenizer and "://" in tokenizer:
+            raise ValueError(_unusable(tokenizer))
+        return tokenizer
 
     @model_validator(mode="after")
     def _overlap_leaves_half(self) -> Self:
@@ -97,6 +106,13 @@ class SplitText(PreprocessStep):
         return splitter.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
 
+def _unusable(tokenizer: str) -> str:
+    return (
+        f"expected a name on the hub, a folder on the disk of each worker, or package:NAME/FOLDER, found {tokenizer}. "
+        "Copy the folder of the tokenizer there"
+    )
+
+
 def _folder(tokenizer: str) -> Path:
     """Return the tokenizer's folder unless it is a hub name. Raise `JobError` for a package that is not installed."""
     name = expand(tokenizer)
@@ -109,6 +125,8 @@ def _tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     folder = _folder(name)
+    if not folder.is_dir() and not HUB_NAME.fullmatch(expand(name)):
+        raise JobError(f"split_text: tokenizer: {_unusable(name)}.", "preprocess")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else expand(name))
     except Exception as error:

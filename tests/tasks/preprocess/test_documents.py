@@ -1,5 +1,6 @@
 """PDF files to pages, texts to chunks."""
 
+import re
 from itertools import pairwise
 
 import pyarrow as pa
@@ -244,6 +245,12 @@ def test_a_text_beside_a_null_or_a_wrong_setting_is_told(tmp_path) -> None:
         apply.apply(texts("a"), "preprocess", SplitText(column="body").build())
     with pytest.raises(JobError, match=r"tokenizer .* cannot be loaded"):
         SplitText(tokenizer=str(tmp_path)).build()
+    places = r"expected a name on the hub, a folder on the disk of each worker, or package:NAME/FOLDER, found "
+    with pytest.raises(ValidationError, match=places + "s3://bucket/folder. Copy"):
+        SplitText(tokenizer="s3://bucket/folder")
+    for no_place in (f"{tmp_path}/none", "./none", "two words"):
+        with pytest.raises(JobError, match=places + re.escape(no_place)):
+            SplitText(tokenizer=no_place).build()
 
 
 def test_a_tokenizer_may_lie_in_an_installed_package() -> None:

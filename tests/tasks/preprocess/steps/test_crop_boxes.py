@@ -57,6 +57,46 @@ def test_a_box_that_holds_no_pixel_quarantines_its_row_alone(box: list, told: st
     assert told in done["__error_message"][0].as_py()
 
 
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [[{"xmin": 0, "ymin": 0, "xmax": 1, "ymax": 1}], []], [{"xmin": 0}, None], [[0, 0, 1, 1], []], [1, 2],
+        ["0 0 1 1", None], [[["0", "0", "1", "1"]], []], [[[[0, 0, 1, 1]]], []],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_column_that_cannot_hold_boxes_is_refused_with_its_type(boxes: list) -> None:
+    table = pa.table({"row_id": ["0", "1"], "image": tensors.to_arrow(IMAGES), "boxes": boxes})
+    told = r"expected lists of boxes in column 'boxes', .*, found .*\. Make such lists in derive_columns before it\."
+    with pytest.raises(ContractError, match=told):
+        apply.apply(source_block(0, 0, table), "infer", CropBoxes().build())
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog"], [{"a": 1}, None], [1, 2]], ids=str)
+def test_labels_that_are_not_lists_are_refused_with_their_type(labels: list) -> None:
+    with pytest.raises(ContractError, match=r"crop_boxes: expected lists in column 'found_labels', found "):
+        cropped([[[0, 0, 1, 1]], []], found_labels=pa.array(labels))
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        pa.array([[[0, 0, 2, 1]], []], pa.list_(pa.list_(pa.decimal128(4, 1)))),
+        tensors.to_arrow([np.array([[0, 0, 2, 1]]), np.zeros((0, 4))]),
+    ],
+)
+def test_boxes_may_be_decimals_or_an_array_and_a_missing_number_quarantines_its_row(boxes: pa.Array) -> None:
+    table = pa.table({"row_id": ["0", "1"], "image": tensors.to_arrow(IMAGES), "boxes": boxes})
+    done = apply.apply(source_block(0, 0, table), "infer", CropBoxes().build())
+    assert blocks.live_rows(done)[0]["box"].to_pylist() == [[0, 0, 2, 1]]
+    assert done["__state"].to_pylist() == [blocks.LIVE, blocks.FILTERED]
+    done = cropped([[[0, None, 1, 1]], [[0, 0, 1, 1]]])
+    assert done["__state"].to_pylist() == [blocks.QUARANTINED, blocks.LIVE]
+    assert (
+        done["__error_message"][0].as_py() == "crop_boxes: expected a box of four numbers, found [0.0, None, 1.0, 1.0]"
+    )
+
+
 def test_images_that_are_not_decoded_are_refused() -> None:
     table = pa.table({"row_id": ["a"], "image": [b"jpeg"], "boxes": pa.array([[]], BOXES)})
     with pytest.raises(ContractError, match="Put decode_image before it"):
