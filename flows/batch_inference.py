@@ -23,6 +23,7 @@ from overnight.flows.runs.attempt import (
 )
 from overnight.flows.runs.cancellation import cancellable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.early_imports import begin_imports
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
 from overnight.flows.runs.gpu_slots import gpus_held
@@ -36,7 +37,7 @@ from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
 from overnight.tasks.infer.task import Inference, begin_trials, infer
 from overnight.tasks.ingest.task import ingest
-from overnight.tasks.preprocess.task import begin_steps, preprocess
+from overnight.tasks.preprocess.task import preprocess
 from overnight.tasks.resources.cluster import read_nodes, read_nodes_to_come
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.planner import make_plan
@@ -108,7 +109,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """
     if published := published_already(run):
         return published
-    begin_steps()
+    begin_imports()
     begin_writer()
     waits = getattr(job.source, "wait_for", None)
     chain = links(job.pinned(run))

@@ -38,11 +38,11 @@ from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
+from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.workers import fork_server
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
@@ -154,7 +154,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         owns = False
         self._fork_server = contextlib.ExitStack()
         if not self.address:
-            self._fork_server.enter_context(fork_server.for_local_ray())
+            self._fork_server.enter_context(fork_server_for_local_ray())
         with _signal_handler_kept():
             if not ray.is_initialized():
                 self._connect()

@@ -23,6 +23,7 @@ from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
+from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.local_server import prefect_server, settings_shared, ui_address
 from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.runs.ray_of_caller import server_known_to_workers
@@ -112,7 +113,7 @@ def _run(
     """Run the flow in this process, and return its result."""
     try:
         labels = [f"job:{job.name}", *labels]
-        with fork_server.for_local_ray(), _server(show), server_known_to_workers():
+        with fork_server_for_local_ray(), _server(show), server_known_to_workers():
             fork_server.preload(imports(job.models))
             if is_in_a_flow():
                 return flow(**parameters)

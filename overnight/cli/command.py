@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from overnight.tasks.workers import fork_server
-
 EXIT_STATUS = "Exit status: 0 success, 1 failure, 2 bad usage or a bad job file."
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -84,7 +82,9 @@ def start_fork_server() -> None:
 
     It ends with the command.
     """
-    click.get_current_context().with_resource(fork_server.for_local_ray())
+    from overnight.flows.runs.early_imports import fork_server_for_local_ray
+
+    click.get_current_context().with_resource(fork_server_for_local_ray())
 
 
 def print_result(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:

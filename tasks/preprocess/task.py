@@ -25,7 +25,7 @@ from overnight.tasks.state.stream import FirstReading, Read, Stream
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import ProcessDied, in_process_of_its_own
 
-__all__ = ["begin_steps", "preprocess", "query_image", "readable_image", "run_steps"]
+__all__ = ["preprocess", "query_image", "readable_image", "run_steps"]
 
 SAMPLE_ROWS = 8
 
@@ -73,15 +73,6 @@ def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decide
         readings.append(FirstReading(len(readings), keys, step.rule.duplicates))
         decided.append(Decided(readings[-1].number))
     return tuple(decided), tuple(readings)
-
-
-def begin_steps() -> None:
-    """Start to import the modules that the first rows need, in a Ray process, while inputs are listed. Do not wait.
-
-    If a fork server exists, do nothing, because its processes have these imports already.
-    """
-    if not fork_server.is_there():
-        ray.remote(num_cpus=0, max_retries=0)(fork_server.import_own).remote()
 
 
 def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:

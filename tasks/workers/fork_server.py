@@ -38,13 +38,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 ADDRESS, OFF = "OVERNIGHT_FORK_SERVER", "0"
-OWN_IMPORTS = (
-    "overnight.tasks.workers.pickling",
-    "overnight.tasks.infer.autotune.trial",
-    "overnight.tasks.ingest.reading.read_units",
-    "overnight.tasks.preprocess.run_steps",
-    "overnight.tasks.storage.list_s3",
-)
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
@@ -52,8 +45,7 @@ STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
     """Return a context that runs a fork server for the local Ray that this process starts.
 
-    Ray's workers inherit the server's address. Enter the context early, so that imports are ready before the first
-    request.
+    Ray's workers inherit the server's address.
 
     No server runs if Ray is already there or remote, or on another system than Linux: the frameworks of macOS do not
     survive a fork.
@@ -68,8 +60,7 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
 def started() -> Iterator[None]:
     """Run a fork server while the body runs, for this process and the processes that it starts in the body.
 
-    The server begins with the imports that every worker of Overnight needs. If a server exists already, start no other
-    one, and leave its end to the process that started it.
+    If a server exists already, start no other one, and leave its end to the process that started it.
     """
     if is_there():
         yield
@@ -89,7 +80,6 @@ def started() -> Iterator[None]:
         server.stdout.readline()  # type: ignore[union-attr] # now it listens
         os.environ[ADDRESS] = address
         stack.callback(os.environ.pop, ADDRESS, None)
-        preload(OWN_IMPORTS)
         yield
 
 
@@ -102,12 +92,6 @@ def is_there() -> bool:
 def beside(name: str) -> str:
     """Return the path of the file `name` in the fork server's folder, which is removed with the server."""
     return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
-
-
-def import_own() -> None:
-    """Import the modules that every worker of Overnight needs."""
-    for module in OWN_IMPORTS:
-        importlib.import_module(module)
 
 
 def preload(modules: Sequence[str]) -> None:
