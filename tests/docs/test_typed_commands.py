@@ -1,17 +1,19 @@
 """The commands of the pages outside docs/how-to/: README.md, the tutorial, operations and the reference.
 
-The tutorial's commands run in their order. `serve`, `deploy` and `doctor` run in tests/packaging/test_wheel.py. The
-other pages name jobs that exist only there, so the command line only reads those commands: a wrong option fails.
+The commands of a page run in their order: those of the tutorial on its photos, those of the other pages on a job
+`my_job.yaml` of one table per day. `NOT_RUN` lists the commands that do not run here, each with its reason.
 """
 
 import os
 import re
 import shlex
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 from PIL import Image
 
 from overnight.cli.main import main
@@ -21,12 +23,76 @@ from tests.flows.shipped_jobs import ROOT
 TUTORIAL = ROOT / "docs/tutorial.md"
 OTHERS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "how-to" not in page.parts]
 COMMAND = re.compile(rf"^(?:    )?(overnight (?:{'|'.join(main.commands)}) .*)$", re.MULTILINE)
+PROGRAMS = "overnight|python|pip|make|cp|export|eval|docker|podman|kubectl|sudo|prefect|ray|curl|git"
+LINE = re.compile(rf"^    ((?:\.venv/bin/)?(?:{PROGRAMS}) .*|[A-Z_]+=\S+ .*)$", re.MULTILINE)
 ELSEWHERE = ("overnight serve", "overnight deploy", "overnight doctor")
 DAYS = {"2026-10-01": "2026-11-17"}  # so that the backfill has two days instead of 49
+NOT_RUN = {
+    "make demo": ".ci/run runs it, and checks its output",
+    "make test": "it would run this test",
+    "docker compose up --build --detach": "deployments/docker/try.py runs it, because it needs Docker or Podman",
+    "docker compose exec prefect-worker overnight deploy": "as docker compose up",
+    "docker compose exec prefect-worker overnight status deployments/jobs/digits-on-s3.yaml": "as docker compose up",
+    "python deployments/docker/try.py": "make nightly runs it, because it needs Docker or Podman",
+    "cp .env.example .env": "for Docker Compose, whose settings it holds",
+    "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
+    "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
+    "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
+    "prefect worker start --pool overnight --type process": "a command of Prefect, which runs until it is stopped",
+    "export PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem": (
+        "for the Prefect server of the reader"
+    ),
+    "pip install torch --index-url INDEX": "it downloads PyTorch from an index of the reader's choice",
+    "pip install overnight-*.whl": "tests/packaging/test_wheel.py installs the wheel",
+    'eval "$(_OVERNIGHT_COMPLETE=bash_source overnight)"': "for the start file of a shell",
+    'eval "$(_OVERNIGHT_COMPLETE=zsh_source overnight)"': "for the start file of a shell",
+    "_OVERNIGHT_COMPLETE=fish_source overnight | source": "for the start file of a shell",
+}
+MODEL = """
+class Doubled:
+    def __call__(self, batch):
+        if (batch["x"] == 7).any():
+            raise ValueError("no seven")
+        return {"twice": 2 * batch["x"]}
+"""
+FIX = "sed -i 's/== 7/== -1/' my_models.py"
+PUBLISH = "overnight run my_job.yaml --partition 2026-11-19"
+# The reader of these pages has a published partition, or one that a change has made stale.
+BEFORE = {"faults.md": [PUBLISH], "status.md": [PUBLISH], "upgrades.md": [PUBLISH, FIX]}
+# What a page promises.
+SHOWN = {
+    "README.md": (
+        r"mine/\S+: 7 rows, 0 filtered, 1 quarantined",
+        r"rows: 20 in, 19 out, 0 filtered, 1 quarantined, 0 resumed",
+        r"retried: 1 quarantined before; now 1 written",
+        r"sample of 20 rows, nothing published",
+        r"mine: 2 of 2 partitions published",
+        r"■ 2 published .* S 1 stale",
+        r"mine/\S+: 0 quarantined, 0 shown",
+        r"mine/2026-11-17 published",
+    ),
+    "backfills.md": (
+        r"mine: would run 2 partitions",
+        r"mine: 2 of 2 partitions published",
+        r"mine: no partition from 2026-11-18 to 2026-11-19 is missing or failed; found 2 published",
+    ),
+    "faults.md": (r"retried: 1 quarantined before; now 1 written",),
+    "status.md": (r"■ 1 published", r'"partition": "2026-11-19",\s+"status": "published"'),
+    "tuning.md": (r'"rows_in": 20,', r'"limit_rows": 1000'),
+    "upgrades.md": (r"mine: would run 1 partition",),
+}
+# The range of the pages is a year; here it is two days.
+MY_DAYS = {"2026-01-01": "2026-11-18", "2026-12-31": "2026-11-19"}
+BACKFILL_ID = "2fb671e2"
 
 
 def typed(page: Path) -> list[str]:
     return COMMAND.findall(page.read_text(encoding="utf-8"))
+
+
+def lines(page: Path) -> list[str]:
+    """Return the page's lines for a shell, without their comments."""
+    return [line.partition("  #")[0].rstrip() for line in LINE.findall(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.slow
@@ -77,3 +143,49 @@ def test_the_command_line_reads_the_commands_of_the_other_pages(
         except click.UsageError as error:
             refused.append(f"{line}: {error.format_message()}")
     assert refused == []
+
+
+def run_lines(page: Path) -> list[str]:
+    return [line for line in lines(page) if line not in NOT_RUN] if page != TUTORIAL else []
+
+
+@pytest.fixture
+def my_job(tmp_path: Path) -> Path:
+    """A folder with the reader's job: a table of 20 rows for each of a few days, of which the model refuses one."""
+    today = datetime.now(UTC).date()
+    for day in ("2026-11-17", "2026-11-18", "2026-11-19", today - timedelta(days=1), today):
+        (tmp_path / f"in/date={day}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"in/date={day}/rows.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(20)))
+    job = {
+        "name": "mine",
+        "source": {"kind": "csv", "path": str(tmp_path / "in/date={partition}/")},
+        "inference": [{"kind": "python", "target": "my_models:Doubled"}],
+        "checks": {"max_quarantined": 0.05},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    (tmp_path / "my_job.yaml").write_text(yaml.safe_dump(job))
+    (tmp_path / "my_models.py").write_text(MODEL)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in OTHERS if run_lines(page)], ids=lambda page: page.stem)
+def test_the_commands_of_the_other_pages_run_on_a_job(
+    page: Path, my_job: Path, prefect_api: str, ray_session: None
+) -> None:
+    script = "\n".join([*BEFORE.get(page.name, []), *run_lines(page)]).replace(".venv/bin/overnight", "overnight")
+    for written, wanted in MY_DAYS.items():
+        script = script.replace(written, wanted)
+    script = script.replace(BACKFILL_ID, "$(sed -n 's/^backfill //p' said)")
+    script = re.sub(r"^(.*--retry-quarantined)", rf"{FIX}\n\1", script, flags=re.MULTILINE)
+    environment = {**os.environ, "PREFECT_API_URL": prefect_api}
+
+    done = warm_commands.run_script(f"exec 2>said\nset -x\n{script}", my_job, environment, lambda *_: None)
+
+    assert done.returncode == 0, f"{done.stdout}\n{(my_job / 'said').read_text()}"
+    for words in SHOWN.get(page.name, ()):
+        assert re.search(words, done.stdout), done.stdout
+
+
+def test_each_command_that_does_not_run_is_on_a_page() -> None:
+    assert NOT_RUN.keys() - {line for page in OTHERS for line in lines(page)} == set()
