@@ -19,7 +19,7 @@ from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import Read, Steps, Stream
+from overnight.tasks.state.stream import OperatorNames, Read, Steps, Stream
 from overnight.tasks.workers.row_isolation import RowIsolation
 
 PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
@@ -100,8 +100,7 @@ def prepare_rows(
 def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
     """Run all steps on `block`, and yield the results after `pass_on`.
 
-    `pass_on` takes the results, and yields the blocks for the next operator, for example with padding. Progress
-    recognizes the operator by the name of this function.
+    `pass_on` takes the results, and yields the blocks for the next operator, for example with padding.
     """
     return pass_on(steps(block, run=run))
 
@@ -231,6 +230,19 @@ def _worker(is_forked: bool, prepares: bool) -> type:
     if is_forked:
         return ForkedPreparingWorker if prepares else ForkedWorker
     return PreparingWorker if prepares else Worker
+
+
+def names_by_stage() -> OperatorNames:
+    """Return by which part of its name the progress of a stream recognizes an operator of this module.
+
+    Ray Data names an operator after its function or class, and a read begins with `Read`.
+    """
+    preparing = (PreparingWorker.__name__, ForkedPreparingWorker.__name__)
+    return {
+        "ingest": ("Read", *preparing),
+        "preprocess": (run_steps_in_task.__name__, *preparing),
+        "infer": (*preparing, Worker.__name__, ForkedWorker.__name__, steps_behind_model.__name__),
+    }
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:

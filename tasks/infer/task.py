@@ -37,7 +37,7 @@ from overnight.tasks.rows.part_size import PartSize
 from overnight.tasks.rows.preview import predictions_beside_inputs, preview
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import Sampled, Stream, Streamed
+from overnight.tasks.state.stream import OperatorNames, Sampled, Stream, Streamed
 from overnight.tasks.workers import supervisor
 
 __all__ = [
@@ -81,7 +81,7 @@ class Inference:
 def infer(
     run: Run,
     inference: Inference,
-    stage: Callable[[Run, ray.data.Dataset, Sampled], Streamed],
+    stage: Callable[[Run, ray.data.Dataset, OperatorNames, Sampled], Streamed],
     stream: Stream,
 ) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
@@ -103,7 +103,9 @@ def infer(
         for found in decide_duplicates(run, stream, inference.plan):
             get_run_logger().info(found)
         dataset, sampled = _laid_out(run, inference, stream)
-        streamed = stage(run, dataset, sampled) if read_summaries(run.order) else Streamed(columns=sampled.columns)
+        streamed = Streamed(columns=sampled.columns)
+        if read_summaries(run.order):
+            streamed = stage(run, dataset, operators.names_by_stage(), sampled)
         streamed.warnings += tuple(warning for link in inference.links for warning in link.model.warnings())
         return Completed(message=_streamed(run, streamed), data=streamed)
     except Exception as error:

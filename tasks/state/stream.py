@@ -4,7 +4,7 @@ Earlier tasks make a `Stream`, and `infer` runs it. The functions of a `Stream` 
 of `infer` reads in its own order, without the rows that were staged before.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from overnight.tasks.storage.location import Location
 
 Read = Callable[..., Iterator[pa.Table]]  # units (schema `read_plan.PENDING`) and `run` in, blocks of their rows out
 Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, blocks after every step out
+OperatorNames = Mapping[str, Sequence[str]]  # stage -> parts of the names of Ray Data's operators that do its work
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
-from overnight.tasks.state.stream import Sampled, Streamed
+from overnight.tasks.state.stream import OperatorNames, Sampled, Streamed
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
@@ -68,6 +68,7 @@ def stage(
     show_progress: ShowProgress,
     run: Run,
     dataset: ray.data.Dataset,
+    names: OperatorNames,
     sampled: Sampled,
 ) -> Streamed:
     """Run a dataset whose rows have passed all models, stage the rows in parts, and return the stream's result.
@@ -79,6 +80,7 @@ def stage(
         checks: The job's checks, which limit the number of quarantined rows.
         rules: The rules of the `deduplicate` steps after the last model.
         show_progress: Returns a context with a function that shows the progress of each stage.
+        names: By which names progress recognizes the operators of `dataset`.
         sampled: What a few sample rows have shown about the output of the models.
     """
     with _quarantine_kept(run):
@@ -95,7 +97,7 @@ def stage(
             sink.refuse_columns(run, sampled.columns)
             require_keys(rules, sampled.columns.names)
         datasink = StagingDatasink(run, sink.staged_compression, sampled.rows_per_part, sink)
-        streamed = _stream(run, counts, datasink, dataset, show_progress)
+        streamed = _stream(run, counts, datasink, dataset, names, show_progress)
         streamed.write_seconds = datasink.staged.seconds
         streamed.columns = sampled.columns
         streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
@@ -207,7 +209,12 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
 
 
 def _stream(
-    run: Run, counts: pa.Table, datasink: StagingDatasink, dataset: ray.data.Dataset, show_progress: ShowProgress
+    run: Run,
+    counts: pa.Table,
+    datasink: StagingDatasink,
+    dataset: ray.data.Dataset,
+    names: OperatorNames,
+    show_progress: ShowProgress,
 ) -> Streamed:
     rows = [count for count, _ in read_plan.read_summaries(run.order)]
     left = sum(count or 0 for count in rows) if counts["rows"].null_count == 0 else None
@@ -215,7 +222,7 @@ def _stream(
     try:
         with (
             show_progress(run) as show,
-            follow(dataset, partial(_tell, run, left, datasink, show), run.stall_timeout_seconds) as streamed,
+            follow(dataset, names, partial(_tell, run, left, datasink, show), run.stall_timeout_seconds) as streamed,
         ):
             dataset.write_datasink(
                 datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE

@@ -14,19 +14,14 @@ import ray.data
 
 from overnight.tasks.errors import STREAM_STAGES, StageFailed
 from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, end_workers, operators
-from overnight.tasks.state.stream import Streamed
+from overnight.tasks.state.stream import OperatorNames, Streamed
 
-OPERATORS = {
-    "ingest": ("Ingest", "PreparingWorker"),
-    "preprocess": ("run_steps", "PreparingWorker"),
-    "infer": ("Worker", "steps_behind_model"),
-    "write": ("Write",),
-}
+WRITE: OperatorNames = {"write": ("Write",)}  # Ray Data's own name
 Progress = Mapping[str, tuple[float, str]]  # by stage: percent and text
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
-def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
+def rows_by_stage(operators: Iterable[OperatorState], names: OperatorNames) -> dict[str, int]:
     """Return the number of finished rows of each stage, including END rows, from the states of Ray Data's operators.
 
     An operator into which Ray Data fused several stages counts for each of them. If there are several models, the last
@@ -35,7 +30,7 @@ def rows_by_stage(operators: Iterable[OperatorState]) -> dict[str, int]:
     return {
         stage: operator.rows_in if stage == "write" else operator.rows_out
         for operator in operators
-        for stage in _stages(operator)
+        for stage in _stages(operator, names)
     }
 
 
@@ -94,7 +89,7 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
     return f"{stage}: {done:,} of {total:,} rows"
 
 
-def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
+def describe_wait(operators: Sequence[OperatorState], names: OperatorNames) -> tuple[str, str]:
     """Return the stage for which a stalled stream waits, and in words what that stage waits for.
 
     The stage is the last one that has running Ray tasks or queued blocks.
@@ -110,12 +105,12 @@ def describe_wait(operators: Sequence[OperatorState]) -> tuple[str, str]:
             f"{free.get(name, 0):g} of {total[name]:g} {name}s free" for name in ("CPU", "GPU") if name in total
         )
         waits_for = " and ".join([*waits, f"{operator.queued} blocks wait"])
-        return (_stages(operator) or ["ingest"])[-1], f"{waits_for}; {rooms}"
+        return (_stages(operator, names) or ["ingest"])[-1], f"{waits_for}; {rooms}"
     return "write", "nothing that Ray Data reports"
 
 
-def _stages(operator: OperatorState) -> list[str]:
-    return [stage for stage, marks in OPERATORS.items() if any(mark in operator.name for mark in marks)]
+def _stages(operator: OperatorState, names: OperatorNames) -> list[str]:
+    return [stage for stage, parts in {**names, **WRITE}.items() if any(part in operator.name for part in parts)]
 
 
 def _interval(elapsed: float) -> float:
@@ -125,12 +120,16 @@ def _interval(elapsed: float) -> float:
 
 @contextlib.contextmanager
 def follow(
-    dataset: ray.data.Dataset, tell: Callable[[dict[str, int], bool], None], stall_timeout_seconds: float | None = None
+    dataset: ray.data.Dataset,
+    names: OperatorNames,
+    tell: Callable[[dict[str, int], bool], None],
+    stall_timeout_seconds: float | None = None,
 ) -> Iterator[Streamed]:
     """Report the progress of `dataset` from a thread while the body runs it, more often at first.
 
-    Yield the stream's result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and a bool that
-    is True in the last call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved
+    `names` has the names by which operators of `dataset` are recognized, except those of the write. Yield the stream's
+    result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and a bool that is True in the last
+    call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved
     for `stall_timeout_seconds`; None for no limit.
     """
     seen: dict[str, int] = {}
@@ -143,14 +142,14 @@ def follow(
         def on_execution_step(self, executor: Any) -> None:
             nonlocal last
             states = list(operators(executor))
-            seen.update(rows_by_stage(states))
+            seen.update(rows_by_stage(states, names))
             now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
             if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
                 streamed.first_seconds, streamed.first_rows = now - began, first
             if moved != last[1]:
                 last = (now, moved)
             elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
-                stage, wait = describe_wait(states)
+                stage, wait = describe_wait(states, names)
                 end_workers(executor)
                 raise StageFailed(
                     f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "

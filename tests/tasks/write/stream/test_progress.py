@@ -11,9 +11,7 @@ from ray.data import Datasink
 from overnight.tasks.write.stream.progress import described, follow, without_ends, without_padding
 
 
-class Ingest(Datasink[None]):
-    """Named so that both ends of the stream are recognised: the read by its operator, the write by being one."""
-
+class Nowhere(Datasink[None]):
     def write(self, blocks: Any, ctx: Any) -> None:
         for _ in blocks:
             pass
@@ -62,11 +60,13 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
     dataset = dataset.map_batches(run_steps, batch_size=None, batch_format="pyarrow", num_cpus=0.5)
     dataset = dataset.map_batches(Worker, batch_size=100, batch_format="pyarrow", concurrency=1, num_cpus=0.6)
     told: list[tuple[dict[str, int], bool]] = []
-    with follow(dataset, lambda rows, done: told.append((rows, done))):
-        dataset.write_datasink(Ingest())
+    names = {"ingest": ("Read",), "preprocess": (run_steps.__name__,), "infer": (Worker.__name__,)}
+    with follow(dataset, names, lambda rows, done: told.append((rows, done))):
+        dataset.write_datasink(Nowhere())
     rows, done = told[-1]
     assert done
-    assert {stage: rows.get(stage) for stage in ("preprocess", "infer", "write")} == {
+    assert {stage: rows.get(stage) for stage in ("ingest", "preprocess", "infer", "write")} == {
+        "ingest": 500,
         "preprocess": 500,
         "infer": 500,
         "write": 500,
