@@ -175,7 +175,7 @@ def _minimum(model: Needs) -> int:
 def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
     """Return the number of workers to which a pool may grow; 0 if it does not grow.
 
-    The default is one per GPU, or else the number of CPUs.
+    The default is one per GPU, and without GPUs the number of CPUs.
     """
     if _is_one_a_gpu(model):
         return EVERY

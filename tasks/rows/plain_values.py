@@ -199,7 +199,9 @@ def _require_one_kind(name: str, cells: Sequence[Any]) -> None:
     dicts = [cell for cell in cells if isinstance(cell, dict)]
     for key in dict.fromkeys(key for cell in dicts for key in cell):
         _require_one_kind(f"{name}.{key}", [cell[key] for cell in dicts if key in cell])
-    lists = [cell for cell in cells if isinstance(cell, list) or (isinstance(cell, np.ndarray) and cell.dtype.hasobject)]
+    lists = [
+        cell for cell in cells if isinstance(cell, list) or (isinstance(cell, np.ndarray) and cell.dtype.hasobject)
+    ]
     if lists:
         _require_one_kind(name, [value for values in lists for value in values])
 
