@@ -66,7 +66,7 @@ def script() -> Iterator[Any]:
 
     yield compare
     sys.path.remove(str(CORPORA))
-    for name in [name for name, one in sys.modules.items() if str(CORPORA) in str(getattr(one, "__file__", ""))]:
+    for name in [name for name, one in list(sys.modules.items()) if str(CORPORA) in str(getattr(one, "__file__", ""))]:
         sys.modules.pop(name)
 
 
