@@ -162,7 +162,7 @@ def test_a_job_makes_the_index_that_searches_of_many_rows_use(run_job: RunJob, t
     [
         ({}, "expected an image or a text to search with, found neither"),
         ({"image": "a.png", "text": "a dog"}, "found both"),
-        ({"text": "a dog", "model": "other"}, "--model other: expected one of image_embedding"),
+        ({"text": "a dog", "model": "other"}, "model other: expected one of image_embedding"),
         ({"text": "a dog", "partition": "yesterday"}, "expected a day as YYYY-MM-DD, found yesterday"),
     ],
 )
