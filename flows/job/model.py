@@ -82,7 +82,8 @@ class Job(Settings):
     cluster: Annotated[
         dict[str, NodeType],
         Field(
-            description="Types of nodes that the cluster's autoscaler may start, by name; default: OVERNIGHT_CLUSTER."
+            description="Nodes that the cluster's autoscaler may start, by type; default: OVERNIGHT_CLUSTER.",
+            examples=[{"t4": {"resources": {"CPU": 8, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": 16}}],
         ),
     ] = {}
 
