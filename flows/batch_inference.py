@@ -92,7 +92,8 @@ def batch_inference(
         look_back(loaded, run, partition)
         return Completed(message=run_sentences.unchanged(published, retry_quarantined), data=published)
     with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
-        plan = make_plan(loaded.models, read_nodes(), read_nodes_to_come(loaded.cluster))
+        nodes = read_nodes()
+        plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
@@ -115,7 +116,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     chain = links(job.pinned(run))
     trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)
     sink = job.sink_for(run)
-    inference = Inference(chain, sink.keep_columns, sink.part_size, plan, trials)
+    inference = Inference(chain, sink.part_size, plan, trials)
     rules = [step.rule for step in job.last_steps]
     staging = partial(stage, sink, job.checks, rules, progress_shown)
 

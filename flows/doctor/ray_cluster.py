@@ -52,7 +52,7 @@ def judge_plan(job: Job, found: Mapping[str, Any]) -> Finding:
     """
     nodes = [node["resources"] for node in found["nodes"]]
     try:
-        new = to_come(found["groups"], job.cluster, nodes)
+        new = to_come(found["groups"], job.cluster, nodes) if found["may_grow"] else []
         plan = make_plan(job.models, nodes, new)
     except OvernightError as error:
         return Finding("plan", "wrong", str(error))
@@ -105,14 +105,15 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
 def look() -> dict[str, Any]:
     """Connect to Ray. Return its resources as `total`, its `nodes`, and the package `versions` of this machine.
 
-    `groups` are the groups of nodes that the autoscaler reports: the resources of a node, and the most nodes. A node
-    has `host`, `resources`, `versions`, its number of `gpus`, and `seen`, the number of GPUs that PyTorch finds there.
-    `versions` is None if the node does not answer in 20 s. `seen` is None without a GPU, and if all GPUs are in use.
+    `may_grow` is False for a Ray that starts here. `groups` are the groups of nodes that the autoscaler reports: the
+    resources of a node, and the most nodes. A node has `host`, `resources`, `versions`, its number of `gpus`, and
+    `seen`, the number of GPUs that PyTorch finds there. `versions` is None if the node does not answer in 20 s. `seen`
+    is None without a GPU, and if all GPUs are in use.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from overnight.tasks.resources.ray_internals import reported_node_groups
+    from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
 
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address == "local" and "RAY_AUTH_MODE" not in os.environ:
@@ -145,6 +146,7 @@ def look() -> dict[str, Any]:
     return {
         "total": ray.cluster_resources(),
         "nodes": told,
+        "may_grow": not is_started_here(),
         "groups": reported_node_groups(),
         "versions": versions(COMPARED),
     }

@@ -60,13 +60,11 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 class Inference:
     """The models that `infer` runs, with their steps and the plan for them.
 
-    `keep` names columns of the source that are published although they are heavy: bytes, and arrays of two or more
-    dimensions. `part_size` is the job's setting for staged parts; if it sets a number of rows, a Ray task has no more
-    rows. `trials` has one element per link: the process that already loads its model, from `begin_trials`, or None.
+    `part_size` is the job's setting for staged parts; if it sets a number of rows, a Ray task has no more rows.
+    `trials` has one element per link: the process that already loads its model, from `begin_trials`, or None.
     """
 
     links: list[Link]
-    keep: list[str]
     part_size: PartSize
     plan: Plan
     trials: list[Any]
@@ -122,7 +120,7 @@ def _streamed(run: Run, streamed: Streamed) -> str:
 
 def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.Dataset, Sampled]:
     """Try the models, and return the lazy dataset of the rows after all of them, with what the trials showed."""
-    plan, keep, part_size = inference.plan, inference.keep, inference.part_size
+    plan, keep, part_size = inference.plan, run.keep_columns, inference.part_size
     sample = read_sample(stream.sample)
     size = bytes_a_row(sample, keep, stream.bytes_stay)
     if not inference.links:

@@ -17,13 +17,18 @@ class Room:
     def __init__(self, nodes: Sequence[Mapping[str, float]]) -> None:
         self._free = [dict(node) for node in nodes]
         self._gpus = [[1.0] * int(node.get("GPU", 0)) for node in nodes]
+        self._first: dict[
+            tuple[tuple[str, float], ...], int
+        ] = {}  # by needs: the nodes before it have no room for them
 
     def take(self, needs: Mapping[str, float]) -> bool:
         """Reserve `needs` for one worker on a node. Return False, and reserve nothing, if no node has room.
 
         `needs` is Ray's resource name -> amount.
         """
-        for free, gpus in zip(self._free, self._gpus, strict=True):
+        key = tuple(sorted(needs.items()))
+        for place in range(self._first.get(key, 0), len(self._free)):
+            free, gpus = self._free[place], self._gpus[place]
             fits = all(free.get(name, 0) + TINY >= amount for name, amount in needs.items())
             devices = _devices(gpus, needs.get("GPU", 0))
             if fits and devices is not None:
@@ -31,7 +36,9 @@ class Room:
                     free[name] -= amount
                 for device in devices:
                     gpus[device] -= min(needs["GPU"], 1.0)
+                self._first[key] = place
                 return True
+        self._first[key] = len(self._free)
         return False
 
     def take_all(self, workers: Sequence[Mapping[str, float]]) -> bool:

@@ -1,12 +1,12 @@
 """The connected Ray cluster: its nodes, the nodes that autoscaling may add, and its current use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import ray
 
 from overnight.tasks.resources.node_types import NodeType, to_come
 from overnight.tasks.resources.plan import Plan, amount_of
-from overnight.tasks.resources.ray_internals import reported_node_groups
+from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
 
 
 def read_nodes() -> list[dict[str, float]]:
@@ -14,12 +14,13 @@ def read_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def read_nodes_to_come(cluster: Mapping[str, NodeType]) -> list[dict[str, float]]:
+def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
     """Return the resources of each node that the cluster's autoscaler may still start; empty if it starts none.
 
-    `cluster` is the job's setting. Raise `JobError` for a file of `OVERNIGHT_CLUSTER` that cannot be read.
+    `cluster` is the job's setting, and `nodes` has the resources of each node alive. Raise `JobError` for a file of
+    `OVERNIGHT_CLUSTER` that cannot be read.
     """
-    return to_come(reported_node_groups(), cluster, read_nodes())
+    return [] if is_started_here() else to_come(reported_node_groups(), cluster, nodes)
 
 
 def missing_now(plan: Plan) -> str | None:

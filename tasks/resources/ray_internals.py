@@ -1,8 +1,9 @@
-"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and the autoscaler's groups of nodes.
+"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and whether and how a cluster grows.
 
 Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
 topology has the progress of an operator, and the callback's class is not exported. Ray has no public call for the
-groups of nodes that an autoscaler reports. `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
+groups of nodes that an autoscaler reports, or for whether this process started Ray.
+`tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
 from collections.abc import Iterator
@@ -21,11 +22,12 @@ if not ray.__version__.startswith(WRITTEN_FOR):
         f"Install it: pip install 'ray[data]=={WRITTEN_FOR}*'."
     )
 
-from ray._private.state import state  # noqa: E402 - exists only in that version
+from ray._private import worker  # noqa: E402 - exists only in that version
+from ray._private.state import state  # noqa: E402
 from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
 from ray.data._internal.stats import Timer  # noqa: E402
 
-__all__ = ["ExecutionCallback", "OperatorState", "end_workers", "operators", "reported_node_groups"]
+__all__ = ["ExecutionCallback", "OperatorState", "end_workers", "is_started_here", "operators", "reported_node_groups"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ def end_workers(executor: Any) -> None:
     """
     for operator in executor._topology:
         operator.shutdown(Timer(), force=True)
+
+
+def is_started_here() -> bool:
+    """Return True if this process started the Ray that it uses, which then has one node and no autoscaler."""
+    node = worker._global_node
+    return bool(node and node.head)
 
 
 def reported_node_groups() -> list[tuple[dict[str, float], int]]:

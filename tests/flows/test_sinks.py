@@ -134,6 +134,16 @@ def test_rows_of_postgresql_go_to_postgresql_once(run_job: RunJob, postgres: str
         assert dict(found) == wanted
 
 
+@pytest.mark.slow
+def test_a_sample_of_a_database_has_the_heavy_columns_that_the_sink_keeps(
+    run_job: RunJob, pictures: Path, tmp_path: Path
+) -> None:
+    sink = {"kind": "sql", "url": f"sqlite:///{tmp_path}/results.db", "table": "pictures", "keep_columns": ["image"]}
+    made = job(pictures, sink) | {"state": str(tmp_path / "state"), "inference": []}
+    sample = run_job(made, "2026-01-02", limit_rows=3)
+    assert "image" in read_files(Location(f"{tmp_path}/state/samples/published"), sample["files"]).column_names
+
+
 def test_a_sink_without_a_directory_needs_a_state(pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"state: expected a directory, found none\. A sink of kind sql"):
         Job.model_validate(job(pictures, {"kind": "sql", "url": "sqlite:////tmp/x.db", "table": "pictures"}))

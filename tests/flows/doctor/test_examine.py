@@ -380,9 +380,12 @@ def test_a_cluster_that_cannot_grow_to_the_job_is_wrong(
         "inference": [{"kind": "python", "target": "m:Model", "name": "m", **model}],
         "cluster": {"t4": {"resources": {"CPU": 4, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": most}},
     })  # fmt: skip
-    found = judge_plan(job, {"nodes": [{"resources": {"CPU": 4.0}}], "groups": []})
+    look = {"nodes": [{"resources": {"CPU": 4.0}}], "groups": []}
+    found = judge_plan(job, {**look, "may_grow": True})
     assert (found.what, found.level) == ("plan", level)
     assert told in found.found
+    alone = judge_plan(job, {**look, "may_grow": False})
+    assert alone.is_wrong == ("num_gpus" in model)
 
 
 def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:

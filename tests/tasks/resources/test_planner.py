@@ -289,6 +289,7 @@ def test_what_no_node_to_come_can_hold_is_refused(asked: Model, message: str):
 
 
 def test_a_large_cluster_is_planned_in_a_moment():
+    assert make_plan([Model()], [node(4)], [node(64)] * 1000).pools[0].maximum > 60_000
     plan = make_plan([Model(), Model(num_gpus=1)], [node(64, GPU=8)] * 100)
     assert plan.pools[1].minimum == 800
     assert plan.pools[0].maximum > 1000
