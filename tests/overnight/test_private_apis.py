@@ -57,6 +57,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
             {
                 "tasks/resources/ray_internals.py": {
                     "ray._private.state.state",
+                    "ray._private.worker",
                     "ray.data._internal.execution.execution_callback.ExecutionCallback",
                     "ray.data._internal.stats.Timer",
                 }
@@ -66,7 +67,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
             private_attributes,
             {
                 "api/logging_state.py": {"_handlerList"},
-                "tasks/resources/ray_internals.py": {"_topology"},
+                "tasks/resources/ray_internals.py": {"_global_node", "_topology"},
                 "flows/runs/prefect_ray_internals.py": {"_run_prefect_task"},
             },
         ),
