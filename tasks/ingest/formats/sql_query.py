@@ -4,7 +4,7 @@ This file does not use units or the meaning of rows.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import masked
@@ -15,7 +15,7 @@ from overnight.tasks.storage.error_translation import translate_query_errors
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE = 50  # a row may have megabytes, and a driver holds what it fetches together
 
 
 @contextlib.contextmanager
@@ -45,15 +45,17 @@ def connection(url: str) -> Iterator["Connection"]:
         yield opened
 
 
-def rows(connection: "Connection", query: str, values: dict[str, Any]) -> Iterator[Sequence[Any]]:
+def rows(
+    connection: "Connection", query: str, values: dict[str, Any], at_once: int = ROWS_AT_ONCE
+) -> Generator[Sequence[Any], None, None]:
     """Yield the names of the columns as the first item, and then the rows of `query`, each as a sequence of values.
 
-    A key of `values` in braces, such as `{partition}`, becomes a bound parameter. Rows are fetched some thousand at a
-    time. Their values are as the driver returns them.
+    A key of `values` in braces, such as `{partition}`, becomes a bound parameter. `at_once` rows are fetched together.
+    Their values are as the driver returns them.
     """
     from overnight.tasks.ingest.formats.bound_sql import BoundSql
 
-    options = {"yield_per": ROWS_AT_ONCE, "sqlite_raw_colnames": True}
+    options = {"yield_per": at_once, "sqlite_raw_colnames": True}
     with connection.execution_options(**options).execute(BoundSql(query, values)) as found:
         yield list(found.keys())
         yield from found

@@ -9,8 +9,9 @@ belongs to the next run.
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from itertools import islice, pairwise
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import File
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 BYTES_A_ROW = 1024  # an assumption, by which units are packed into blocks
+KEYS_AT_ONCE = 10_000
 SAMPLE_UNITS = 4
 FORMER = ("connect", "kwargs", "paramstyle")  # former settings that `url` replaces
 SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
@@ -58,7 +61,7 @@ class Sql(Source):
         Field(description="Arrow type names by column, for example {price: double}; default: inferred."),
     ] = {}
     rows_per_unit: Annotated[
-        PositiveInt, Field(description="The rows that one query reads and that are in memory together.")
+        PositiveInt, Field(description="The rows that one query reads. At most 32 MiB of them are in memory together.")
     ] = 1000
 
     dated_by: ClassVar[tuple[str, ...]] = ("query",)
@@ -95,7 +98,7 @@ class Sql(Source):
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
         with connection(self.url) as opened:
-            found = rows(opened, query, {"partition": partition})
+            found = rows(opened, query, {"partition": partition}, KEYS_AT_ONCE)
             next(found)  # the names
             last: Any = None
             for some in iter(lambda: list(islice(found, self.rows_per_unit)), []):
@@ -133,8 +136,8 @@ class Sql(Source):
         names: list[str] = []
         with connection(self.url) as opened:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                names, found = self._fetch(opened, unit)
-                sample += filter(None, found.values())
+                for names, found in self._fetch(opened, unit):
+                    sample += [[_begin(value) for value in row] for row in found.values() if row]
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
         if unknown := sorted(set(self.types) - set(names)):
@@ -145,47 +148,64 @@ class Sql(Source):
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         with connection(self.url) as opened:
             for unit in units.to_pylist():
-                names, found = self._fetch(opened, unit)
-                yield from self._blocks(unit, names, found, schema)
+                keys = json.loads(unit["version"])["keys"][: unit["rows"]]
+                missing = {key: n for n, key in enumerate(keys)}
+                for names, found in self._fetch(opened, unit):
+                    self._check_columns(names, schema)
+                    listed = {missing.pop(key): row for key, row in found.items() if key in missing}
+                    yield from self._blocks(unit, names, listed, schema)
+                if missing:
+                    yield _quarantined(unit, keys, {n: self._vanished(key) for key, n in missing.items()})
 
-    def _fetch(self, opened: "Connection", unit: dict) -> tuple[list[str], dict[Any, Any]]:
-        """Return the names of the columns, and the current rows between the unit's first and last key, by key.
+    def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+        """Yield the names of the columns, and by key the current rows between the unit's first and last key.
 
-        If several rows have one key, its value is None.
+        The rows come in pieces of at most `LARGEST_BLOCK_BYTES`, or one row. At least one piece comes, perhaps without
+        rows. If several rows have one key, its value is None.
         """
         about = json.loads(unit["version"])
         values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
-        query = f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}}"
-        names, *found = rows(opened, query, values)
-        names = [str(name) for name in names]
-        place = _place(self.key, names)
-        by_key: dict[Any, Any] = {}
-        for row in found:
-            by_key[row[place]] = None if row[place] in by_key else row
-        return names, by_key
+        query = (
+            f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}} "
+            f"ORDER BY {self.key}"  # so that rows with one key come together
+        )
+        with closing(rows(opened, query, values)) as found:
+            names = [str(name) for name in next(found)]
+            place = _place(self.key, names)
+            piece: dict[Any, Any] = {}
+            size = 0
+            for key, several in groupby(found, lambda row: row[place]):
+                row, *others = several
+                if piece and size + _size(row) > LARGEST_BLOCK_BYTES:
+                    yield names, piece
+                    piece, size = {}, 0
+                piece[key] = None if others or key in piece else row
+                size += _size(row)
+            yield names, piece
 
-    def _blocks(self, unit: dict, names: list[str], found: dict, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        about = json.loads(unit["version"])
-        keys = about["keys"][: unit["rows"]]
+    def _check_columns(self, names: list[str], schema: pa.Schema | None) -> None:
         if schema and (dropped := sorted(set(schema.names) - set(names))):
             raise InputError(
                 f"source.query: expected the columns {', '.join(schema.names)}, as listed, found no {dropped[0]} any "
                 "more. Restore the column, or run with force for a new list."
             )
-        errors: dict[int, Exception] = {
-            n: self._several(key) if key in found else self._vanished(key)
-            for n, key in enumerate(keys)
-            if found.get(key) is None
-        }
+
+    def _blocks(
+        self, unit: dict, names: list[str], found: dict[int, Any], schema: pa.Schema | None
+    ) -> Iterator[pa.Table]:
+        """Yield the blocks of the rows in `found`, which has them by their position among the unit's keys."""
+        about = json.loads(unit["version"])
+        keys = about["keys"]
+        errors: dict[int, Exception] = {n: self._several(keys[n]) for n, row in found.items() if row is None}
         if self.version_column:
             place = _place(self.version_column, names)
-            for n, key in enumerate(keys):
-                if n not in errors and _digest(found[key][place]) != about["versions"][n]:
-                    errors[n] = self._changed(key)
-        numbers = np.array([n for n in range(len(keys)) if n not in errors], np.int64)
+            for n, row in found.items():
+                if row is not None and _digest(row[place]) != about["versions"][n]:
+                    errors[n] = self._changed(keys[n])
+        numbers = np.array(sorted(set(found) - set(errors)), np.int64)
         columns = {}
         for place, name in enumerate(names):
-            values = [found[keys[n]][place] for n in numbers.tolist()]
+            values = [found[n][place] for n in numbers.tolist()]
             kind = schema.field(name).type if schema and name in schema.names else inferred(values)
             columns[name], misfits = column_of(name, values, kind)
             errors = {int(numbers[i]): error for i, error in misfits.items()} | errors
@@ -227,6 +247,19 @@ def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> p
 def _place(column: str, names: list[str]) -> int:
     """Return the position of the job's column in a query's result, whatever its case."""
     return [name.lower() for name in names].index(column.lower())
+
+
+def _begin(value: Any) -> Any:
+    """Return the value, or the begin of a text or of bytes, which is enough for its type."""
+    return value[:1] if isinstance(value, str | bytes) else value
+
+
+def _size(row: Sequence[Any]) -> int:
+    """Return about how many bytes the row has."""
+    return sum(
+        len(value) if isinstance(value, str | bytes) else len(repr(value)) if isinstance(value, list | dict) else 8
+        for value in row
+    )
 
 
 def _digest(value: Any) -> str:

@@ -18,8 +18,11 @@ from overnight.tasks.errors import InputError, ServiceUnavailable
 from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.listing.take_manifest import limited
+from overnight.tasks.ingest.sources import sql
 from overnight.tasks.ingest.sources.sql import Sql
+from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import digest
+from overnight.tasks.state.read_plan import PENDING
 from tests.tasks.ingest.conftest import Read, read_all
 
 DAY, NEXT = "2026-01-01", "2026-01-02"
@@ -103,6 +106,31 @@ def test_a_row_that_came_since_the_listing_waits_for_the_next_run(reviews: Any) 
     units = listed(source())
     connection.execute(f"INSERT INTO reviews VALUES (4, '{DAY}', 'new', 0)")
     assert set(read_all(source(), units).good) == {str(n * 3) for n in range(60)}
+
+
+def test_rows_are_held_by_their_bytes_and_each_key_is_settled_once(
+    reviews: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, source = reviews
+    wide = source("SELECT id, text || repeated AS text FROM reviews, more WHERE day = {partition}", rows_per_unit=60)
+    connection.execute("CREATE TABLE more (repeated text)")
+    connection.execute(f"INSERT INTO more VALUES ('{'x' * 1000}')")
+    units = listed(wide)
+    monkeypatch.setattr(sql, "LARGEST_BLOCK_BYTES", 5_000)
+    connection.execute(f"INSERT INTO reviews VALUES (30, '{DAY}', 'twice', 0)")
+    connection.execute("DELETE FROM reviews WHERE id IN (0, 33, 177)")
+    pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
+    live = [block for block in wide.read(pending, None) if block["__state"][0].as_py() == blocks.LIVE]
+    assert len(live) == 15
+    assert max(block.nbytes for block in live) < 7_000  # with the identity of each row
+    found = read_all(wide, units)
+    assert set(found.good) == {str(n * 3) for n in range(1, 59)} - {"30", "33"}
+    assert {row: reason.partition(",")[0] for row, reason in found.bad.items()} == {
+        "0": "expected the row with id 0",
+        "33": "expected the row with id 33",
+        "177": "expected the row with id 177",
+        "30": "expected one row with id 30",
+    }
 
 
 def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
