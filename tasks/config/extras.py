@@ -25,6 +25,7 @@ EXTRAS = {
     "lance": "lance",
     "onnxruntime": "onnx",
     "pandas": "sklearn",
+    "pikepdf": "pdf",
     "pillow_heif": "heif",
     "psycopg": "postgresql",
     "pyiceberg": "iceberg",

@@ -136,7 +136,8 @@ class Sql(Source):
         names: list[str] = []
         with connection(self.url) as opened:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                for names, found in self._fetch(opened, unit):
+                for columns, found in self._fetch(opened, unit):
+                    names = columns
                     sample += [[_begin(value) for value in row] for row in found.values() if row]
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")

@@ -1,5 +1,7 @@
 """The text of PDF files, by PDFium: a file in, one row out for each page with text.
 
+PDFium believes the number of pages that a file declares. If qpdf finds more pages, all of them are read.
+
 Column in: `column` (files). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
 one per line), `page` (int64, from 1 like in viewers) and `pages` (int64, the number in the file). The bytes are
 dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), is
@@ -10,6 +12,7 @@ contains one.
 """
 
 import ctypes
+import io
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,6 +33,7 @@ from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.storage.location import expand
 
 COLUMNS = pa.schema([("text", pa.string()), ("page", pa.int64()), ("pages", pa.int64())])
+LIBRARIES = ("pypdfium2", "pikepdf")
 EXPECTED = "pdf_text: expected a PDF file"
 PASSWORD = 1 << 13  # a flag of text fields; ISO 32000-1, table 228
 HYPHEN, HYPHEN_OF_VISIBLE = "\ufffe", "\x02"  # never characters of a text
@@ -69,14 +73,14 @@ class PdfText(PreprocessStep):
         return ColumnEffect(read, makes=COLUMNS.names, removes=read)
 
     def build(self) -> result.Work:
-        pdfium = require_extra("pypdfium2", "preprocess.kind: pdf_text", "preprocess")
+        pdfium, qpdf = (require_extra(name, "preprocess.kind: pdf_text", "preprocess") for name in LIBRARIES)
         for_all = [expand(variable) for variable in _listed(self.password)]
 
         def work(table: pa.Table) -> result.Outcome:
             own = self._passwords(table)
 
             def pages(content: bytes, row: int) -> FileRows:
-                return _pages(pdfium, content, [own[row], *for_all] if own[row] else for_all)
+                return _pages(pdfium, qpdf, content, [own[row], *for_all] if own[row] else for_all)
 
             with ONE_AT_A_TIME:
                 made = expand_files(table, self.column, EXPECTED, COLUMNS, pages)
@@ -106,8 +110,8 @@ def _listed(password: str | list[str] | None) -> list[str]:
     return [password] if isinstance(password, str) else password or []
 
 
-def _pages(pdfium: Any, content: bytes, passwords: Sequence[str | None]) -> FileRows:
-    document = _opened(pdfium, content, passwords)
+def _pages(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | None]) -> FileRows:
+    document = _opened(pdfium, qpdf, content, passwords)
     try:
         try:
             document.init_forms()  # does nothing without a form
@@ -126,16 +130,32 @@ def _pages(pdfium: Any, content: bytes, passwords: Sequence[str | None]) -> File
     return FileRows(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
 
 
-def _opened(pdfium: Any, content: bytes, passwords: Sequence[str | None]) -> Any:
+def _opened(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | None]) -> Any:
     """Return the document, without a password or with the first that fits. Raise `RowError` if none does."""
     for password in (None, *passwords):
         try:
-            return pdfium.PdfDocument(content, password=password)
+            document = pdfium.PdfDocument(content, password=password)
         except pdfium.PdfiumError as error:
             problem = _unreadable(content, error, len(passwords))
             if not _is_encrypted(content, error):
                 break
+        else:
+            corrected = _corrected(qpdf, content, password, len(document))
+            return document if corrected is None else pdfium.PdfDocument(corrected)
     raise problem
+
+
+def _corrected(qpdf: Any, content: bytes, password: str | None, count: int) -> bytes | None:
+    """Return a copy of the file that declares all its pages, without a password. Return None if `count` is right."""
+    try:
+        with qpdf.open(io.BytesIO(content), password=password or "") as document:
+            if len(document.pages) <= count:
+                return None
+            copy = io.BytesIO()
+            document.save(copy)
+            return copy.getvalue()
+    except Exception:
+        return None  # PDFium may read files that qpdf does not
 
 
 def _is_encrypted(content: bytes, error: Exception) -> bool:

@@ -98,6 +98,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
     ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
     ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
+    ("pikepdf", "pdf_text", "preprocess", lambda _: PdfText().build()),
     ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
     ("sentence_transformers", "modules.json names the steps StaticEmbedding", "infer", load_static),
     ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),

@@ -49,6 +49,21 @@ def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
     assert len(found) == 32
 
 
+@pytest.mark.parametrize("declared", [0, 1, 2])
+@pytest.mark.parametrize("password", ["", "sesame"])
+def test_every_page_is_read_even_if_the_file_declares_fewer(
+    declared: int, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [["one"], ["two"], ["three"]]
+    content = encrypted(pages, password) if password else pdf(pages, fields=[b"/FT /Tx /T (name) /V (filled in)"])
+    content = content.replace(b"/Count 3", b"/Count %d" % declared)
+    monkeypatch.setenv("PDF_PASSWORD", "sesame")
+    found = made(apply.apply(files({"a.pdf": content}), "preprocess", PdfText(password="${PDF_PASSWORD}").build()))
+    filled = [] if password else ["filled in"]
+    assert [row["text"].split("\n") for row in found] == [[word, *filled] for word in ("one", "two", "three")]
+    assert [(row["page"], row["pages"]) for row in found] == [(1, 3), (2, 3), (3, 3)]
+
+
 def drawn(operators: str) -> str:
     """The text of a page on which these are drawn; empty if it is quarantined for having none."""
     block = apply.apply(files({"a.pdf": pdf([[]], operators.encode())}), "preprocess", PdfText().build())
