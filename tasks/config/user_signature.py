@@ -108,8 +108,8 @@ class UserCode:
 def is_function(target: str) -> bool:
     """Return True if the source shows that `target` (`module:Name`) is a function. No code runs.
 
-    It may be a lambda, a function that is imported from another module, or another name of a function. Return False for
-    a class, for a name that is not found, and for the result of a call.
+    It may be a lambda, a function that is imported from another module, another name of a function, or a `partial` of
+    one. Return False for a class, for a name that is not found, and for the result of another call.
     """
     module_name, _, name = target.partition(":")
     seen: set[tuple[str, str]] = set()
@@ -123,6 +123,8 @@ def is_function(target: str) -> bool:
         binding = [node for node in (_statements(tree) if tree else ()) if name in map(_name, _names(node))]
         node = binding[-1] if binding else None
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Call) and value.args and ast.unparse(value.func).endswith("partial"):
+            value = value.args[0]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or isinstance(value, ast.Lambda):
             return True
         if isinstance(value, ast.Name):

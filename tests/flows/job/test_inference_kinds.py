@@ -13,6 +13,7 @@ from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
 
 CODE = """
+import functools
 from functools import partial
 
 from elsewhere_in_a_job import other, Imported as Second, lost
@@ -24,7 +25,9 @@ def step(batch): return batch
 
 named = step
 short = lambda batch: batch
-made = partial(step)
+set_up = functools.partial(named, by=2)
+of_model = partial(Model)
+made = set_up()
 """
 ELSEWHERE = "class Imported:\n    pass\n\n\nif True:\n    async def other(batch): return batch\n"
 FILTER: dict[str, Any] = {"kind": "filter_rows", "expression": "x > 1"}
@@ -66,6 +69,8 @@ def python(target: str, **settings: Any) -> dict[str, Any]:
         (python("other"), PythonStep),
         (python("Second"), PythonPredictor),
         (python("lost"), PythonPredictor),
+        (python("set_up"), PythonStep),
+        (python("of_model"), PythonPredictor),
         (python("made"), PythonPredictor),
         (python("not_there"), PythonPredictor),
     ],
