@@ -24,11 +24,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import ray
-from prefect import runtime
+from prefect import get_run_logger, runtime
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
@@ -42,6 +43,7 @@ from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
+from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.tasks.errors import OvernightError
 
 R = TypeVar("R")
@@ -50,7 +52,6 @@ FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
 STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
-NOT_SHIPPED = [".git", ".venv", ".demo", "__pycache__", "*.parquet", "*.safetensors"]
 
 
 class OvernightFuture(EndableFuture[R]):
@@ -133,12 +134,17 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
 
     stage = "plan"
     task_run_id: UUID | None = None
+    _sent: WorkingFolder | None = None
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
         """Submit a task to Ray, and return its future. The arguments are those of Prefect's `submit`.
 
-        They are sent without the Prefect settings of this process, because a worker has its own.
+        They are sent without the Prefect settings of this process, because a worker has its own. The first call in a
+        cluster logs which files were sent there.
         """
+        if self._sent:
+            get_run_logger().info("%s", self._sent)
+            self._sent = None
         current, options = SettingsContext.get(), RemoteOptionsContext.get().current_remote_options
         with (
             RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS}),
@@ -184,26 +190,23 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             "logging_level": "ERROR",
             **self.init_kwargs,
         }
+        logging.getLogger("ray").setLevel(logging.ERROR)
         if address:
             arguments.pop("include_dashboard")
-            arguments["runtime_env"] = {
-                "working_dir": os.getcwd(),
-                "excludes": NOT_SHIPPED,
-                "env_vars": {"PREFECT_API_URL": api},
-            }
-        else:
-            os.environ["PREFECT_API_URL"] = api  # local workers inherit it
-            # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
-            os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
-            if "RAY_AUTH_MODE" not in os.environ:
-                os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
-        logging.getLogger("ray").setLevel(logging.ERROR)
+            self._sent = working_folder(Path.cwd())
+            self._sent.check()
+            with self._sent.linked() as folder:
+                environment = {"working_dir": str(folder), "env_vars": {"PREFECT_API_URL": api}}
+                ray.init(address, runtime_env=environment, **arguments)
+            return
+        os.environ["PREFECT_API_URL"] = api  # local workers inherit it
+        # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
+        os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
+        if "RAY_AUTH_MODE" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
         try:
-            # "local", because None would join the cluster that was started last on this machine.
-            ray.init(address or "local", **arguments)
+            ray.init("local", **arguments)  # None would join the cluster that was started last on this machine
         except Exception as error:
-            if address:
-                raise
             first = str(error).strip().partition(". ")[0]
             raise OvernightError(
                 f"expected Ray to start on this machine, found: {first}. Run it again when the machine is less busy, "

@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
 from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.working_folder import working_folder
 from overnight.tasks.errors import OvernightError
 from tests.chaos.conftest import task_runs, wait_for_task_runs
 from tests.prefect_api import ask
@@ -50,6 +51,26 @@ def test_no_setting_travels_with_a_task(prefect_api: str, ray_session: None) -> 
         sent = probe()
     assert "flow_run_context" in sent
     assert "the-secret-key" not in sent
+
+
+def test_the_first_task_logs_what_was_sent_to_the_cluster(
+    prefect_api: str, ray_session: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "model.py").write_text("")
+    (tmp_path / "photo.png").write_text("")
+
+    class OnCluster(ContextTeller):
+        _sent = working_folder(tmp_path)
+
+    @flow(task_runner=OnCluster(), persist_result=False)
+    def probe() -> None:
+        for _ in range(2):
+            reserved.submit().result()
+
+    probe()
+    assert [line for line in caplog.messages if line.startswith("sent to")] == [
+        f"sent to the cluster: 1 file of {tmp_path}, 0.0 MiB; left out: 1 x .png"
+    ]
 
 
 def test_a_task_run_that_the_server_missed_is_reported_again(prefect_api: str, ray_session: None) -> None:

@@ -1,0 +1,128 @@
+"""The files of the working folder that a run sends to a Ray cluster, so that workers find the user's modules.
+
+All files travel except data by their extension (images, audio, video, PDF, and the binary table formats), weights and
+logs, folders that begin with a dot, virtual environments, and what a `.gitignore` or `.rayignore` excludes. A link to a
+folder is followed once. The run fails before anything is sent if the files have more than `MOST_BYTES`.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from pathspec import GitIgnoreSpec
+
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.ingest.kinds import Files
+
+MOST_BYTES = 512 * 2**20  # as Ray's limit for a package
+BESIDE_CODE = ("text", "uris", "csv", "jsonl", "numpy")  # sources whose files may also be labels, prompts or settings
+LEFT_OUT = (
+    *(
+        end
+        for source in get_args(Files)
+        if source.model_fields["kind"].default not in BESIDE_CODE
+        for end in source.extensions
+    ),
+    ".safetensors",
+    ".log",
+)
+IGNORING = (".gitignore", ".rayignore")  # which Ray follows, too
+NAMED = 3  # entries in the message of a folder that is too large
+
+
+@dataclass(frozen=True)
+class WorkingFolder:
+    """What of a folder travels: `sizes` maps each file's path, relative to `root`, to its bytes.
+
+    `left_out` counts the other files of data, by extension.
+    """
+
+    root: Path
+    sizes: dict[str, int]
+    left_out: Counter[str]
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+    def check(self) -> None:
+        """Raise `OvernightError` if the files are too large to send. The message names the largest entries."""
+        if self.size <= MOST_BYTES:
+            return
+        by_entry: Counter[str] = Counter()
+        for path, size in self.sizes.items():
+            by_entry[path.partition(os.sep)[0]] += size
+        largest = ", ".join(f"{name} ({_mib(size)})" for name, size in by_entry.most_common(NAMED))
+        raise OvernightError(
+            f"expected at most {_mib(MOST_BYTES)} of files to send from the working directory to the Ray cluster, "
+            f"found {_mib(self.size)} in {self.root}: {largest}. Run the command in the folder of the job's modules, "
+            "or exclude what they do not need in .rayignore, which has the form of .gitignore."
+        )
+
+    @contextlib.contextmanager
+    def linked(self) -> Iterator[Path]:
+        """Yield a temporary folder with a link to each of the files."""
+        with tempfile.TemporaryDirectory(prefix="overnight-sent-") as folder:
+            for path in self.sizes:
+                link = Path(folder, path)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(self.root / path)
+            yield Path(folder)
+
+    def __str__(self) -> str:
+        files = f"{len(self.sizes):,} file{'s' * (len(self.sizes) != 1)}"
+        left = ", ".join(f"{count:,} x {extension}" for extension, count in self.left_out.most_common())
+        return f"sent to the cluster: {files} of {self.root}, {_mib(self.size)}" + (
+            f"; left out: {left}" if left else ""
+        )
+
+
+def working_folder(root: Path) -> WorkingFolder:
+    """Find the files below `root` that travel to a cluster."""
+    found = WorkingFolder(root, {}, Counter())
+    _look(found, root, [], set())
+    return found
+
+
+def _look(found: WorkingFolder, folder: Path, ignoring: list[tuple[Path, GitIgnoreSpec]], seen: set[str]) -> None:
+    """Add the files below `folder`. `ignoring` has the rules of the folders above, and `seen` the folders so far."""
+    real = os.path.realpath(folder)
+    if real in seen:
+        return
+    seen.add(real)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except PermissionError:
+        return
+    names = {entry.name for entry in entries}
+    if "pyvenv.cfg" in names:  # a virtual environment
+        return
+    ignoring = [*ignoring, *((folder, _rules(folder / name)) for name in IGNORING if name in names)]
+    for entry in entries:
+        path = Path(entry.path)
+        is_folder = entry.is_dir()
+        if any(rules.match_file(f"{path.relative_to(base)}{'/' * is_folder}") for base, rules in ignoring):
+            continue
+        if is_folder:
+            if not entry.name.startswith(".") and entry.name != "__pycache__":
+                _look(found, path, ignoring, seen)
+        elif entry.is_file():
+            extension = next((known for known in LEFT_OUT if entry.name.lower().endswith(known)), None)
+            if extension:
+                found.left_out[extension] += 1
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    found.sizes[str(path.relative_to(found.root))] = entry.stat().st_size
+
+
+def _rules(path: Path) -> GitIgnoreSpec:
+    return GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

@@ -1,0 +1,89 @@
+"""What of the working folder travels to a cluster, what stays, and what is too much."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from overnight.flows.runs import working_folder as module
+from overnight.flows.runs.working_folder import working_folder
+from overnight.tasks.errors import OvernightError
+
+FILES = {
+    "my_models.py": "labels = open('labels.csv').read()",
+    "labels.csv": "cat",
+    ".env": "A=1",
+    "weights.pt": "weights",
+    "package/__init__.py": "",
+    "package/words.txt": "some",
+    "package/__pycache__/__init__.pyc": "stale",
+    "photos/a.jpg": "pixels",
+    "photos/b.JPG": "pixels",
+    "photos/notes.txt": "text",
+    "out.parquet": "rows",
+    "records.tfrecord.gz": "rows",
+    "model.safetensors": "weights",
+    "run.log": "lines",
+    ".git/HEAD": "main",
+    ".venv/lib/a.py": "",
+    "env/pyvenv.cfg": "",
+    "env/lib/a.py": "",
+    "big/.gitignore": "*\n!small.txt\n",
+    "big/large.txt": "ignored",
+    "big/small.txt": "kept",
+    "scratch/a.txt": "ignored",
+    ".rayignore": "/scratch/\n",
+}
+TRAVELS = {
+    *("my_models.py", "labels.csv", ".env", "weights.pt", "package/__init__.py", "package/words.txt"),
+    *("photos/notes.txt", "big/small.txt", ".rayignore"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_modules_and_their_files_travel_and_data_stays(folder: Path) -> None:
+    found = working_folder(folder)
+    assert set(found.sizes) == TRAVELS
+    assert found.size == sum(len(FILES[name]) for name in TRAVELS)
+    assert found.left_out == {".jpg": 2, ".parquet": 1, ".tfrecord.gz": 1, ".safetensors": 1, ".log": 1}
+    assert str(found).startswith(f"sent to the cluster: 9 files of {folder}, 0.0 MiB; left out: 2 x .jpg, ")
+
+
+def test_links_are_followed_once_and_what_is_no_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("")
+    (tmp_path / "src/loop").symlink_to(tmp_path)
+    (tmp_path / "b.py").symlink_to("src/a.py")
+    (tmp_path / "dangling.py").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    assert set(working_folder(tmp_path).sizes) == {"src/a.py", "b.py"}
+
+
+def test_what_is_too_large_is_refused_with_the_largest_entries(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2**20)
+    (folder / "many").mkdir()
+    for number in range(3):
+        (folder / f"many/{number}.csv").write_bytes(bytes(2**20))
+    (folder / "one.csv").write_bytes(bytes(2 * 2**20))
+    with pytest.raises(OvernightError) as refused:
+        working_folder(folder).check()
+    assert str(refused.value).startswith("expected at most 1.0 MiB of files to send from the working directory to the")
+    assert f"found 5.0 MiB in {folder}: many (3.0 MiB), one.csv (2.0 MiB), my_models.py (0.0 MiB)." in str(
+        refused.value
+    )
+    assert "in .rayignore" in str(refused.value)
+
+
+def test_the_folder_that_is_sent_has_exactly_what_travels(folder: Path) -> None:
+    with working_folder(folder).linked() as sent:
+        found = {str(path.relative_to(sent)): path.read_text() for path in sent.rglob("*") if path.is_file()}
+    assert found == {name: FILES[name] for name in TRAVELS}
+    assert not sent.exists()
