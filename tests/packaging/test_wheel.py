@@ -36,7 +36,12 @@ COMMAND_SECONDS = 300
 SHIPPED = {
     **{
         f"overnight/flows/deploy/shipped/automations/{name}.yaml": f"deployments/automations/{name}.yaml"
-        for name in ("crashed-container-starts-again", "crashed-run-starts-again", "silent-run-has-crashed")
+        for name in (
+            "crashed-container-starts-again",
+            "crashed-run-starts-again",
+            "run-that-never-began-starts-again",
+            "silent-run-has-crashed",
+        )
     },
     "overnight/flows/deploy/shipped/constraints.txt": "constraints.txt",
     "overnight/flows/deploy/shipped/constraints-extras.txt": "constraints-extras.txt",
@@ -192,6 +197,7 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
         "deployment backfill/brightness",
         "automation overnight-crashed-container-starts-again",
         "automation overnight-crashed-run-starts-again",
+        "automation overnight-run-that-never-began-starts-again",
         "automation overnight-silent-run-has-crashed",
     }
 

@@ -110,6 +110,7 @@ def test_a_first_deploy_makes_everything_and_a_second_changes_nothing(deploy: De
         "deployment batch-inference/small",
         "automation overnight-crashed-container-starts-again",
         "automation overnight-crashed-run-starts-again",
+        "automation overnight-run-that-never-began-starts-again",
         "automation overnight-silent-run-has-crashed",
     }
     queues = {queue["name"]: queue for queue in ask(prefect_api, f"{POOL}/queues/filter", {})}
