@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.runs import run_sentences, run_summary
+from overnight.flows.runs.current_task import task_run_id
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.config.masking import filled_in
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
@@ -112,7 +112,7 @@ def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: 
             description=f"{len(rows):,} quarantined rows of {run.job}/{run.partition}{shown}",
             data=json.dumps(quarantine_table(rows[:ROWS_SHOWN].to_pylist())),  # as Prefect's own table artifacts
             flow_run_id=flow_run,
-            task_run_id=getattr(getattr(FlowRunContext.get(), "task_runner", None), "task_run_id", None),
+            task_run_id=task_run_id(),
         )
     )
 

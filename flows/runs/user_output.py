@@ -13,6 +13,7 @@ from typing import Any
 from prefect import get_run_logger
 
 from overnight.flows.runs.background import in_background
+from overnight.flows.runs.current_task import of_task
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
@@ -39,13 +40,13 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
             before = seen
             seen, lines = supervisor.lines_since(run, seen)
             for line in lines[:LINES_AT_ONCE]:
-                logger.info(line)
+                logger.info(line, extra=of_task())
             if (left_out := seen - before - LINES_AT_ONCE) > 0:
-                logger.info(f"({left_out:,} lines omitted; read {run.log})")
+                logger.info(f"({left_out:,} lines omitted; read {run.log})", extra=of_task())
             incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.incidents(run)]
             for incident in dict.fromkeys(incidents):
                 if incident not in warned:
-                    logger.warning(incident)
+                    logger.warning(incident, extra=of_task())
             warned.update(incidents)
             if seen != kept and (is_last or time.monotonic() - kept_at >= SECONDS_BETWEEN_WRITES):
                 supervisor.kept_log(run)

@@ -43,6 +43,10 @@ class QuarantineLimit:
         """Return the first `KEPT` reported rows that came with a reason: dicts with the columns of the quarantine."""
         return list(self._details.values())
 
+    def count(self) -> int:
+        """Return the number of distinct rows that were reported in this attempt."""
+        return len(self._seen)
+
     def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
         """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
 
@@ -94,6 +98,10 @@ class Supervisor(PoisonRowTracker):
     def details(self) -> list[dict[str, str]]:
         """Return the first rows that were quarantined in this attempt: dicts with the columns of the quarantine."""
         return self._limit.details() if self._limit else []
+
+    def quarantined_since(self, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
+        """Return how many rows this attempt quarantined, and those from `number` to `stop` in the order of reports."""
+        return (self._limit.count(), self._limit.details()[number:stop]) if self._limit else (0, [])
 
     def read(self, attempt: str, unit: int, ends: int) -> None:
         """Record that an attempt read a block of units, in which `ends` rows are END rows.
@@ -244,6 +252,15 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
     details = [{name: str(row.get(column, "")) for name, column in names.items()} for row in shown]
     if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), details):
         raise TooManyQuarantined(stop, details[0]["stage"])
+
+
+def quarantined_since(run: Run, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
+    """Return how many rows the run's attempt quarantined, and those from `number` to `stop` in the order of reports.
+
+    A row is a dict with the columns of the quarantine.
+    """
+    found: tuple[int, list[dict[str, str]]] = ask(run, "quarantined_since", number, stop) or (0, [])
+    return found
 
 
 def report(run: Run, stage: str, what: str) -> None:

@@ -62,14 +62,16 @@ def job(tmp_path: Path) -> dict[str, object]:
 def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the_receipt(
     overnight: Overnight, prefect_api: str, job: dict[str, object], tmp_path: Path
 ) -> None:
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"checks": {"python": "talking:check"}}))
+    (tmp_path / "in/a.csv").write_text("x\n1\n2\n5\n")
+    checks = {"python": "talking:check", "max_quarantined": 0.5}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job | {"checks": checks}))
     done = overnight("run", "job.yaml", "-v", "--json")
     assert done.returncode == 0, done.stderr
     kept = (tmp_path / json.loads(done.stdout)["logs"]).read_text()
 
     def in_prefect() -> str:
         found = ask(prefect_api, "/logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
-        return "\n".join(log["message"] for log in found)
+        return "\n".join(log["message"] for log in found if log["task_run_id"])
 
     for source, text in (
         ("preprocess talking:clean", "cleaning"),
@@ -82,7 +84,9 @@ def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the
         assert says(kept, source, text)
         assert says(done.stderr, source, text)
         assert kept.count(f"] {text}\n") == done.stderr.count(f"] {text}\n"), kept
-        wait_for(f"{text} in the log of the Prefect run", lambda: says(in_prefect(), source, text), 20)  # noqa: B023
+        wait_for(f"{text} in the log of a Prefect task", lambda: says(in_prefect(), source, text), 20)  # noqa: B023
+    row = "quarantined: a.csv#2 in infer: ValueError: five (talking.py:22, in __call__)"
+    wait_for("the quarantined row in the log of a Prefect task", lambda: row in in_prefect(), 20)
 
 
 def says(shown: str, source: str, text: str) -> bool:
