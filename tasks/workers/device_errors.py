@@ -22,7 +22,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+    is_a_librarys = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime.")
+    return is_a_librarys and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def is_device_failure(error: BaseException) -> bool:
