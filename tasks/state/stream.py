@@ -5,7 +5,7 @@ of `infer` reads in its own order, without the rows that were staged before.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -76,13 +76,15 @@ class Streamed:
     """The result of a stream.
 
     `seconds` is its duration. The first `first_rows` rows had passed the models after `first_seconds`; both are 0 if no
-    row passed. `write_seconds` is the time that all writers together took for staging. `columns` has the columns
-    and types of rows after all models, None if unknown. `warnings` are sentences for the receipt.
+    row passed. `times` maps a stage to the first and the last moment at which it had a running Ray task (UTC, ISO
+    8601). `write_seconds` is the time that all writers together took for staging. `columns` has the columns and types
+    of rows after all models, None if unknown. `warnings` are sentences for the receipt.
     """
 
     seconds: float = 0.0
     first_seconds: float = 0.0
     first_rows: int = 0
+    times: dict[str, tuple[str, str]] = field(default_factory=dict)
     write_seconds: float = 0.0
     columns: pa.Schema | None = None
     warnings: tuple[str, ...] = ()

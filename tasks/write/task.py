@@ -163,7 +163,7 @@ def write(
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
-            receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed.write_seconds)
+            receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
             capacity = Capacity(plan.cpus, plan.gpu_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows

@@ -17,6 +17,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import FORMAT_VERSION, Run, now
 from overnight.tasks.state.staged_parts import Measures, Record
+from overnight.tasks.state.stream import Streamed
 
 PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
 
@@ -28,7 +29,7 @@ def make_receipt(
     records: Sequence[Record],
     files: list[str],
     facts: Mapping[str, Any],
-    write_seconds: float,
+    streamed: Streamed,
 ) -> dict[str, Any]:
     """Return the receipt of a partition that is about to be published.
 
@@ -38,14 +39,14 @@ def make_receipt(
         records: The footers of the staged parts. Those of this attempt give the seconds and rates of the receipt.
         files: The files to publish, as paths below the sink.
         facts: Further keys of the receipt.
-        write_seconds: The seconds that all writers together took for staging.
+        streamed: The result of the stream that staged the parts of this attempt.
     """
     finished = now()
     seconds = _seconds_between(run.started_at, finished)
     new = [record for record in records if record.attempt == run.attempt]
     new_rows = sum(_source_rows(record) for record in new)
     stages = _stages(new)
-    stages["write"]["seconds"] = round(write_seconds, 3)
+    stages["write"]["seconds"] = round(streamed.write_seconds, 3)
     return {
         "job": run.job,
         "partition": run.partition,
@@ -61,7 +62,7 @@ def make_receipt(
         "finished_at": finished,
         "seconds": seconds,
         "rows_per_second": round(new_rows / seconds, 3) if seconds else 0.0,
-        "stages": stages,
+        "stages": {stage: measures | _times(stage, streamed) for stage, measures in stages.items()},
         "files": files,
         "versions": versions(),
         "attempt": run.attempt,
@@ -112,6 +113,12 @@ def _stages(records: Sequence[Record]) -> Measures:
     for measures in stages.values():
         measures["seconds"] = round(measures["seconds"], 3)
     return stages
+
+
+def _times(stage: str, streamed: Streamed) -> dict[str, str | None]:
+    """Return between which moments the stage ran in the stream; None for both if it had no Ray task."""
+    first, last = streamed.times.get(stage, (None, None))
+    return {"started_at": first, "finished_at": last}
 
 
 def _seconds_between(start: str, end: str) -> float:

@@ -14,6 +14,7 @@ import ray.data
 
 from overnight.tasks.errors import STREAM_STAGES, StageFailed
 from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, end_workers, operators
+from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.state.stream import OperatorNames, Streamed
 
 WRITE: OperatorNames = {"write": ("Write",)}  # Ray Data's own name
@@ -109,6 +110,11 @@ def describe_wait(operators: Sequence[OperatorState], names: OperatorNames) -> t
     return "write", "nothing that Ray Data reports"
 
 
+def stages_at_work(operators: Iterable[OperatorState], names: OperatorNames) -> set[str]:
+    """Return the stages that have a running Ray task, from the states of Ray Data's operators."""
+    return {stage for operator in operators if operator.tasks for stage in _stages(operator, names)}
+
+
 def _stages(operator: OperatorState, names: OperatorNames) -> list[str]:
     return [stage for stage, parts in {**names, **WRITE}.items() if any(part in operator.name for part in parts)]
 
@@ -143,6 +149,9 @@ def follow(
             nonlocal last
             states = list(operators(executor))
             seen.update(rows_by_stage(states, names))
+            moment = utc_now()
+            for stage in stages_at_work(states, names):
+                streamed.times[stage] = (streamed.times.get(stage, (moment,))[0], moment)
             now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
             if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
                 streamed.first_seconds, streamed.first_rows = now - began, first

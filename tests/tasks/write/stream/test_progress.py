@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import ray.data
 from ray.data import Datasink
 
-from overnight.tasks.write.stream.progress import described, follow, without_ends, without_padding
+from overnight.tasks.resources.ray_internals import OperatorState
+from overnight.tasks.write.stream.progress import described, follow, stages_at_work, without_ends, without_padding
 
 
 class Nowhere(Datasink[None]):
@@ -54,6 +55,16 @@ def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None
     assert described("infer", 0, 202, finished=True) == "infer: 0 rows"
 
 
+def test_a_stage_is_at_work_while_one_of_its_operators_has_a_running_ray_task() -> None:
+    def operator(name: str, tasks: int) -> OperatorState:
+        return OperatorState(name, rows_in=9, rows_out=9, tasks=tasks, queued=1, starting=1, is_complete=False)
+
+    names = {"ingest": ("Read",), "preprocess": ("run_steps",), "infer": ("Worker",)}
+    fused = [operator("ReadRows->MapBatches(run_steps)", 2), operator("MapBatches(Worker)", 0), operator("Write", 1)]
+    assert stages_at_work(fused, names) == {"ingest", "preprocess", "write"}
+    assert stages_at_work([operator("MapBatches(Worker)", 0), operator("MapBatches(Worker)", 1)], names) == {"infer"}
+
+
 def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_session: None, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": range(500)}), tmp_path / "a.parquet")
     dataset = ray.data.read_parquet(str(tmp_path / "a.parquet"))
@@ -61,7 +72,7 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
     dataset = dataset.map_batches(Worker, batch_size=100, batch_format="pyarrow", concurrency=1, num_cpus=0.6)
     told: list[tuple[dict[str, int], bool]] = []
     names = {"ingest": ("Read",), "preprocess": (run_steps.__name__,), "infer": (Worker.__name__,)}
-    with follow(dataset, names, lambda rows, done: told.append((rows, done))):
+    with follow(dataset, names, lambda rows, done: told.append((rows, done))) as streamed:
         dataset.write_datasink(Nowhere())
     rows, done = told[-1]
     assert done
@@ -71,3 +82,5 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
         "infer": 500,
         "write": 500,
     }
+    assert streamed.times.keys() == {"ingest", "preprocess", "infer", "write"}
+    assert streamed.times["ingest"][0] <= streamed.times["infer"][0] <= streamed.times["infer"][1]
