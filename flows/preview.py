@@ -51,7 +51,7 @@ class Preview:
         filtered: The number of source rows that no output row was made of.
         seconds: The seconds of the read, and of each step and model. The key is the place in the job file, as in
             `inference.0 resnet`. The time to load a model has a key of its own, `inference.0 resnet: load`.
-        warnings: Sentences about the source's columns.
+        warnings: Sentences about the source's columns, and about models that lack their accelerator.
     """
 
     job: str
@@ -112,11 +112,12 @@ def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
 
 @dataclass
 class _InProcess:
-    """The stages of one job, run one after another. `seconds` has the time that each took so far."""
+    """The stages of one job, run one after another, with the time of each and the warnings of models so far."""
 
     job: Job
     run: Run
     seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def preview(self, rows: int) -> Preview:
         with self._stage("ingest", "ingest"):
@@ -136,7 +137,7 @@ class _InProcess:
             quarantine=done.quarantine,
             filtered=done.filtered,
             seconds=self.seconds,
-            warnings=first.warnings,
+            warnings=(*first.warnings, *self.warnings),
         )
 
     def _models(self, block: pa.Table) -> pa.Table:
@@ -161,6 +162,7 @@ class _InProcess:
         with self._stage("infer", f"{name}: load"):
             require_inputs(link, blocks.live_block(block))
             worker = Worker(replace(link, steps=None, read=None), self.run, is_restarted=False)
+            self.warnings += [link.model.fallback] if link.model.fallback else []
         with self._stage("infer", name):
             done = rebatch.joined(worker(block))
         made = worker.made

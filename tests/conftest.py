@@ -59,7 +59,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
-    """A local Ray with two CPUs, what it calls NPUs, and a folder of its own, shared by the session.
+    """A local Ray with two CPUs, with GPUs and NPUs that it only declares, and a folder of its own.
 
     The servers and the demo's folder are there before, so that workers have their addresses in the environment.
     """
@@ -77,7 +77,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
         fork_server.preload([WORKER_IMPORTS])
-        ray.init(num_cpus=2, resources={"NPU": 2}, **settings)
+        ray.init(num_cpus=2, num_gpus=2, resources={"NPU": 2, "accelerator_type:T4": 1}, **settings)
         yield
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,8 @@
 """The device that a worker computes on: the accelerator that it reserves, or its CPUs if it reserves none.
 
 Only this file lists which reservations are accelerators. Each library, such as PyTorch, looks for the reserved
-accelerator on the node. If it finds none, that is an error: a model never runs on the CPU beside an idle device.
+accelerator on the node. If it finds none, that is an error, unless the model's `cpu_fallback` allows the CPU: no model
+runs on the CPU unnoticed, beside an idle device.
 """
 
 from collections.abc import Mapping
@@ -37,25 +38,29 @@ def not_found(asked: Mapping[str, float], library: str) -> JobError:
     `asked` has the reserved accelerators, as Ray's resource name -> amount. The message names the first of them, and
     `library`, a name with a version such as `torch 2.9.0`.
     """
-    name, amount = next(iter(asked.items()))
+    name = next(iter(asked))
     return JobError(
-        f"{setting(name)}: {amount:g} reserves an accelerator, but {library} finds none on this node. Install its "
-        f"build for that accelerator there, or set {setting(name)}: 0.",
+        f"{_finds_none(asked, library)} Install its build for that accelerator there, set {setting(name)}: 0, or "
+        "allow the CPU with cpu_fallback: true.",
         "infer",
     )
 
 
-def torch_device(asked: Mapping[str, float]) -> "torch.device":
-    """Return PyTorch's device for a worker that reserves the accelerators `asked`; the CPU if `asked` is empty.
+def falls_back(asked: Mapping[str, float], library: str) -> str:
+    """Return the warning about a model that runs on the CPU because `library` finds no accelerator on this node.
 
-    `asked` is Ray's resource name -> amount. Raise `JobError` if PyTorch finds no accelerator on this node, although
-    `asked` has one.
+    `asked` has the reserved accelerators, as Ray's resource name -> amount.
     """
+    return f"{_finds_none(asked, library)} The model runs on the CPU, because cpu_fallback allows it."
+
+
+def _finds_none(asked: Mapping[str, float], library: str) -> str:
+    name, amount = next(iter(asked.items()))
+    return f"{setting(name)}: {amount:g} reserves an accelerator, but {library} finds none on this node."
+
+
+def torch_accelerator() -> "torch.device | None":
+    """Return the accelerator that PyTorch finds on this node, or None."""
     import torch
 
-    if not asked:
-        return torch.device("cpu")
-    device = torch.accelerator.current_accelerator(check_available=True)
-    if device is None:
-        raise not_found(asked, f"torch {torch.__version__}")
-    return device
+    return torch.accelerator.current_accelerator(check_available=True)

@@ -77,6 +77,13 @@ class Predictor(Leaf):
             "affect the device."
         ),
     ] = {}
+    cpu_fallback: Annotated[
+        bool,
+        Field(
+            description="Runs the model on the CPU, with a warning in the receipt, on a node whose library finds no "
+            "accelerator although the worker reserves one. Without it, that is an error."
+        ),
+    ] = False
     where: Annotated[
         str | None,
         Field(
@@ -97,9 +104,11 @@ class Predictor(Leaf):
     offer: ClassVar[Offer | None] = None  # the use for which `overnight init` offers the model
 
     _pins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _fallback: str | None = PrivateAttr(default=None)
 
     operational: ClassVar[tuple[str, ...]] = (
         *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
+        "cpu_fallback",
     )
 
     @field_validator("where")
@@ -179,9 +188,29 @@ class Predictor(Leaf):
     def torch_device(self) -> "torch.device":
         """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.
 
-        Raise `JobError` if torch does not find the reserved accelerator.
+        Raise `JobError` if torch does not find the reserved accelerator, and `cpu_fallback` does not allow the CPU.
         """
-        return accelerators.torch_device(self.accelerators())
+        import torch
+
+        if self.accelerators():
+            if device := accelerators.torch_accelerator():
+                return device
+            self.fall_back(f"torch {torch.__version__}")
+        return torch.device("cpu")
+
+    def fall_back(self, library: str) -> None:
+        """Record that the model runs on the CPU, because `library` does not find the accelerator that it reserves.
+
+        `library` is a name with a version. Raise `JobError` if `cpu_fallback` does not allow the CPU.
+        """
+        if not self.cpu_fallback:
+            raise accelerators.not_found(self.accelerators(), library)
+        self._fallback = f"{self.shown_name()}: {accelerators.falls_back(self.accelerators(), library)}"
+
+    @property
+    def fallback(self) -> str | None:
+        """Return the warning about the CPU in place of a reserved accelerator; None before `load` and without one."""
+        return self._fallback
 
     def calls_at_once(self) -> int:
         """Return how many calls of the model a worker may run concurrently, each in a thread of its own."""

@@ -92,6 +92,8 @@ class Worker:
         self.errors: list[Exception] | None = [] if is_trial else None  # the errors of failed rows, in a trial
         with self.collected():
             self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
+        if predictor.fallback:
+            supervisor.report(run, "infer", predictor.fallback, is_warning=True)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         isolation = self._isolation.next_call()

@@ -76,6 +76,7 @@ class Supervisor(PoisonRowTracker):
         super().__init__()
         self._limit: QuarantineLimit | None = None
         self._incidents: Counter[tuple[str, str]] = Counter()
+        self._warnings: list[str] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._padded: dict[tuple[str, str, tuple[int, int]], tuple[int, int]] = {}
         self._log = RunLog()
@@ -134,9 +135,15 @@ class Supervisor(PoisonRowTracker):
                 found[stage] = (before[0] + rows, before[1] + padding)
         return found
 
-    def happened(self, stage: str, what: str) -> None:
-        """Record an incident of a stage: `what` is a sentence about it."""
+    def happened(self, stage: str, what: str, is_warning: bool = False) -> None:
+        """Record an incident of a stage: `what` is a sentence about it, which `is_warning` adds to `warnings`."""
         self._incidents[stage, what] += 1
+        if is_warning and what not in self._warnings:
+            self._warnings.append(what)
+
+    def warnings(self) -> list[str]:
+        """Return the incidents that are warnings, each once."""
+        return self._warnings
 
     def incidents(self) -> list[dict[str, Any]]:
         """Return the incidents as dicts with `stage`, `what` and `times`, the number of equal ones."""
@@ -263,17 +270,22 @@ def quarantined_since(run: Run, number: int, stop: int) -> tuple[int, list[dict[
     return found
 
 
-def report(run: Run, stage: str, what: str) -> None:
+def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
     """Record an incident of a stage for the receipt, without waiting.
 
-    `what` is a sentence, in which secrets are masked.
+    `what` is a sentence, in which secrets are masked. If `is_warning`, it is also one of the receipt's warnings.
     """
-    tell(run, "happened", stage, masked(what))
+    tell(run, "happened", stage, masked(what), is_warning)
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:
     """Return the incidents of the run so far, as dicts with `stage`, `what` and `times`, the number of equal ones."""
     return list(ask(run, "incidents") or [])
+
+
+def warnings(run: Run) -> tuple[str, ...]:
+    """Return the incidents of the run so far that are warnings, each once."""
+    return tuple(ask(run, "warnings") or ())
 
 
 def lines_since(run: Run, number: int) -> tuple[int, list[str]]:

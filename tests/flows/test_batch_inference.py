@@ -335,7 +335,7 @@ BAD_MODELS = {
         ContractError,
         "expected column 'text', found",
     ),
-    "no gpu": ({"kind": "python", "target": "flow_test_models:Double", "num_gpus": 1}, PlanError, "has 0 GPU"),
+    "no gpu": ({"kind": "python", "target": "flow_test_models:Double", "num_gpus": 3}, PlanError, "has 2 GPU"),
 }
 
 

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.accelerators import not_found
 from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
@@ -93,7 +92,7 @@ class KerasModel(Predictor):
         asked = self.accelerators()
         device = jax.local_devices(backend=None if asked else "cpu")[0]
         if asked and device.platform == "cpu":
-            raise not_found(asked, f"jax {jax.__version__}")
+            self.fall_back(f"jax {jax.__version__}")
         return device
 
     def _model(self, keras: Any) -> Any:

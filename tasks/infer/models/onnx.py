@@ -16,7 +16,6 @@ import numpy as np
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.accelerators import not_found
 from overnight.tasks.infer.array_io import Columns, Outputs, in_calls, named
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
@@ -94,8 +93,8 @@ class OnnxModel(Predictor):
                 f"{self.file}: expected an ONNX model, found a file that does not load: {error}", "infer"
             ) from error
         # If a provider cannot start, for example without a driver, onnxruntime only warns.
-        if (asked := self.accelerators()) and session.get_providers()[0] == CPU:
-            raise not_found(asked, f"onnxruntime {onnxruntime.__version__}")
+        if self.accelerators() and session.get_providers()[0] == CPU:
+            self.fall_back(f"onnxruntime {onnxruntime.__version__}")
         return session
 
     def _providers(self, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:

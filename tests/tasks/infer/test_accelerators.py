@@ -1,6 +1,7 @@
 """A model runs on the accelerator that its worker reserves, whoever makes it, and on nothing else."""
 
 import os
+import re
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
@@ -100,7 +101,8 @@ def test_what_counts_as_an_accelerator_is_what_ray_counts_as_one() -> None:
 
 
 def test_without_one_models_run_on_the_cpu() -> None:
-    assert accelerators.torch_device({}).type == "cpu"
+    model = model_of("torch", **OF_TORCH["torch"][1], cpu_fallback=True)
+    assert (model.torch_device().type, model.fallback) == ("cpu", None)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
@@ -113,6 +115,24 @@ def test_one_that_is_reserved_and_not_found_is_an_error(reserves: dict[str, Any]
     ) as raised:
         model_of("torch", **OF_TORCH["torch"][1], **reserves).load()
     assert raised.value.stage == "infer"
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
+@pytest.mark.parametrize("kind", ["torch", "keras"])
+def test_one_that_is_not_found_is_a_warning_if_the_model_may_fall_back_to_the_cpu(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, settings, batch = OF_TORCH[kind]
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    model = model_of(kind, **settings, name="mine", num_gpus=0.5, cpu_fallback=True)
+    assert model.load()(batch)["output"].shape[0] == 2
+    assert re.fullmatch(
+        r"mine: num_gpus: 0\.5 reserves an accelerator, but torch \S+ finds none on this node\. The model runs on the "
+        r"CPU, because cpu_fallback allows it\.",
+        model.fallback,
+    )
+    assert "cpu_fallback" not in model.content_settings()
 
 
 def test_batches_and_calls_are_those_of_a_device() -> None:

@@ -116,6 +116,7 @@ def test_a_device_for_which_no_provider_is_there_or_starts_is_an_error(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*available, "CPUExecutionProvider"])
     with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime .* finds none"):
         run(file, resources={"NPU": 1})
+    assert run(file, resources={"NPU": 1}, cpu_fallback=True)["twice"].tolist() == list(range(0, 18, 2))
 
 
 def test_weights_beside_the_file_belong_to_the_fingerprint(file: str) -> None:

@@ -1,0 +1,131 @@
+"""A job of four models on devices that Ray declares and that no library finds, as on a machine without drivers.
+
+The session's Ray declares two GPUs of the type T4, and two NPUs. The models may fall back to the CPU.
+"""
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from PIL import Image
+from prefect.artifacts import Artifact
+
+from tests.conftest import WORKER_PATH
+from tests.flows.conftest import RunJob, assert_settled, published
+from tests.tasks.infer.models.test_image_classification import MODELS, saved
+
+pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
+
+# The last picture waits in preprocessing until a model has run in the stream, and not only in the trial.
+CODE = """
+import os
+import time
+from pathlib import Path
+
+import ray
+import torch
+
+
+class Reserved(torch.nn.Module):
+    def __init__(self, log):
+        super().__init__()
+        self.log = Path(log)
+
+    def forward(self, confidence):
+        (self.log / str(os.getpid())).touch()
+        share = ray.get_runtime_context().get_assigned_resources()["GPU"]
+        [gpu] = ray.get_gpu_ids()
+        return torch.full_like(confidence, gpu), torch.full_like(confidence, share)
+
+
+def wait_for_a_model(batch, log):
+    free = [None] * len(batch["uri"])
+    if batch["uri"][-1].endswith("19.png"):
+        until = time.monotonic() + 250
+        while len(list(Path(log).iterdir())) < 2 or ray.available_resources().get("GPU", 0):
+            assert time.monotonic() < until, "no model ran while pictures were prepared"
+            time.sleep(0.05)
+        free[-1] = ray.available_resources().get("GPU", 0)
+    return {"free_gpus": free}
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, Any]:
+    """A job of twenty pictures: one model on a whole GPU of a type, two that share the other, and one on an NPU."""
+    (WORKER_PATH / "reserving.py").write_text(CODE)
+    saved(tmp_path / "resnet", *MODELS["resnet"])
+    value = helper.make_tensor_value_info("confidence", TensorProto.FLOAT, ["rows"])
+    same = helper.make_tensor_value_info("same", TensorProto.FLOAT, ["rows"])
+    graph = helper.make_graph([helper.make_node("Identity", ["confidence"], ["same"])], "same", [value], [same])
+    opset = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "same.onnx")
+    for folder in ("in", "log"):
+        (tmp_path / folder).mkdir()
+    for number in range(20):
+        Image.fromarray(np.full((40, 40, 3), number * 12, np.uint8)).save(tmp_path / f"in/{number:02d}.png")
+    log = {"log": str(tmp_path / "log")}
+    half: dict[str, Any] = {
+        "kind": "torch",
+        "columns": ["looks_confidence"],
+        "outputs": ["gpu", "share"],
+        "num_gpus": 0.5,
+    }
+    whole = {"kind": "image_classification", "model": str(tmp_path / "resnet"), "num_gpus": 1, "accelerator_type": "T4"}
+    models = [
+        {"name": "looks", **whole},
+        {"name": "first", **half, "module": "reserving:Reserved", "kwargs": log},
+        {"name": "second", **half, "module": "reserving:Reserved", "kwargs": {"log": str(tmp_path)}},
+        {"name": "npu", "kind": "onnx", "file": str(tmp_path / "same.onnx"), "resources": {"NPU": 1}},
+    ]
+    models[-1]["columns"] = half["columns"]
+    common = {"placement": "separate", "cpu_fallback": True, "workers": 1, "batch_size": 4}
+    return {
+        "name": "devices",
+        "source": {"kind": "images", "path": str(tmp_path / "in")},
+        "preprocess": [{"kind": "python", "target": "reserving:wait_for_a_model", "kwargs": log}],
+        "inference": [model | common for model in models],
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+
+
+def test_models_reserve_and_share_devices_run_while_rows_are_prepared_and_fall_back_with_a_warning(
+    job: dict[str, Any], run_job: RunJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receipt = run_job(job)
+    assert_settled(receipt, written=20)
+    table = published(receipt, tmp_path / "out")
+    assert len(set(table["first_gpu"].to_pylist() + table["second_gpu"].to_pylist())) == 1
+    assert set(table["first_share"].to_pylist() + table["second_share"].to_pylist()) == {0.5}
+    assert [free for free in table["free_gpus"].to_pylist() if free is not None] == [0]
+    assert table["npu_same"].to_pylist() == table["looks_confidence"].to_pylist()
+
+    plan: Any = Artifact.get("devices-plan")
+    reserved = dict(re.findall(r"\| (\w+): a worker reserves \| ([^|]+) \|", plan.data))
+    half = "0.25 CPU, 0.5 GPU"
+    whole = "0.25 CPU, 1 GPU, 0.001 accelerator_type:T4"
+    assert reserved == {"looks": whole, "first": half, "second": half, "npu": "0.25 CPU, 1 NPU"}
+    assert "rows are prepared | in Ray tasks of 1 CPU" in plan.data
+
+    times = {
+        stage: [datetime.fromisoformat(measures[name]) for name in ("started_at", "finished_at")]
+        for stage, measures in receipt["stages"].items()
+        if measures["started_at"]
+    }
+    assert times.keys() == {"ingest", "preprocess", "infer", "write"}
+    assert times["preprocess"][0] < times["infer"][0] < times["preprocess"][1] < times["infer"][1]
+    assert 0 < receipt["performance"]["gpus_busy"] < 1
+
+    told = [re.sub(r"but .* finds none", "finds none", warning) for warning in receipt["warnings"]]
+    words = (
+        "reserves an accelerator, finds none on this node. The model runs on the CPU, because cpu_fallback allows it."
+    )
+    settings = ["looks: num_gpus: 1", "first: num_gpus: 0.5", "second: num_gpus: 0.5", "npu: resources: NPU: 1"]
+    assert told == [f"{setting} {words}" for setting in settings]
+    assert all(f"infer: {warning}" in caplog.text for warning in receipt["warnings"])
