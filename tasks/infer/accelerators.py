@@ -1,10 +1,10 @@
 """The device that a worker computes on: the accelerator that it reserves, or its CPUs if it reserves none.
 
-Only this file lists which reservations are accelerators. Each library, such as PyTorch, looks for the reserved
-accelerator on the node. If it finds none, that is an error, unless the model's `cpu_fallback` allows the CPU: no model
-runs on the CPU unnoticed, beside an idle device.
+Each library, such as PyTorch, looks for the reserved accelerator on the node. If it finds none, that is an error,
+unless the model's `cpu_fallback` allows the CPU: no model runs on the CPU unnoticed, beside an idle device.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,19 +12,6 @@ from overnight.tasks.errors import JobError
 
 if TYPE_CHECKING:
     import torch
-
-# Ray's names. GPU includes AMD's, Intel's and Apple's as well.
-ACCELERATORS = frozenset({"GPU", "NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT", "TTNPU", "neuron_cores"})
-
-
-def reserved(num_gpus: float, resources: Mapping[str, float]) -> dict[str, float]:
-    """Return the accelerators that a worker reserves, as Ray's resource name -> amount; empty if there are none.
-
-    `resources` has the worker's custom resources, such as `{"NPU": 1}`. Resources that are not accelerators are left
-    out. A worker without an accelerator computes on its CPUs.
-    """
-    asked = {"GPU": num_gpus, **resources}
-    return {name: amount for name, amount in asked.items() if name in ACCELERATORS and amount}
 
 
 def setting(accelerator: str) -> str:
@@ -57,6 +44,18 @@ def falls_back(asked: Mapping[str, float], library: str) -> str:
 def _finds_none(asked: Mapping[str, float], library: str) -> str:
     name, amount = next(iter(asked.items()))
     return f"{setting(name)}: {amount:g} reserves an accelerator, but {library} finds none on this node."
+
+
+def peak_memory() -> int:
+    """Return the most bytes that PyTorch's tensors have taken on one accelerator of this process, 0 if unknown."""
+    torch = sys.modules.get("torch")
+    device = torch.accelerator.current_accelerator(check_available=True) if torch else None
+    if torch is None or device is None:
+        return 0
+    module = torch.get_device_module(device)
+    if not hasattr(module, "max_memory_allocated"):
+        return 0
+    return max(module.max_memory_allocated(index) for index in range(module.device_count()))
 
 
 def torch_accelerator() -> "torch.device | None":

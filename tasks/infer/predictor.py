@@ -15,6 +15,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer import accelerators
+from overnight.tasks.resources.accelerators import reserved
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
@@ -183,7 +184,7 @@ class Predictor(Leaf):
 
     def accelerators(self) -> dict[str, float]:
         """Return the accelerators that a worker reserves, as Ray's resource name -> amount; empty for CPUs alone."""
-        return accelerators.reserved(self.num_gpus, self.resources)
+        return reserved(self.num_gpus, self.resources)
 
     def torch_device(self) -> "torch.device":
         """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.

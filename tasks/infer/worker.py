@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.accelerators import peak_memory
 from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predictor
@@ -87,6 +88,7 @@ class Worker:
         self._where = Expression(predictor.where) if predictor.where else None
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
+        self._device_memory = 0  # bytes on one accelerator, the most that is reported so far
         self.made: set[str] = set()  # names of the columns that the model added
         self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
         self.errors: list[Exception] | None = [] if is_trial else None  # the errors of failed rows, in a trial
@@ -123,9 +125,16 @@ class Worker:
         """
         with self._isolation.one_at_a_time, self._clock.call(), self.collected():
             done = self.guard.run(block, self._apply, isolation)
-        if not self._is_trial:  # the rows of a trial come again
+        if not self._is_trial:  # the rows of a trial come again, and it tries batches that are too large
             supervisor.report_quarantined(done, block, self._run)
+            self._report_device_memory()
         return done
+
+    def _report_device_memory(self) -> None:
+        """Report the most bytes that the worker has taken on an accelerator, if it reserves one and they are more."""
+        if self._predictor.accelerators() and (peak := peak_memory()) > self._device_memory:
+            self._device_memory = peak
+            supervisor.tell(self._run, "took_device_memory", peak)
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
         """Run the steps that follow the model on `block`, and yield the resulting blocks.

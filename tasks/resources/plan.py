@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from overnight.tasks.resources.accelerators import reserved
+
 CENT = 0.01  # of a CPU or GPU: the smallest difference that plans distinguish
 ANY_ACCELERATOR = CENT / 10  # of the resource that represents a node's type of accelerator in Ray
 WRITES_AT_ONCE = 2
@@ -64,9 +66,9 @@ class Plan:
     is_beside: bool = False  # the model's workers prepare their own rows
 
     @property
-    def gpu_workers(self) -> int:
-        """Return the number of workers that reserve GPUs, at the start."""
-        return sum(pool.initial for pool in self.pools if pool.num_gpus)
+    def device_workers(self) -> int:
+        """Return the number of workers that reserve GPUs or other accelerators, at the start."""
+        return sum(pool.initial for pool in self.pools if reserved(pool.num_gpus, pool.resources))
 
     @property
     def tasks_at_once(self) -> int:

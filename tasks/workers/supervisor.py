@@ -79,6 +79,7 @@ class Supervisor(PoisonRowTracker):
         self._warnings: list[str] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._padded: dict[tuple[str, str, tuple[int, int]], tuple[int, int]] = {}
+        self._device_memory: int | None = None
         self._log = RunLog()
 
     def allow(self, limit: int, already: int) -> None:
@@ -148,6 +149,14 @@ class Supervisor(PoisonRowTracker):
     def incidents(self) -> list[dict[str, Any]]:
         """Return the incidents as dicts with `stage`, `what` and `times`, the number of equal ones."""
         return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
+
+    def took_device_memory(self, size: int) -> None:
+        """Record that a worker has taken `size` bytes on one accelerator."""
+        self._device_memory = max(size, self._device_memory or 0)
+
+    def peak_device_memory(self) -> int | None:
+        """Return the most bytes that a worker has taken on one accelerator, None if no worker reported any."""
+        return self._device_memory
 
     def said(self, lines: list[str]) -> None:
         """Add lines of output of user code to the run's log."""

@@ -164,10 +164,10 @@ def write(
             }
             files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
             receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
-            capacity = Capacity(plan.cpus, plan.gpu_workers)
+            capacity = Capacity(plan.cpus, plan.device_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-            )
+            ) | {"peak_device_memory_bytes": supervisor.ask(run, "peak_device_memory")}
             if retried:
                 receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
             places = [*published_places(run, retried), *(file.place for file in ready.files)]

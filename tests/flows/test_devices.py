@@ -120,7 +120,12 @@ def test_models_reserve_and_share_devices_run_while_rows_are_prepared_and_fall_b
     }
     assert times.keys() == {"ingest", "preprocess", "infer", "write"}
     assert times["preprocess"][0] < times["infer"][0] < times["preprocess"][1] < times["infer"][1]
-    assert 0 < receipt["performance"]["gpus_busy"] < 1
+    performance = receipt["performance"]
+    assert 0 < performance["gpus_busy"] < 1
+    assert (performance["device_seconds"], performance["peak_device_memory_bytes"]) == (
+        receipt["stages"]["infer"]["seconds"],
+        None,
+    )
 
     told = [re.sub(r"but .* finds none", "finds none", warning) for warning in receipt["warnings"]]
     words = (

@@ -1,4 +1,4 @@
-"""Find what limited a run: the slowest stage, the load of CPUs and GPUs, the machine's limit, and advice.
+"""Find what limited a run: the slowest stage, the load of CPUs and devices, the machine's limit, and advice.
 
 It uses the measurements of every stage. A stage's *demand* is the fraction of its capacity that its work took while the
 stream ran: worker seconds / (workers x seconds). Stages on the same CPUs have one demand together. Writing has
@@ -21,13 +21,13 @@ ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a stream: the CPUs of the cluster, and the workers of the models that have a GPU.
+    """The resources of a stream: the CPUs of the cluster, and the workers of the models that have an accelerator.
 
-    `gpu_workers` is 0 if the models run on CPUs.
+    `device_workers` is 0 if the models run on CPUs.
     """
 
     cpus: float
-    gpu_workers: int
+    device_workers: int
 
 
 def bottleneck(
@@ -39,7 +39,8 @@ def bottleneck(
 ) -> dict[str, Any]:
     """Return the receipt's `performance`: what bounded the run, how busy CPUs and GPUs were, rates, and advice.
 
-    How busy they were is a fraction from 0 to 1, None for GPUs if there are none. Rates are source rows per second.
+    How busy they were is a fraction from 0 to 1, None for GPUs if there are none. GPUs include other accelerators.
+    `device_seconds` are the seconds of models on these. Rates are source rows per second.
 
     Args:
         stages: Stage -> its worker `seconds` and its `rows`. For `write`, these are of staging.
@@ -52,11 +53,11 @@ def bottleneck(
     work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer"))
     start_seconds = max(first_seconds - work * min(first_rows / max(rows, 1), 1), 0.0)
     working = max(stream_seconds - start_seconds, 1e-3)
-    on_gpu = capacity.gpu_workers > 0
-    cpu_seconds = seconds["ingest"] + seconds["preprocess"] + (0.0 if on_gpu else seconds["infer"])
+    on_device = capacity.device_workers > 0
+    cpu_seconds = seconds["ingest"] + seconds["preprocess"] + (0.0 if on_device else seconds["infer"])
     cpus_busy = min(cpu_seconds / (capacity.cpus * working), 1.0)
-    gpus_busy = min(seconds["infer"] / (capacity.gpu_workers * working), 1.0) if on_gpu else None
-    least = max(cpu_seconds / capacity.cpus, seconds["infer"] / capacity.gpu_workers if on_gpu else 0.0)
+    gpus_busy = min(seconds["infer"] / (capacity.device_workers * working), 1.0) if on_device else None
+    least = max(cpu_seconds / capacity.cpus, seconds["infer"] / capacity.device_workers if on_device else 0.0)
     writers_busy = min(seconds["write"] / (WRITES_AT_ONCE * working), 1.0)
     bound = _bound(seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, working)
     rate = rows / stream_seconds if stream_seconds else 0.0
@@ -65,6 +66,7 @@ def bottleneck(
         "bounded_by": bound,
         "cpus_busy": round(cpus_busy, 3),
         "gpus_busy": None if gpus_busy is None else round(gpus_busy, 3),
+        "device_seconds": round(seconds["infer"], 3) if on_device else 0.0,
         "start_seconds": round(start_seconds, 3),
         "rows_per_second": round(rate, 3),
         "rows_per_second_streaming": round(rows / working, 3),

@@ -7,6 +7,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import keras
@@ -18,6 +19,7 @@ from ray._private.accelerators import get_all_accelerator_resource_names
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer import accelerators
 from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.resources.accelerators import ACCELERATORS, reserved
 from tests.tasks.infer.chat_models import chat_model
 from tests.tasks.infer.detectors import write_detector
 from tests.tasks.infer.models.test_image_captioning import llava
@@ -96,8 +98,8 @@ def test_every_kind_is_among_them() -> None:
 
 
 def test_what_counts_as_an_accelerator_is_what_ray_counts_as_one() -> None:
-    assert get_all_accelerator_resource_names() == accelerators.ACCELERATORS
-    assert accelerators.reserved(0, {"HPU": 0, "licence": 1}) == {}
+    assert get_all_accelerator_resource_names() == ACCELERATORS
+    assert reserved(0, {"HPU": 0, "licence": 1}) == {}
 
 
 def test_without_one_models_run_on_the_cpu() -> None:
@@ -141,6 +143,16 @@ def test_batches_and_calls_are_those_of_a_device() -> None:
     )
     assert (on_cpus.forward_batch_size(), on_cpus.calls_at_once()) == (16, 1)
     assert (on_npu.forward_batch_size(), on_npu.calls_at_once()) == (64, 2)
+
+
+def test_the_peak_of_memory_is_that_of_the_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert accelerators.peak_memory() == 0
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    module = SimpleNamespace(device_count=lambda: 3, max_memory_allocated=[10, 30, 20].__getitem__)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    assert accelerators.peak_memory() == 30
+    del module.max_memory_allocated  # as for Apple's devices
+    assert accelerators.peak_memory() == 0
 
 
 def test_nothing_names_one_makers_devices() -> None:

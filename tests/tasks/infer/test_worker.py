@@ -27,7 +27,7 @@ from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
 from overnight.tasks.rows.padding import Share, without_padding
-from overnight.tasks.workers import fork_server
+from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -128,6 +128,23 @@ def test_the_trial_takes_the_largest_batch_that_pays_and_fits(tmp_path: Path) ->
 
 def test_the_trial_measures_memory_of_its_own_process(tmp_path: Path) -> None:
     assert 50 * 2**20 < ModelTrial(Link(Counting(batch_size=4)), make_run(tmp_path)).on(block(8)).memory < 8 * 2**30
+
+
+def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, peaks = supervisor.Supervisor(), iter([10, 30, 30, 50])
+    monkeypatch.setattr(worker_module, "peak_memory", lambda: next(peaks))
+    monkeypatch.setattr(supervisor, "tell", lambda run, method, *given: getattr(state, method)(*given))
+    on_cpus = Worker(Link(Counting(batch_size=4)), make_run(tmp_path))
+    on_device = Worker(Link(Counting(batch_size=4, resources={"NPU": 1})), make_run(tmp_path))
+    list(on_cpus(block(12)))
+    assert state.peak_device_memory() is None
+    list(on_device(block(12)))
+    state.took_device_memory(20)  # of another worker
+    assert state.peak_device_memory() == 30
+    ModelTrial(Link(Counting(batch_size=4, num_gpus=1)), make_run(tmp_path)).on(block(8))
+    assert (state.peak_device_memory(), next(peaks)) == (30, 50)
 
 
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])

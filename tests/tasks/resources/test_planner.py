@@ -293,3 +293,13 @@ def test_a_large_cluster_is_planned_in_a_moment():
     plan = make_plan([Model(), Model(num_gpus=1)], [node(64, GPU=8)] * 100)
     assert plan.pools[1].minimum == 800
     assert plan.pools[0].maximum > 1000
+
+
+def test_workers_on_other_accelerators_count_as_workers_on_a_device_and_those_with_a_licence_do_not() -> None:
+    models = [
+        Model(name="npu", workers=2, resources={"NPU": 0.5}),
+        Model(name="licensed", workers=1, resources={"licence": 1}),
+        Model(name="gpu", workers=1, num_gpus=1),
+    ]
+    plan = make_plan(models, [{"CPU": 8, "GPU": 1, "NPU": 1, "licence": 1}])
+    assert (plan.device_workers, plan.gpus) == (3, 1)

@@ -47,9 +47,10 @@ def test_the_work_on_the_first_rows_is_no_start_up():
 def test_rates_and_the_limit_are_rows_a_second():
     made = bottleneck(stages(0, 100, 60), Capacity(2, 0), 100, 0)
     assert (made["rows_per_second"], made["limit_rows_per_second"], made["fraction_of_limit"]) == (10, 12.5, 0.8)
-    assert (made["cpus_busy"], made["gpus_busy"]) == (0.8, None)
+    assert (made["cpus_busy"], made["gpus_busy"], made["device_seconds"]) == (0.8, None, 0)
     made = bottleneck(stages(0, 160, 50), Capacity(16, 1), 100, 0)
     assert (made["cpus_busy"], made["gpus_busy"], made["limit_rows_per_second"]) == (0.1, 0.5, 20)
+    assert made["device_seconds"] == 50
 
 
 def test_a_run_with_nothing_left_to_do_has_a_verdict_too():
