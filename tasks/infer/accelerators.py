@@ -58,6 +58,34 @@ def peak_memory() -> int:
     return max(module.max_memory_allocated(index) for index in range(module.device_count()))
 
 
+def limit_memory(device: "torch.device", size: int) -> None:
+    """Let PyTorch take at most `size` bytes on each accelerator of this process; more is then out of memory.
+
+    `device` is of their type. Raise `JobError` if PyTorch cannot limit them, or if they have less memory.
+    """
+    import torch
+
+    module = torch.get_device_module(device)
+    if not (hasattr(module, "set_per_process_memory_fraction") and hasattr(module, "mem_get_info")):
+        raise JobError(
+            f"gpu_memory: expected a device whose memory PyTorch can limit, found {device.type}. Leave it out.", "infer"
+        )
+    for index in range(module.device_count()):
+        _, total = module.mem_get_info(index)
+        module.set_per_process_memory_fraction(share_of_memory(size, total), index)
+
+
+def share_of_memory(size: int, total: int) -> float:
+    """Return `size` as a share of the `total` bytes of a device. Raise `JobError` if it is more than these."""
+    if size > total:
+        raise JobError(
+            f"gpu_memory: expected at most the device's {total / 2**30:.1f} GiB, found {size / 2**30:.1f} GiB. Lower "
+            "it, or reserve a larger device with accelerator_type.",
+            "infer",
+        )
+    return size / total
+
+
 def torch_accelerator() -> "torch.device | None":
     """Return the accelerator that PyTorch finds on this node, or None."""
     import torch

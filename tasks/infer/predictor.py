@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
+from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer import accelerators
@@ -68,6 +68,15 @@ class Predictor(Leaf):
         float | None, Field(ge=0, description="CPUs that a worker reserves; default: the planner decides.")
     ] = None
     num_gpus: Annotated[float, Field(ge=0, description="GPUs that a worker reserves.")] = 0
+    gpu_memory: Annotated[
+        ByteSize | None,
+        Field(
+            gt=0,
+            examples=["8GB"],
+            description="The most memory that a worker takes on each of its GPUs or other accelerators, where several "
+            "workers share one. For models of PyTorch, python and vllm.",
+        ),
+    ] = None
     memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
     accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
     resources: Annotated[
@@ -109,7 +118,7 @@ class Predictor(Leaf):
 
     operational: ClassVar[tuple[str, ...]] = (
         *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
-        "cpu_fallback",
+        *("cpu_fallback", "gpu_memory"),
     )
 
     @field_validator("where")
@@ -131,6 +140,16 @@ class Predictor(Leaf):
         if self.placement == "colocated" and (asked := [name for name in reserves if getattr(self, name)]):
             raise ValueError(f"placement: colocated gives every CPU a worker. Leave out {', '.join(asked)}")
         return self
+
+    @model_validator(mode="after")
+    def _gpu_memory_is_obeyed(self) -> "Predictor":
+        if self.gpu_memory and not self.limits_gpu_memory():
+            raise ValueError(f"gpu_memory: kind {self.kind} cannot limit the memory of an accelerator. Leave it out")
+        return self
+
+    def limits_gpu_memory(self) -> bool:
+        """Return True if `load` keeps the worker within `gpu_memory`."""
+        return False
 
     def inputs(self) -> list[str] | None:
         """Return the names of the columns that the model reads, which must exist; None for all columns.
@@ -189,12 +208,15 @@ class Predictor(Leaf):
     def torch_device(self) -> "torch.device":
         """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.
 
-        Raise `JobError` if torch does not find the reserved accelerator, and `cpu_fallback` does not allow the CPU.
+        Limit torch's memory there to `gpu_memory`. Raise `JobError` if that is not possible, or if torch does not find
+        the reserved accelerator, and `cpu_fallback` does not allow the CPU.
         """
         import torch
 
         if self.accelerators():
             if device := accelerators.torch_accelerator():
+                if self.gpu_memory:
+                    accelerators.limit_memory(device, self.gpu_memory)
                 return device
             self.fall_back(f"torch {torch.__version__}")
         return torch.device("cpu")

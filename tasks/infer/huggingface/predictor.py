@@ -36,6 +36,9 @@ class SavedModel(Predictor):
     def fingerprint(self) -> dict[str, str]:
         return model_location.fingerprint(self.model, self.revision, self.trust_remote_code)
 
+    def limits_gpu_memory(self) -> bool:
+        return True
+
     def hub_name(self) -> str | None:
         if not model_location.hub_name(self.model):
             return None

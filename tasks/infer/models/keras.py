@@ -29,6 +29,9 @@ class KerasModel(Predictor):
     outputs: Outputs = None
     backend: Annotated[Literal["torch", "jax"], Field(description="The library that Keras computes with.")] = "torch"
 
+    def limits_gpu_memory(self) -> bool:
+        return self.backend == "torch"
+
     def inputs(self) -> list[str]:
         return self.columns
 

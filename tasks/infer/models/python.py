@@ -29,6 +29,9 @@ class PythonPredictor(Predictor):
     target: Target
     kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's __init__.")] = {}
 
+    def limits_gpu_memory(self) -> bool:
+        return True
+
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         return user_values.given(column)
 
@@ -39,6 +42,8 @@ class PythonPredictor(Predictor):
         return fingerprint(self.target, "infer")
 
     def load(self) -> Predict:
+        if self.gpu_memory:
+            self.torch_device()  # which limits what the class takes there by PyTorch
         found = import_target(self.target, "infer")
         if not isinstance(found, type):
             if self.kwargs:

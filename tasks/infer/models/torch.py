@@ -59,6 +59,9 @@ class TorchModel(Predictor):
             raise ValueError("kwargs, weights and dtype are for module: a program has its own")
         return self
 
+    def limits_gpu_memory(self) -> bool:
+        return True
+
     def inputs(self) -> list[str]:
         return self.columns
 

@@ -2,7 +2,7 @@
 
 In and out: chat/settings.py. vLLM batches continuously. `tensor_parallel_size` and `pipeline_parallel_size` spread a
 model over the worker's accelerators. Further options of vLLM's engine are in `engine_settings` under the names of its
-command line (`{gpu_memory_utilization: 0.8, max_model_len: 8192, enforce_eager: true}`). With
+command line (`{max_num_seqs: 64, max_model_len: 8192, enforce_eager: true}`). With
 `distributed_executor_backend: ray` among them, vLLM takes GPUs of several nodes by its own placement groups, and the
 worker reserves none.
 
@@ -14,13 +14,14 @@ import importlib.util
 import json
 import os
 import secrets
+import subprocess
 import sys
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
-from overnight.tasks.infer.accelerators import setting
+from overnight.tasks.infer.accelerators import setting, share_of_memory
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
@@ -30,6 +31,12 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the model's name in its server
+UTILIZATION = "gpu_memory_utilization"
+DEVICE_MEMORY = """
+import torch
+
+print(torch.get_device_module(torch.accelerator.current_accelerator()).mem_get_info(0)[1])
+"""
 
 
 class VLLM(SavedModel, RemoteChat):
@@ -82,6 +89,14 @@ class VLLM(SavedModel, RemoteChat):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _memory_is_set_once(self) -> "VLLM":
+        if self.gpu_memory and any(name.replace("-", "_") == UTILIZATION for name in self.engine_settings):
+            raise ValueError(
+                f"gpu_memory: expected no {UTILIZATION} in engine_settings beside it. Leave one of them out"
+            )
+        return self
+
     @field_validator("engine_settings")
     @classmethod
     def _code_has_a_setting_of_its_own(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +122,10 @@ class VLLM(SavedModel, RemoteChat):
         interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
         checkpoint = self.checkpoint()
         try:
-            server = ChildServer(self.command(interpreter, checkpoint), self._environment() | {"VLLM_API_KEY": key})
+            share = self._share_of_memory(interpreter) if self.gpu_memory else None
+            server = ChildServer(
+                self.command(interpreter, checkpoint, share), self._environment() | {"VLLM_API_KEY": key}
+            )
         except OSError as error:
             raise JobError(f"python: {self.python} cannot be run: {error}", "infer") from error
         if problem := server.wait("/health", self.start_timeout_seconds):
@@ -139,10 +157,29 @@ class VLLM(SavedModel, RemoteChat):
             environment["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
         return environment
 
-    def command(self, interpreter: str, checkpoint: Checkpoint) -> list[str]:
+    def _share_of_memory(self, interpreter: str) -> float:
+        """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports.
+
+        Raise `JobError` if it reports none, or if the device has less.
+        """
+        assert self.gpu_memory
+        done = subprocess.run(
+            [interpreter, "-c", DEVICE_MEMORY], env=self._environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise JobError(
+                f"gpu_memory: {interpreter} does not report the memory of the device: "
+                f"{(done.stderr.strip().splitlines() or ['no output'])[-1]}. Correct vLLM's environment, or leave "
+                "gpu_memory out.",
+                "infer",
+            )
+        return share_of_memory(self.gpu_memory, int(done.stdout))
+
+    def command(self, interpreter: str, checkpoint: Checkpoint, memory_share: float | None = None) -> list[str]:
         """Return the command that starts vLLM's server for the model; the port must be filled in for `{port}`.
 
-        `interpreter` is the path of the Python in vLLM's environment.
+        `interpreter` is the path of the Python in vLLM's environment. `memory_share` is the share of each device's
+        memory that vLLM may take; None for its default.
         """
         settings = {
             "host": "127.0.0.1",
@@ -154,6 +191,7 @@ class VLLM(SavedModel, RemoteChat):
             "dtype": self.dtype,
             "tensor_parallel_size": self.tensor_parallel_size,
             "pipeline_parallel_size": self.pipeline_parallel_size,
+            UTILIZATION: memory_share,
             "disable_uvicorn_access_log": True,
         } | self.engine_settings
         return [

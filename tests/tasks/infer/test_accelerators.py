@@ -1,5 +1,6 @@
 """A model runs on the accelerator that its worker reserves, whoever makes it, and on nothing else."""
 
+import contextlib
 import os
 import re
 
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from ray._private.accelerators import get_all_accelerator_resource_names
 
 from overnight.tasks.errors import JobError
@@ -143,6 +145,43 @@ def test_batches_and_calls_are_those_of_a_device() -> None:
     )
     assert (on_cpus.forward_batch_size(), on_cpus.calls_at_once()) == (16, 1)
     assert (on_npu.forward_batch_size(), on_npu.calls_at_once()) == (64, 2)
+
+
+@pytest.mark.parametrize("kind", ["torch", "keras", "python", "text_classification"])
+def test_a_worker_takes_at_most_the_memory_that_is_set_for_it_on_each_of_its_devices(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's meta device is in place of an accelerator, and a stand-in of its functions for memory."""
+    settings: dict[str, Any] = {"target": "operator:neg"}
+    if kind != "python":
+        make, settings, _ = OF_TORCH[kind]
+        make(tmp_path)
+        monkeypatch.chdir(tmp_path)
+    limits: dict[int, float] = {}
+    module = SimpleNamespace(
+        device_count=lambda: 2,
+        mem_get_info=lambda index: (0, [32, 16][index] * 2**30),
+        set_per_process_memory_fraction=lambda fraction, index: limits.update({index: fraction}),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    model_of(kind, **settings, gpu_memory="8GiB").load()
+    assert limits == {}
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    with contextlib.suppress(RuntimeError, NotImplementedError):  # of the meta device
+        model_of(kind, **settings, num_gpus=2, gpu_memory="8GiB").load()
+    assert limits == {0: 0.25, 1: 0.5}
+    with pytest.raises(JobError, match=r"gpu_memory: expected at most the device's 16\.0 GiB, found 18\.6 GiB"):
+        model_of(kind, **settings, num_gpus=2, gpu_memory="20GB").load()
+    del module.mem_get_info
+    with pytest.raises(JobError, match="gpu_memory: expected a device whose memory PyTorch can limit, found meta"):
+        model_of(kind, **settings, num_gpus=2, gpu_memory="8GiB").load()
+
+
+def test_a_kind_that_cannot_limit_its_memory_refuses_the_setting() -> None:
+    keras_on_jax = {"kind": "keras", "backend": "jax", "file": "m.keras", "columns": ["x"]}
+    for settings in ({"kind": "onnx", "file": "m.onnx", "columns": ["x"]}, keras_on_jax):
+        with pytest.raises(ValidationError, match=f"kind {settings['kind']} cannot limit the memory of an accelerator"):
+            model_of(**settings, num_gpus=1, gpu_memory="8GB")
 
 
 def test_the_peak_of_memory_is_that_of_the_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:

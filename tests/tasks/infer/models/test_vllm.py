@@ -51,6 +51,23 @@ def test_settings_reach_the_engine_by_the_names_of_its_command_line(tmp_path: Pa
     assert "--revision" not in given
 
 
+def test_memory_of_a_worker_is_a_share_of_what_the_interpreter_of_vllm_reports(tmp_path: Path) -> None:
+    """A script in place of that interpreter, which reports a device of 80 GiB, and then the options of the server."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text('#!/bin/sh\nif [ "$1" = -c ]; then echo 85899345920; else echo "$@" >&2; exit 1; fi\n')
+    interpreter.chmod(0o755)
+    settings: dict[str, Any] = {"model": str(chat_model(tmp_path)), "user": "{text}", "python": str(interpreter)}
+    with pytest.raises(JobError, match=r"vLLM does not start: .* --gpu-memory-utilization 0\.25 "):
+        VLLM(**settings, num_gpus=0.25, gpu_memory="20GiB").load()
+    with pytest.raises(JobError, match=r"gpu_memory: expected at most the device's 80\.0 GiB, found 93\.1 GiB"):
+        VLLM(**settings, num_gpus=1, gpu_memory="100GB").load()
+    interpreter.write_text("#!/bin/sh\necho no driver >&2; exit 1\n")
+    with pytest.raises(JobError, match="does not report the memory of the device: no driver"):
+        VLLM(**settings, num_gpus=1, gpu_memory="20GB").load()
+    with pytest.raises(ValidationError, match="gpu_memory: expected no gpu_memory_utilization in engine_settings"):
+        VLLM(**settings, num_gpus=1, gpu_memory="20GB", engine_settings={"gpu-memory-utilization": 0.3})
+
+
 def test_what_a_request_holds_beside_openais_settings() -> None:
     settings: dict[str, Any] = {"top_k": 5, "chat_template_kwargs": {"enable_thinking": False}}
     body = VLLM(model="some/model", user="{text}", **settings).body([{"role": "user", "content": "a"}])
