@@ -20,6 +20,7 @@ from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import OperatorNames, Read, Steps, Stream
+from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation
 
 PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
@@ -115,16 +116,34 @@ def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
     The input is a block of rows, which the function preprocesses. If `reads` is True, the input is a block number from
     `read_numbers`, and the function also reads the rows.
     """
-    steps = stream.steps and partial(stream.steps, run=run)
-    return partial(_read_and_prepare, run=run, read=partial(stream.read, run=run), steps=steps) if reads else steps
+    prepare = stream.steps and partial(_prepare, run=run, steps=stream.steps)
+    return partial(_read_and_prepare, run=run, read=stream.read, prepare=prepare) if reads else prepare
 
 
 def _read_and_prepare(
-    numbers: pa.Table, run: Run, read: Read, steps: Steps | None, isolation: RowIsolation | None = None
+    numbers: pa.Table, run: Run, read: Read, prepare: Prepare | None, isolation: RowIsolation | None = None
 ) -> Iterator[pa.Table]:
     for number in numbers["block"].to_pylist():
-        for block in read(read_block(run.order, number)):
-            yield from steps(block, isolation=isolation) if steps else (block,)
+        for block in _counted(read(read_block(run.order, number), run=run), run, "ingest", (number, 0)):
+            yield from prepare(block, isolation=isolation) if prepare else (block,)
+
+
+def _prepare(block: pa.Table, run: Run, steps: Steps, isolation: RowIsolation | None = None) -> Iterator[pa.Table]:
+    first = (block["__unit"][0].as_py(), block["__row"][0].as_py()) if len(block) else (-1, -1)
+    return _counted(steps(block, run=run, isolation=isolation), run, "preprocess", first)
+
+
+def _counted(pieces: Iterable[pa.Table], run: Run, stage: str, first: tuple[int, int]) -> Iterator[pa.Table]:
+    """Yield the blocks `pieces`, and report how many rows of them have passed `stage` inside a worker.
+
+    Progress would otherwise count all stages of the worker as one, as Ray Data does. `first` identifies the input of
+    the stage, so that work that is done again counts once.
+    """
+    rows = 0
+    for piece in pieces:
+        rows += len(piece)
+        supervisor.tell(run, "passed", run.attempt, stage, first, rows)
+        yield piece
 
 
 def to_model(pieces: Iterable[pa.Table], run: Run, share: Share) -> Iterator[pa.Table]:

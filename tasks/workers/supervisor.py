@@ -79,6 +79,7 @@ class Supervisor(PoisonRowTracker):
         self._warnings: list[str] = []
         self._ends: dict[tuple[str, int], int] = {}
         self._padded: dict[tuple[str, str, tuple[int, int]], tuple[int, int]] = {}
+        self._passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
         self._log = RunLog()
 
@@ -135,6 +136,22 @@ class Supervisor(PoisonRowTracker):
                 before = found.get(stage, (0, 0))
                 found[stage] = (before[0] + rows, before[1] + padding)
         return found
+
+    def passed(self, attempt: str, stage: str, first: tuple[int, int], rows: int) -> None:
+        """Record that `rows` rows of one input have passed `stage` inside a worker that does the work of several.
+
+        `first` identifies the input. An input that is reported again counts once.
+        """
+        key = (attempt, stage, first)
+        self._passed[key] = max(rows, self._passed.get(key, 0))
+
+    def rows_passed(self, attempt: str) -> dict[str, int]:
+        """Return stage -> the rows that have passed it inside workers that do the work of several stages."""
+        found: Counter[str] = Counter()
+        for (of, stage, _), rows in self._passed.items():
+            if of == attempt:
+                found[stage] += rows
+        return dict(found)
 
     def happened(self, stage: str, what: str, is_warning: bool = False) -> None:
         """Record an incident of a stage: `what` is a sentence about it, which `is_warning` adds to `warnings`."""

@@ -53,7 +53,14 @@ from overnight.tasks.write.publish.retried import (
 )
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import Progress, follow, progress_of, without_ends, without_padding
+from overnight.tasks.write.stream.progress import (
+    Progress,
+    follow,
+    progress_of,
+    with_passed,
+    without_ends,
+    without_padding,
+)
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
@@ -247,6 +254,8 @@ def _tell(
         rows = datasink.staged.rows
     elif padding := supervisor.ask(run, "padding", run.attempt):
         rows = without_padding(rows, padding)
+    if not finished:
+        rows = with_passed(rows, supervisor.ask(run, "rows_passed", run.attempt) or {})
     if not finished and total is None:
         rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
     show(progress_of(rows, total, finished))

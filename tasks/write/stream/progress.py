@@ -60,6 +60,15 @@ def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]])
     return left
 
 
+def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
+    """Return `rows` (stage -> finished rows) with the rows that have passed a stage inside a worker.
+
+    `passed` maps such stages to these rows. Ray Data counts a row of such a worker only when it has passed all stages,
+    and then with padding. A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
+    """
+    return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}
+
+
 def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
     """Return the percent and the text of each stage, from `rows`: stage -> its finished rows.
 

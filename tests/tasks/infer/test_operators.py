@@ -5,13 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import ray.data
 from ray.data import Datasink
 
-from overnight.tasks.infer.operators import names_by_stage, prepare_rows
+from overnight.tasks.infer import operators
+from overnight.tasks.infer.operators import names_by_stage, prepare_rows, worker_preparation
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.state.run import Run
+from overnight.tasks.state.stream import Stream
+from overnight.tasks.storage.location import Location
+from overnight.tasks.workers import supervisor
 from overnight.tasks.write.stream.progress import follow
+from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
 
@@ -32,3 +38,34 @@ def test_reading_and_preprocessing_are_recognized_by_their_operators(ray_session
     with follow(dataset, names_by_stage(), lambda rows, done: told.append(rows)):
         dataset.write_datasink(Nowhere())
     assert told[-1] == {"ingest": 20, "preprocess": 10, "write": 10}
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reads and prepares", "prepares"])
+def test_rows_are_counted_by_stage_while_one_worker_does_all_of_their_work(
+    reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker takes two blocks of ten rows, reads each in two pieces, and prepares three rows at a time."""
+    state, run = supervisor.Supervisor(), make_run(tmp_path)
+    monkeypatch.setattr(supervisor, "tell", lambda run, method, *given: getattr(state, method)(*given))
+    monkeypatch.setattr(operators, "read_block", lambda order, number: number)
+
+    def rows(number: int, start: int, stop: int) -> pa.Table:
+        table = pa.table({"row_id": [f"{number}#{row}" for row in range(start, stop)]})
+        return source_block(number, start, table)
+
+    def read(number: int, run: Run) -> Iterator[pa.Table]:
+        yield from (rows(number, 0, 6), rows(number, 6, 10))
+
+    def steps(block: pa.Table, run: Run, isolation: Any) -> Iterator[pa.Table]:
+        yield from (block[start : start + 3] for start in range(0, len(block), 3))
+
+    prepare = worker_preparation(run, Stream(None, None, read, Location("sample"), False, steps=steps), reads)
+    inputs = [pa.table({"block": [number]}) if reads else rows(number, 0, 10) for number in range(2)]
+    for one in inputs:
+        pieces = prepare(one, isolation=None)
+        assert [len(next(pieces)) for _ in range(2)] == [3, 3]
+    assert state.rows_passed(run.attempt) == ({"ingest": 12} if reads else {}) | {"preprocess": 12}
+    for one in (*inputs, inputs[0]):  # one input is run twice
+        list(prepare(one, isolation=None))
+    assert state.rows_passed(run.attempt) == ({"ingest": 20} if reads else {}) | {"preprocess": 20}
+    assert state.rows_passed("another attempt") == {}

@@ -9,7 +9,14 @@ import ray.data
 from ray.data import Datasink
 
 from overnight.tasks.resources.ray_internals import OperatorState
-from overnight.tasks.write.stream.progress import described, follow, stages_at_work, without_ends, without_padding
+from overnight.tasks.write.stream.progress import (
+    described,
+    follow,
+    stages_at_work,
+    with_passed,
+    without_ends,
+    without_padding,
+)
 
 
 class Nowhere(Datasink[None]):
@@ -45,6 +52,13 @@ def test_of_padded_blocks_that_ray_has_not_counted_yet_the_share_of_rows_counts(
         "infer": 500,
         "write": 250,
     }
+
+
+def test_rows_inside_a_worker_count_for_the_stages_that_they_have_passed() -> None:
+    rows = {"ingest": 60, "preprocess": 60, "infer": 10}  # as Ray Data counts them, with padding
+    assert with_passed(rows, {"ingest": 40, "preprocess": 25}) == {"ingest": 40, "preprocess": 25, "infer": 10}
+    assert with_passed(rows, {"preprocess": 5}) == {"ingest": 60, "preprocess": 10, "infer": 10}
+    assert with_passed(rows, {}) == rows
 
 
 def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None:
