@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
+from overnight.flows.runs.ray_address import check_ray_address
 from overnight.tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")
@@ -100,6 +101,8 @@ class PrefectFile:
         return {name.partition("/")[0] for name in self.deployments}
 
     def _check(self, entry: Mapping[str, Any]) -> None:
+        environment = (entry["work_pool"].get("job_variables") or {}).get("env") or {}
+        check_ray_address(environment.get("RAY_ADDRESS", ""), f"{self.path}: RAY_ADDRESS of {entry['name']}")
         if entry["entrypoint"] not in DEPLOYED:
             return  # a flow of your own
         job = deployable(Path(entry["parameters"]["job"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.model import Job
+from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import OvernightError
@@ -54,6 +55,14 @@ def check_versions() -> Iterator[Finding]:
         yield Finding("versions", "warning", f"differ from the tested versions: {', '.join(differ)}", advice)
     if not (missing or differ):
         yield Finding("versions", "ok", f"{', '.join(WATCHED)} have the tested versions")
+
+
+def check_address() -> Iterator[Finding]:
+    """Check that a run can use RAY_ADDRESS. There is no finding if it can."""
+    try:
+        check_ray_address()
+    except OvernightError as error:
+        yield Finding("Ray", "wrong", str(error))
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:

@@ -83,10 +83,10 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
     This imports the user's code in the main thread, because some modules need that. If `network`, also read the places
     of the source and of the sink.
     """
-    from overnight.flows.doctor.environment import check_environment, check_source
+    from overnight.flows.doctor.environment import check_address, check_environment, check_source
     from overnight.flows.doctor.job_file import check_code, check_columns, check_models, check_owner, check_schedule
 
-    findings = [*check_environment(job_path), *check_code(job), *check_models(job)]
+    findings = [*check_address(), *check_environment(job_path), *check_code(job), *check_models(job)]
     # without its variables or models, no run of the job can be described
     if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
         looks = {"source": check_source, "columns": check_columns, "sink": check_owner}

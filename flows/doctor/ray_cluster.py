@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from overnight.flows.doctor.environment import check_address
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
@@ -25,6 +26,9 @@ COMPARED = ("ray", "torch", "pyarrow", "transformers", "deltalake", "numpy")
 
 def check_ray(job: Job | None = None) -> Iterator[Finding]:
     """Check the cluster at RAY_ADDRESS, or the Ray that would start on this machine, and that it can hold the job."""
+    if refused := list(check_address()):
+        yield from refused
+        return
     address = os.environ.get("RAY_ADDRESS", "")
     where = f"the cluster at {address}" if address else "Ray in this process"
     command = [sys.executable, "-m", "overnight.flows.doctor.ray_cluster"]

@@ -44,6 +44,7 @@ from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
+from overnight.flows.runs.ray_address import check_ray_address
 from overnight.tasks.errors import OvernightError
 
 R = TypeVar("R")
@@ -157,6 +158,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         return ours
 
     def __enter__(self) -> "OvernightTaskRunner[R]":
+        check_ray_address(self.address)
         owns = False
         self._fork_server = contextlib.ExitStack()
         if not self.address:

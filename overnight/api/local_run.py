@@ -26,6 +26,7 @@ from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.local_server import prefect_server, settings_shared, ui_address
 from overnight.flows.runs.prefect_internals import run_flow
+from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.ray_of_caller import server_known_to_workers
 from overnight.flows.runs.run import describe_run
 from overnight.flows.similarity_search import similarity_search
@@ -112,6 +113,7 @@ def _run(
 ) -> Any:
     """Run the flow in this process, and return its result."""
     try:
+        check_ray_address()
         labels = [f"job:{job.name}", *labels]
         with fork_server_for_local_ray(), _server(show), server_known_to_workers():
             fork_server.preload(imports(job.models))

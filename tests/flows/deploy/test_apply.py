@@ -223,6 +223,12 @@ def test_a_person_reads_one_line_a_thing_and_of_prefect_deploy_only_its_failure(
     [
         (lambda c: c["deployments"][0]["schedules"][0].update(cron="0 3 * * *"), "Write the same in both files"),
         (lambda c: c["deployments"][0]["work_pool"].update(work_queue_name="dialy"), "queue dialy of pool overnight"),
+        (
+            lambda c: c["deployments"][0]["work_pool"].update(
+                job_variables={"env": {"RAY_ADDRESS": "ray://head:10001"}}
+            ),
+            "RAY_ADDRESS of small: expected HOST:PORT .* found ray://head:10001",
+        ),
         (lambda c: c["definitions"]["work_pools"][0]["work_queues"][0].update(priority=0), "greater than or equal"),
         (lambda c: c["definitions"]["concurrency_limits"][0].update(limitt=1), "limitt"),
     ],

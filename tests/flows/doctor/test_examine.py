@@ -343,6 +343,14 @@ def test_a_ray_that_nobody_answers_for_is_wrong(monkeypatch: pytest.MonkeyPatch)
     assert "RAY_ADDRESS" in found.advice
 
 
+def test_an_address_of_ray_client_is_refused_before_anything_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    monkeypatch.setattr("overnight.flows.doctor.ray_cluster.RAY_SECONDS", 0.0)
+    [found] = check_ray()
+    assert (found.what, found.level) == ("Ray", "wrong")
+    assert "found ray://head:10001" in found.found
+
+
 @pytest.mark.parametrize(
     ("node", "what", "level", "told"),
     [

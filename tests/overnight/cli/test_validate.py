@@ -95,6 +95,17 @@ def test_what_a_run_would_stumble_over_is_refused(
     assert "Traceback" not in found.output
 
 
+def test_an_address_that_no_run_can_use_is_refused(
+    validate: Validate, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    found = validate(job, "--fast")
+    assert found.exit_code == 2
+    assert "Ray: RAY_ADDRESS: expected HOST:PORT of the cluster's GCS" in found.output
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert validate(job, "--fast").exit_code == 0
+
+
 def test_files_of_others_in_the_sink_are_refused(validate: Validate, job: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/theirs.parquet").write_bytes(b"x")
