@@ -1,7 +1,4 @@
-"""deployments/kubernetes/ against Kubernetes' own schemas.
-
-A RayCluster's schema is KubeRay's, which no package carries: its pods are checked as pods, its own fields by name.
-"""
+"""deployments/kubernetes/ against the schemas of Kubernetes and of KubeRay."""
 
 import copy
 import os
@@ -10,26 +7,39 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+
+from overnight.cli.main import main
+from tests.deployments import kuberay
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/kubernetes"
 VERSION = "1.33"  # of Kubernetes
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-OBJECTS = [found for name in LISTED for found in yaml.safe_load_all((FOLDER / name).read_text())]
+JOB_FILES = [f"jobs/{file.name}" for file in sorted((FOLDER / "jobs").iterdir())]  # one for each run or job
+OBJECTS = [found for name in (*LISTED, *JOB_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())]
 OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io/")]
 [RAY_CLUSTER] = [found for found in OBJECTS if found["kind"] == "RayCluster"]
 SPEC = RAY_CLUSTER["spec"]
 GROUPS = {group["groupName"]: group for group in SPEC["workerGroupSpecs"]}
-PODS = {"head": SPEC["headGroupSpec"]["template"]} | {name: group["template"] for name, group in GROUPS.items()}
+[RAY_JOB] = [found for found in OBJECTS if found["kind"] == "RayJob"]
+[RAY_CRON_JOB] = [found for found in OBJECTS if found["kind"] == "RayCronJob"]
+JOB_CLUSTER = RAY_JOB["spec"]["rayClusterSpec"]
+PODS = {
+    **{"head": SPEC["headGroupSpec"]["template"]},
+    **{name: group["template"] for name, group in GROUPS.items()},
+    **{"job-head": JOB_CLUSTER["headGroupSpec"]["template"]},
+    **{f"job-{group['groupName']}": group["template"] for group in JOB_CLUSTER["workerGroupSpecs"]},
+}
 KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
 [WORKER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
 
 
 def names(found: dict[str, Any]) -> str:
-    return f"{found['kind']}/{found['metadata']['name']}"
+    return f"{found['kind']}/{found['metadata'].get('name') or found['metadata']['generateName']}"
 
 
 def validate(found: dict[str, Any]) -> None:
@@ -51,7 +61,7 @@ def containers() -> list[Any]:
 
 
 def test_every_file_of_objects_is_listed() -> None:
-    others = {"kustomization.yaml", "image-paths.yaml"}
+    others = {"kustomization.yaml", "image-paths.yaml", "jobs"}
     assert {file.name for file in FOLDER.iterdir()} == {*LISTED, *others}
 
 
@@ -72,22 +82,67 @@ def test_the_validator_sees_a_wrong_key() -> None:
         validate(as_pod(wrong))
 
 
-def test_the_ray_cluster_has_the_fields_that_kuberay_knows() -> None:
-    assert RAY_CLUSTER["apiVersion"] == "ray.io/v1"
-    known = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
-    assert SPEC.keys() == known | {"headGroupSpec", "workerGroupSpecs"}
-    options = {"version", "upscalingMode", "idleTimeoutSeconds", "resources", "securityContext"}
-    assert SPEC["autoscalerOptions"].keys() == options
-    assert SPEC["headGroupSpec"].keys() == {"rayStartParams", "template"}
-    for group in GROUPS.values():
-        assert group.keys() == {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
+@pytest.mark.parametrize("found", [RAY_CLUSTER, RAY_JOB, RAY_CRON_JOB], ids=names)
+def test_an_object_of_kuberay_is_valid(found: dict[str, Any]) -> None:
+    assert found["apiVersion"] == "ray.io/v1"
+    kuberay.validate(found["kind"], found["spec"])
+
+
+def test_the_schema_of_kuberay_sees_a_wrong_key_of_a_cluster_in_a_job() -> None:
+    wrong = copy.deepcopy(RAY_CRON_JOB["spec"])
+    wrong["jobTemplate"]["rayClusterSpec"]["workerGroupSpecs"][0]["minReplica"] = 1
+    with pytest.raises(jsonschema.ValidationError, match="minReplica"):
+        kuberay.validate("RayCronJob", wrong)
+
+
+@pytest.mark.parametrize("spec", [SPEC, JOB_CLUSTER], ids=["overnight-ray", "job"])
+def test_the_groups_of_a_cluster_have_sizes_and_parameters_that_the_operator_takes(spec: dict[str, Any]) -> None:
+    for group in spec["workerGroupSpecs"]:
         assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-    for group in (SPEC["headGroupSpec"], *GROUPS.values()):
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
 
 
+def test_the_nightly_job_is_the_job_of_one_partition_for_the_day_before() -> None:
+    nightly, once = RAY_CRON_JOB["spec"]["jobTemplate"], RAY_JOB["spec"]
+    assert nightly | {"entrypoint": f"{nightly['entrypoint']} --partition 2026-11-19"} == once
+
+
+def test_a_job_runs_a_command_that_overnight_reads_on_a_job_of_the_image() -> None:
+    program, command, path, *options = RAY_JOB["spec"]["entrypoint"].split()
+    assert program == "overnight"
+    file = ROOT / path.removeprefix("/app/")  # the folder of the image
+    assert main.commands[command].make_context(command, [str(file), *options]).params["partition"] == "2026-11-19"
+
+
+def test_a_job_needs_no_prefect_server_of_others_and_a_cluster_that_fails_is_replaced() -> None:
+    [head] = JOB_CLUSTER["headGroupSpec"]["template"]["spec"]["containers"]
+    assert {"name": "PREFECT_API_URL", "value": ""} in head["env"]
+    assert RAY_JOB["spec"]["shutdownAfterJobFinishes"] is True
+    assert RAY_JOB["spec"]["backoffLimit"] > 0
+    assert "nodeSelector" not in JOB_CLUSTER["headGroupSpec"]["template"]["spec"]  # not on a spot node
+
+
+@pytest.mark.parametrize("name", [name for name in PODS if name.endswith("-spot")])
+def test_a_spot_node_drains_before_kubernetes_kills_it(name: str) -> None:
+    """Ray drains for so long on SIGTERM, then kills its processes, which may take some seconds."""
+    pod = PODS[name]["spec"]
+    environment = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
+    drain = float(environment["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] or 0)
+    assert 0 < drain <= pod["terminationGracePeriodSeconds"] - 15
+    assert pod["terminationGracePeriodSeconds"] < 120  # Amazon's notice
+
+
+def test_ray_reads_the_time_to_drain_under_this_name() -> None:
+    program = "from ray._private import ray_constants as found; print(found.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S)"
+    environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "61"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "61.0"
+
+
 def test_ray_is_the_version_that_the_image_has() -> None:
-    assert f"\nray=={SPEC['rayVersion']} \\\n" in (ROOT / "constraints.txt").read_text()
+    for spec in (SPEC, JOB_CLUSTER):
+        assert f"\nray=={spec['rayVersion']} \\\n" in (ROOT / "constraints.txt").read_text()
 
 
 def test_the_head_does_no_work_and_gpu_nodes_come_only_when_they_are_needed() -> None:
@@ -170,5 +225,6 @@ def test_a_disruption_budget_is_for_pods_that_are_there(budget: dict[str, Any]) 
     ray = {"ray.io/cluster": RAY_CLUSTER["metadata"]["name"]}  # the operator's labels
     pods = [WORKER["spec"]["template"]["metadata"]["labels"]]
     pods += [ray | {"ray.io/node-type": kind} for kind in ("head", "worker")]
+    pods += [PODS["job-head"]["metadata"]["labels"] | {"ray.io/node-type": "head"}]
     chosen = budget["spec"]["selector"]["matchLabels"].items()
     assert any(chosen <= labels.items() for labels in pods)
