@@ -1,0 +1,75 @@
+"""The Slurm script, run by bash with programs in the place of Slurm's and of `ray`.
+
+`ray symmetric-run` itself is not run: it ends with `ray stop`, which ends every Ray of this machine. Its arguments are
+read by Ray's own parsers.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ray.scripts.scripts import start
+from ray.scripts.symmetric_run import curate_and_validate_ray_start_args, symmetric_run
+
+from overnight.cli.main import main
+
+SCRIPT = Path(__file__).resolve().parents[2] / "deployments/slurm/overnight.sbatch"
+SLURM = {
+    "SLURM_JOB_ID": "4711042",
+    "SLURM_JOB_NODELIST": "gpu[07-08]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_CPUS_PER_TASK": "16",
+    "SLURM_GPUS_ON_NODE": "4",
+}
+PROGRAMS = {
+    "scontrol": '#!/bin/sh\n[ "$*" = "show hostnames gpu[07-08]" ] && printf "gpu07\\ngpu08\\n"',
+    "srun": '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"',  # on the first node only
+    "ray": f"#!{sys.executable} -IS\nimport json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))",
+}
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> tuple[list[str], dict[str, str]]:
+    """The arguments and the environment with which the script calls `ray` on the first node."""
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    inherited = {key: value for key, value in os.environ.items() if key not in ("PREFECT_HOME", "SLURM_TMPDIR")}
+    environment = inherited | SLURM | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", str(SCRIPT), "my_job.yaml", "--partition", "2026-11-19"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    arguments, environment = json.loads(done.stdout)
+    return arguments, environment
+
+
+def test_the_first_node_is_the_head_and_ray_reads_every_option(called: tuple[list[str], dict[str, str]]) -> None:
+    name, *arguments = called[0]
+    assert name == "symmetric-run"
+    options = arguments[: arguments.index("--")]
+    cluster = symmetric_run.make_context(name, list(options), resilient_parsing=True).params
+    assert (cluster["address"], cluster["min_nodes"]) == ("gpu07:21042", 2)
+    node = start.make_context("start", ["--head", *curate_and_validate_ray_start_args(list(options))]).params
+    assert (node["num_cpus"], node["num_gpus"], node["disable_usage_stats"]) == (16, 4, True)
+
+
+def test_the_command_runs_on_that_cluster_with_the_arguments_of_sbatch(
+    called: tuple[list[str], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = called[0]
+    program, address, overnight, command, *options = arguments[arguments.index("--") + 1 :]
+    assert (program, address, overnight) == ("env", "RAY_ADDRESS=gpu07:21042", "overnight")
+    monkeypatch.chdir(tmp_path)
+    Path("my_job.yaml").touch()
+    assert main.commands[command].make_context(command, options).params["partition"] == "2026-11-19"
+
+
+def test_the_database_of_its_prefect_server_is_on_a_local_disk(called: tuple[list[str], dict[str, str]]) -> None:
+    assert called[1]["PREFECT_HOME"] == "/tmp/overnight-4711042"
+
+
+def test_nodes_are_exclusive_because_the_end_stops_every_ray_on_them() -> None:
+    assert "#SBATCH --exclusive" in SCRIPT.read_text().splitlines()
