@@ -19,7 +19,7 @@ KINDS = {"RayCluster": "rayclusters", "RayJob": "rayjobs", "RayCronJob": "raycro
 INNER = {"rayClusterSpec": "RayCluster", "jobTemplate": "RayJob"}  # fields that hold the spec of another kind
 OPEN = {
     *("template", "submitterPodTemplate", "resources", "securityContext", "env", "envFrom", "volumeMounts"),
-    *("headService", "historyServerOptions", "networkPolicy", "storage", "tlsOptions", "valueFrom"),
+    *("headService", "networkPolicy", "storage", "tlsOptions", "valueFrom"),
     *INNER,
 }
 KEPT = ("type", "enum", "minimum", "maximum", "minLength", "minItems", "required", "x-kubernetes-int-or-string")

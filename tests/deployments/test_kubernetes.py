@@ -20,7 +20,11 @@ FOLDER = ROOT / "deployments/kubernetes"
 VERSION = "1.33"  # of Kubernetes
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
 JOB_FILES = [f"jobs/{file.name}" for file in sorted((FOLDER / "jobs").iterdir())]  # one for each run or job
-OBJECTS = [found for name in (*LISTED, *JOB_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())]
+HISTORY = yaml.safe_load((FOLDER / "history/kustomization.yaml").read_text())
+HISTORY_FILES = [f"history/{name}" for name in HISTORY["resources"] if name != ".."]
+OBJECTS = [
+    found for name in (*LISTED, *JOB_FILES, *HISTORY_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())
+]
 OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io/")]
 [RAY_CLUSTER] = [found for found in OBJECTS if found["kind"] == "RayCluster"]
 SPEC = RAY_CLUSTER["spec"]
@@ -35,7 +39,7 @@ PODS = {
     **{f"job-{group['groupName']}": group["template"] for group in JOB_CLUSTER["workerGroupSpecs"]},
 }
 KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
-[WORKER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
+[WORKER, HISTORY_SERVER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
 
 
 def names(found: dict[str, Any]) -> str:
@@ -61,8 +65,11 @@ def containers() -> list[Any]:
 
 
 def test_every_file_of_objects_is_listed() -> None:
-    others = {"kustomization.yaml", "image-paths.yaml", "jobs"}
+    others = {"kustomization.yaml", "image-paths.yaml", "jobs", "history"}
     assert {file.name for file in FOLDER.iterdir()} == {*LISTED, *others}
+    patches = [patch["path"] for patch in HISTORY["patches"]]
+    listed = {"kustomization.yaml", *HISTORY["resources"], *patches} - {".."}
+    assert {file.name for file in (FOLDER / "history").iterdir()} == listed
 
 
 @pytest.mark.parametrize("found", OURS, ids=names)
@@ -86,6 +93,14 @@ def test_the_validator_sees_a_wrong_key() -> None:
 def test_an_object_of_kuberay_is_valid(found: dict[str, Any]) -> None:
     assert found["apiVersion"] == "ray.io/v1"
     kuberay.validate(found["kind"], found["spec"])
+
+
+def test_the_cluster_with_collectors_is_valid_and_the_server_reads_their_bucket() -> None:
+    patch = yaml.safe_load((FOLDER / "history/collector.yaml").read_text())
+    assert (patch["kind"], patch["metadata"]["name"]) == ("RayCluster", RAY_CLUSTER["metadata"]["name"])
+    kuberay.validate("RayCluster", SPEC | patch["spec"])
+    [server] = HISTORY_SERVER["spec"]["template"]["spec"]["containers"]
+    assert patch["spec"]["historyServerOptions"]["collectorOptions"]["env"] == server["env"]
 
 
 def test_the_schema_of_kuberay_sees_a_wrong_key_of_a_cluster_in_a_job() -> None:
