@@ -5,6 +5,7 @@
 - The runner uses the given address or `RAY_ADDRESS`, also if it is `auto`.
 - `ray.init` keeps Prefect's handler of SIGTERM, because Cancel depends on it. A flow waits for a task in Python, so
   that the signal can reach it.
+- If the Prefect server listens only on this node, tasks run on this node.
 - The arguments of a Ray task hold no settings: a worker reads its own from its environment.
 - A worker sends its logs and events before it exits. If the server missed a task or its end, because the server was
   away or the worker died, the flow reports it again.
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import ray
@@ -37,6 +39,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
@@ -53,6 +56,7 @@ FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
 STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OvernightFuture(EndableFuture[R]):
@@ -147,8 +151,9 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             get_run_logger().info("%s", self._sent)
             self._sent = None
         current, options = SettingsContext.get(), RemoteOptionsContext.get().current_remote_options
+        placement = near_server(get_current_settings().api.url or "")
         with (
-            RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS}),
+            RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS, **placement}),
             NoSettings(profile=current.profile, settings=current.settings) if current else contextlib.nullcontext(),
         ):
             future = super().submit(*args, **kwargs)
@@ -195,6 +200,8 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         logging.getLogger("ray").setLevel(logging.ERROR)
         if address:
             arguments.pop("include_dashboard")
+            # In a job of `ray job submit --working-dir`, Ray otherwise refuses a runtime environment of the driver.
+            os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
             self._sent = working_folder(Path.cwd())
             self._sent.check()
             with self._sent.linked() as folder:
@@ -227,6 +234,17 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
+
+
+def near_server(api_url: str) -> dict[str, Any]:
+    """Return the options of a Ray task that keep it on this node if other nodes cannot reach the Prefect server.
+
+    `overnight run` on a cluster may have started that server here, on the loopback address.
+    """
+    if urlsplit(api_url).hostname not in LOOPBACK:
+        return {}
+    here = ray.get_runtime_context().get_node_id()
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
 @functools.cache  # once per process, because the collector must find the garbage of later tasks

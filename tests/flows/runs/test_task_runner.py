@@ -12,7 +12,7 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.task_runner import OvernightTaskRunner, near_server
 from overnight.flows.runs.working_folder import working_folder
 from overnight.tasks.errors import OvernightError
 from tests.chaos.conftest import task_runs, wait_for_task_runs
@@ -40,6 +40,19 @@ def test_a_prefect_task_reserves_no_cpu(prefect_api: str, ray_session: None) -> 
         return reserved.submit().result()
 
     assert probe().get("CPU", 0) == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_task_stays_on_the_node_that_alone_reaches_the_server(host: str, ray_session: None) -> None:
+    import ray
+
+    [node] = ray.nodes()
+    strategy = near_server(f"http://{host}:4200/api")["scheduling_strategy"]
+    assert (strategy.node_id, strategy.soft) == (node["NodeID"], False)
+
+
+def test_a_task_runs_on_any_node_if_all_reach_the_server(ray_session: None) -> None:
+    assert near_server("http://prefect-server.prefect:4200/api") == {}
 
 
 def test_no_setting_travels_with_a_task(prefect_api: str, ray_session: None) -> None:
