@@ -1,13 +1,15 @@
-"""Runs on a Ray cluster that they share: a cancelled one leaves nothing there, and a node that dies costs no row.
+"""Runs on a Ray cluster that they share: a cancelled one leaves nothing there, and a node that goes costs no row.
 
 The cluster is a real one of two nodes on this machine.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,26 +28,35 @@ from tests.chaos.conftest import (
     wait_for_parts,
 )
 from tests.chaos.moments import Moments
-from tests.chaos.runs import Start, finish, kill, set_pace, traced_rows, wait_for
+from tests.chaos.runs import MARK, Process, Start, end, finish, kill, set_pace, traced_rows, wait_for
+from tests.conftest import WORKER_PATH
 
 pytestmark = [pytest.mark.chaos, pytest.mark.nightly]
 SECONDS = 30  # in which a cancelled run must have ended, and all that it had is free
 UNDER_WAY = 8 * 40  # rows that are on their way through a node
+NOTICE_SECONDS = 30  # from the notice to the end of a spot node
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A head and a second node of two CPUs each, in processes and a folder of their own."""
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster of one node of two CPUs, in processes and a folder of its own."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("PYTHONPATH", str(WORKER_PATH))  # where the nodes find the model
     monkeypatch.delenv(fork_server.ADDRESS)  # a cluster has none
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         found = Cluster()
         try:
             found.add_node(num_cpus=2, include_dashboard=False, temp_dir=folder)
-            found.add_node(num_cpus=2, node_ip_address="127.0.0.2")  # so that the run connects to the head
             yield found
         finally:
             found.shutdown()
+
+
+@pytest.fixture
+def cluster(head: Cluster) -> Cluster:
+    """The cluster with a second node of two CPUs."""
+    head.add_node(num_cpus=2, node_ip_address="127.0.0.2")  # so that the run connects to the head
+    return head
 
 
 LEFT = """
@@ -112,3 +123,37 @@ def test_a_cancelled_run_leaves_nothing_on_its_cluster_and_a_node_that_dies_cost
     assert_exact(receipt, job_folder)
     assert receipt["rows_resumed"] >= settled > 0
     assert traced_rows(job_folder) - traced <= ROWS * 9 // 10 - settled + TRIED_TWICE + UNDER_WAY
+
+
+@pytest.fixture
+def spot_node(head: Cluster) -> Iterator[Process]:
+    """`ray start --block`, as KubeRay starts a node: a second node of two CPUs. SIGTERM is the notice of its end."""
+    mark = uuid.uuid4().hex
+    command = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={head.address}",
+        "--num-cpus=2", "--node-ip-address=127.0.0.2", "--object-store-memory=100000000",
+    ]  # fmt: skip
+    environment = os.environ | {MARK: mark, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(NOTICE_SECONDS)}
+    process = Process(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process.mark = mark
+    try:
+        wait_for("the second node", lambda: len(head.global_state.node_table()) == 2)
+        yield process
+    finally:
+        end(process)
+
+
+def test_a_spot_node_that_is_told_to_go_hands_its_work_over(
+    head: Cluster, spot_node: Process, start: Start, job_folder: Path, moments: Moments
+) -> None:
+    set_pace(job_folder, 0.05)
+    process = start(RAY_ADDRESS=head.address, OVERNIGHT_FORK_SERVER="")
+    wait_for_parts(process, job_folder, moments.number(2, 8))
+    moments.record("a spot node told to go", len(parts(job_folder)))
+    spot_node.send_signal(signal.SIGTERM)
+    assert spot_node.wait(NOTICE_SECONDS + 60) == 1  # how `ray start` ends after its processes
+    set_pace(job_folder, 0.004)
+    receipt = finish(process)
+    assert_exact(receipt, job_folder)
+    assert receipt["rows_resumed"] == 0  # in one attempt
+    assert traced_rows(job_folder) <= ROWS * 9 // 10 + TRIED_TWICE  # no row was computed again
