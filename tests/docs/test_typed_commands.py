@@ -34,6 +34,14 @@ NOT_RUN = {
     "docker compose exec prefect-worker overnight deploy": "as docker compose up",
     "docker compose exec prefect-worker overnight status deployments/jobs/digits-on-s3.yaml": "as docker compose up",
     "python deployments/docker/try.py": "make nightly runs it, because it needs Docker or Podman",
+    (
+        "ray job submit --address=http://ray-head.example:8265 --working-dir=. -- overnight run my_job.yaml "
+        "--partition 2026-11-19"
+    ): "tests/chaos/test_ray_jobs.py submits one to a cluster of its own",
+    "kubectl --namespace overnight create --filename deployments/kubernetes/jobs/ray-job.yaml": (
+        "it needs a Kubernetes cluster"
+    ),
+    "kubectl apply --kustomize deployments/kubernetes/history": "it needs a Kubernetes cluster",
     "cp .env.example .env": "for Docker Compose, whose settings it holds",
     "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
