@@ -46,8 +46,8 @@ from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
-from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.flows.runs.ray_address import check_ray_address
+from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.tasks.errors import OvernightError
 
 R = TypeVar("R")
