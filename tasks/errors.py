@@ -60,9 +60,10 @@ def first_line(message: str) -> str:
 
 
 class OvernightError(Exception):
-    """A failure with a message for the user. `stage` is one of `STAGES`, or "plan" before the first.
+    """A failure with a message for the user.
 
-    `status` is the end of the run: `failed`, or `cancelled` by a user.
+    `stage` is one of `STAGES`, or "plan" before the first of them. `status` is the end of the run: `failed`, or
+    `cancelled` by a user.
     """
 
     stage = "plan"

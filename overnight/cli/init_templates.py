@@ -161,7 +161,7 @@ class Model:
 
 
 def next_commands(answers: Answers, files: Sequence[Path]) -> list[str]:
-    """Return the commands that the user can type next. `files` are those of `create`, the job file first."""
+    """Return the commands that the user can type next, for the `files` that `create` wrote, the job file first."""
     here = answers.folder.resolve() == Path.cwd()
     job = files[0].name
     deploy = [f"overnight deploy {job}"] if answers.cron else []

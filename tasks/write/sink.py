@@ -100,7 +100,10 @@ class Sink(Leaf):
         return as_paths(run, [file.name for file in prepared.files])
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
-        """Return in words what is missing of a publish of `files` with `rows` rows; empty if nothing is missing."""
+        """Return a phrase that names what is missing of a published result, or an empty text.
+
+        `files` and `rows` are the files and the number of rows that were published.
+        """
         return ""
 
     @abc.abstractmethod

@@ -48,9 +48,10 @@ class Judged(NamedTuple):
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """Return a unit (schema `manifest.UNITS`) for each part of a file that has rows, in the order of `files`.
+    """Return the units of `files` (schema `manifest.UNITS`), in the order of the files.
 
-    `parts` returns the parts of a file. A file that cannot be opened is a unit of one row.
+    `parts` returns the parts of one file. Each part that has rows becomes a unit. A file that cannot be opened becomes
+    a unit of one row.
     """
 
     def found(file: File) -> Sequence[RowRange]:

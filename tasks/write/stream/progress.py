@@ -100,7 +100,7 @@ def described(stage: str, done: int, total: int | None, finished: bool) -> str:
 
 
 def describe_wait(operators: Sequence[OperatorState], names: OperatorNames) -> tuple[str, str]:
-    """Return the stage for which a stalled stream waits, and in words what that stage waits for.
+    """Return the stage for which a stalled stream waits, and a phrase that names what it waits for.
 
     The stage is the last one that has running Ray tasks or queued blocks.
     """
