@@ -26,6 +26,7 @@ html_copy_source = True  # sphinx_llms_txt reads the sources from the built site
 html_show_sphinx = False
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = False
+smartquotes = False  # quotes and dashes in a text may be those of SQL or of an option
 highlight_language = "text"  # a block without a language is a shell's output
 
 llms_txt_uri_template = "_sources/{docname}.md.txt"  # relative: the site may be in a folder of its host

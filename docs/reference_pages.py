@@ -28,7 +28,8 @@ from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
 
-GIB = 2**30
+UNITS = {2**30: "GiB", 2**20: "MiB"}
+COLUMNS = 92  # of the help of a command: a block of code on the site shows as many
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = {
     "source": ("Sources", Source, "What `source` takes: where the rows come from."),
@@ -42,6 +43,7 @@ SECTIONS = {
     ),
     "sink": ("Sinks", AnySink, "What `sink` takes: where the rows go."),
 }
+MAKE_COLUMNS = {"source": "sources", "preprocess": "steps", "inference": "models"}  # section -> heading of columns.md
 SINGLE = {
     "checks": ("Checks", Checks, "What `checks` takes: what must hold before a partition is published."),
     "schedule": ("Schedule", Schedule, "What `schedule` takes: when the job runs, and for which day."),
@@ -70,7 +72,7 @@ def pages() -> dict[str, str]:
     """Return the pages' Markdown by their path below docs/."""
     found = {"reference/job-file/top.md": "\n".join(_top_page())}
     for section, (title, union, words) in SECTIONS.items():
-        found[f"reference/job-file/{section}.md"] = "\n".join(_union_page(title, union, words))
+        found[f"reference/job-file/{section}.md"] = "\n".join(_union_page(section, title, union, words))
     for section, (title, model, words) in SINGLE.items():
         found[f"reference/job-file/{section}.md"] = "\n".join([f"# {title}", "", words, "", *_tables(model)])
     found["reference/extend.md"] = "\n".join(_extend_page())
@@ -104,11 +106,16 @@ def _top_page() -> Iterator[str]:
     yield ""
 
 
-def _union_page(title: str, union: Any, words: str) -> Iterator[str]:
+def _union_page(section: str, title: str, union: Any, words: str) -> Iterator[str]:
     leaves = _leaves(union)
     schemas = {leaf: leaf.model_json_schema() for leaf in leaves}
     shared = _shared(list(schemas.values()))
     yield from [f"# {title}", "", words, ""]
+    if section in MAKE_COLUMNS:
+        yield from [
+            f"[Columns](../columns.md#columns-of-{MAKE_COLUMNS[section]}) lists what each kind reads and makes.",
+            "",
+        ]
     nested: dict[str, Any] = {}
     if shared:
         yield from [f"## All {title.lower()}", "", "A kind with another default lists the key again.", ""]
@@ -165,7 +172,7 @@ def _row(name: str, schema: Mapping[str, Any], is_required: bool, defs: Mapping[
     if not words:
         raise ValueError(f"expected a description of every key of a job file, found none of {name}: {schema}")
     if schema.get("examples"):
-        words += " Example: " + ", ".join(f"`{example}`" for example in schema["examples"])
+        words += " Example: " + ", ".join(f"`{_yaml(example)}`" for example in schema["examples"])
     default = "**required**" if is_required else _value(schema.get("default"))
     return f"| `{name}` | {_type(schema, defs)}; {default} | {_one_line(words)} |"
 
@@ -175,9 +182,17 @@ def _value(default: Any) -> str:
         return "optional"
     if default in ([], {}, ""):
         return "empty"
-    if type(default) is int and default and default % GIB == 0:
-        return f"`{default}` ({default // GIB} GiB)"
-    return f"`{json.dumps(default, ensure_ascii=False)}`" if not isinstance(default, str) else f"`{default}`"
+    if isinstance(default, float) and default.is_integer():
+        default = int(default)
+    for size, unit in UNITS.items():
+        if type(default) is int and default and default % size == 0:
+            return f"`{default}` ({default // size} {unit})"
+    return f"`{_yaml(default)}`"
+
+
+def _yaml(value: Any) -> str:
+    # JSON is YAML too.
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _type(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
@@ -220,8 +235,14 @@ def _first_paragraph(leaf: type[BaseModel]) -> str:
 
 
 def _one_line(text: str) -> str:
-    # A bar would end the cell.
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    """Return a text as one line for a cell, in which characters of Markdown are plain text."""
+    line = " ".join(text.split()).replace("|", "\\|")  # a bar would end the cell, also in code
+    parts = re.split(r"(`[^`]*`)", line)
+    return "".join(part if part.startswith("`") else _literal(part) for part in parts)
+
+
+def _literal(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", "\\*")
 
 
 def _command_page(group: click.Group) -> Iterator[str]:
@@ -231,10 +252,12 @@ def _command_page(group: click.Group) -> Iterator[str]:
         "Each command prints this for `--help`. See also [exit codes](exit-codes.md).",
         "",
     ]
-    context = click.Context(group, info_name="overnight", max_content_width=92, terminal_width=92)
+    context = click.Context(
+        group, info_name="overnight", max_content_width=COLUMNS, terminal_width=COLUMNS, **group.context_settings
+    )
     yield from ["```text", group.get_help(context), "```", ""]
     for name, command in sorted(group.commands.items()):
-        inner = click.Context(command, context, info_name=name, max_content_width=92, terminal_width=92)
+        inner = click.Context(command, context, info_name=name, max_content_width=COLUMNS, terminal_width=COLUMNS)
         yield from [f"## overnight {name}", "", "```text", command.get_help(inner), "```", ""]
 
 

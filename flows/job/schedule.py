@@ -24,7 +24,7 @@ class Schedule(Settings):
         int, Field(ge=-3660, le=3660, description="The partition's day relative to the scheduled day.")
     ] = -1
     catch_up: Annotated[
-        Literal["all", "latest", "none"], Field(description="Which partitions run that a downtime skipped.")
+        Literal["all", "latest", "none"], Field(description="Which of the partitions run that a downtime skipped.")
     ] = "latest"
     lookback_days: Annotated[int, Field(ge=0, description="Earlier days that run again if their inputs changed.")] = 0
     deadline: Annotated[

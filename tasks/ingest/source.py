@@ -214,7 +214,9 @@ class FileSource(Source):
 
     path: Paths
     anonymous: Annotated[bool, Field(description="Read a public bucket without credentials.")] = False
-    wait_for: Annotated[WaitFor | None, Field(description="Conditions for listing the inputs; null: none.")] = None
+    wait_for: Annotated[
+        WaitFor | None, Field(description="What the run waits for before it lists the inputs; null: nothing.")
+    ] = None
 
     operational: ClassVar[tuple[str, ...]] = ("anonymous", "wait_for")
     dated_by: ClassVar[tuple[str, ...]] = ("path",)

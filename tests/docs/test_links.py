@@ -6,11 +6,8 @@ and MyST makes the same ones for the site.
 
 import inspect
 import re
-from importlib import util
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 from overnight.flows.runs.attempt import describe_failure
 from overnight.tasks.errors import STAGES, CheckFailed
@@ -20,24 +17,6 @@ from overnight.tasks.write.stream.performance import Capacity, bottleneck
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?\)")
 CODE = re.compile(r"^(`{3,}|:{3,}).*?^\1[`:]*$|^( {4}).*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    found = util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
-    assert found
-    assert found.loader
-    module = util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def texts(reference: ModuleType) -> dict[Path, str]:
-    """Each page's text by its path; those that the build writes are there as it would write them."""
-    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    written = {ROOT / "docs" / name: text for name, text in reference.pages().items()}
-    return {path: path.read_text(encoding="utf-8") for path in paths} | written
 
 
 def anchors(text: str) -> set[str]:

@@ -98,7 +98,9 @@ class ChatSettings(Predictor):
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
     system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest answer, in tokens.")] = 256
-    temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
+    temperature: Annotated[
+        float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
+    ] = 0
     top_p: Annotated[
         float,
         Field(gt=0, le=1, description="Draws only from the likeliest tokens that together have this probability."),

@@ -22,7 +22,9 @@ from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
 
-Price = Annotated[float | None, Field(ge=0, description="The price. With both prices each row has its cost.")]
+Price = Annotated[
+    float | None, Field(ge=0, description="The price of a million tokens. With both prices each row has its cost.")
+]
 
 
 class OpenAI(RemoteChat):

@@ -27,7 +27,7 @@ class PythonPredictor(Predictor):
 
     kind: Literal["python"] = "python"
     target: Target
-    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's __init__.")] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's `__init__`.")] = {}
 
     def limits_gpu_memory(self) -> bool:
         return True

@@ -47,7 +47,9 @@ class TextGeneration(PretrainedPredictor):
         str | None, Field(description="The prompt, with {column} for values; default: the text alone.")
     ] = None
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest new text, in tokens.")] = 128
-    temperature: Annotated[float, Field(ge=0, description="0 takes the likeliest token.")] = 0
+    temperature: Annotated[
+        float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
+    ] = 0
     num_beams: Annotated[PositiveInt, Field(description="The texts that a beam search keeps; 1: no search.")] = 1
     seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
     num_return_sequences: Annotated[

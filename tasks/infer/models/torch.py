@@ -40,7 +40,7 @@ class TorchModel(Predictor):
     module: Annotated[Target | None, Field(description="module:Class of a torch.nn.Module, in place of program.")] = (
         None
     )
-    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the module's __init__.")] = {}
+    kwargs: Annotated[dict[str, Any], Field(description="Arguments of the module's `__init__`.")] = {}
     weights: Annotated[
         ModelFile | None, Field(description="The module's state dict: a .safetensors file, or one of torch.save.")
     ] = None

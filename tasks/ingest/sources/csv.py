@@ -44,7 +44,9 @@ class Csv(FileSource):
             min_length=1, max_length=1, description="The character between fields. Files that end in .tsv take tabs."
         ),
     ] = ","
-    column_names: Annotated[list[str] | None, Field(description="For files without a header line.")] = None
+    column_names: Annotated[
+        list[str] | None, Field(description="The names of the columns, if the files have no header line.")
+    ] = None
     types: Annotated[
         dict[str, str],
         AfterValidator(known_types),

@@ -69,7 +69,7 @@ class RenameColumns(PreprocessStep):
 
     kind: Literal["rename_columns"] = "rename_columns"
     columns: Annotated[
-        dict[str, str], Field(min_length=1, description="New names by old ones, for example {label: species}.")
+        dict[str, str], Field(min_length=1, description="New names by old ones, for example `{label: species}`.")
     ]
 
     @field_validator("columns")

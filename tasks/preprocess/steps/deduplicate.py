@@ -30,7 +30,10 @@ class NearSettings(Settings):
         str, Field(min_length=1, description="A column of texts, compared by MinHash, or of vectors, by their cosine.")
     ]
     threshold: Annotated[
-        float, Field(gt=0, le=1, description="The similarity from which a row goes, for example 0.98 for embeddings.")
+        float,
+        Field(
+            gt=0, le=1, description="Rows at least as similar as this are duplicates, for example 0.98 for embeddings."
+        ),
     ]
 
 
@@ -43,7 +46,8 @@ class Deduplicate(PreprocessStep):
         Field(min_length=1, description="Rows with equal values in all of these columns are duplicates."),
     ] = None
     near: Annotated[
-        NearSettings | None, Field(description="Rows that are similar in one column are duplicates. Without columns.")
+        NearSettings | None,
+        Field(description="Rows that are similar in one column are duplicates; instead of `columns`."),
     ] = None
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ class DeriveColumns(PreprocessStep):
     kind: Literal["derive_columns"] = "derive_columns"
     columns: Annotated[
         dict[str, str],
-        Field(min_length=1, description="Expressions in DuckDB's SQL by column, for example {total: price * count}."),
+        Field(min_length=1, description="Expressions in DuckDB's SQL by column, for example `{total: price * count}`."),
     ]
 
     @field_validator("columns")

@@ -16,7 +16,7 @@ class FilterRows(PreprocessStep):
 
     kind: Literal["filter_rows"] = "filter_rows"
     expression: Annotated[
-        str, Field(description="A condition in DuckDB's SQL, for example: price > 0 and country in ('DE', 'FR').")
+        str, Field(description="A condition in DuckDB's SQL, for example `price > 0 and country in ('DE', 'FR')`.")
     ]
 
     @field_validator("expression")

@@ -42,7 +42,10 @@ class ResizeImage(PreprocessStep):
     ] = "bicubic"
     decode: Annotated[
         Literal["exact", "fast"],
-        Field(description="exact: Pillow's pixels. fast: JPEG files scaled while they are decoded, other pixels."),
+        Field(
+            description="exact: the pixels that Pillow gives. fast: JPEG files are scaled while they are decoded, "
+            "which gives slightly other pixels."
+        ),
     ] = "exact"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 

@@ -39,7 +39,9 @@ class SplitText(PreprocessStep):
     size: Annotated[
         PositiveInt, Field(description="The longest chunk, in characters, or in tokens if tokenizer is set.")
     ] = 1000
-    overlap: Annotated[NonNegativeInt, Field(description="How many of these a chunk shares with the next at most.")] = 0
+    overlap: Annotated[
+        NonNegativeInt, Field(description="The most characters or tokens that a chunk shares with the next one.")
+    ] = 0
     tokenizer: Annotated[
         str | None,
         Field(description="Counts tokens: a hub name, a folder with tokenizer.json, or package:NAME/FOLDER."),

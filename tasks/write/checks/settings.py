@@ -46,7 +46,7 @@ class Checks(Settings):
     ] = 0.01
     max_null: Annotated[
         dict[str, Fraction],
-        Field(description="Column -> the largest fraction of its rows that may be null, or be or contain NaN."),
+        Field(description="For each column, the largest fraction of its rows that may be null or NaN, or contain NaN."),
     ] = {}
     not_constant: Annotated[
         list[str], Field(description="Columns that must have two different values if there are two rows.")
@@ -54,13 +54,16 @@ class Checks(Settings):
     drift: Annotated[
         dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)] | Drift],
         Field(
-            description="Column -> how far it may be from the previous receipt. A number bounds the mean of numbers, "
-            "and the shares of text and truth values; {mean: ...} or {shares: ...} chooses."
+            description="For each column, how far it may be from the previous receipt. A number limits the mean of "
+            "numbers, or the shares of texts and truth values; `{mean: 0.5}` or `{shares: 0.2}` chooses."
         ),
     ] = {}
     python: Annotated[
         Target | None,
-        Field(description="module:function(receipt, previous, rows) that returns problems, or nothing."),
+        Field(
+            description="`module:function` of yours: it gets the receipt, the previous one and the rows, and returns "
+            "problems or None."
+        ),
     ] = None
 
     def quarantine_limit(self, rows_in: int) -> int:

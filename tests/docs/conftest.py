@@ -1,0 +1,27 @@
+"""The pages of the site, with those that the build writes."""
+
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def reference() -> ModuleType:
+    found = util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
+    assert found
+    assert found.loader
+    module = util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def texts(reference: ModuleType) -> dict[Path, str]:
+    """Each page's text by its path; those that the build writes are there as it would write them."""
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    written = {ROOT / "docs" / name: text for name, text in reference.pages().items()}
+    return {path: path.read_text(encoding="utf-8") for path in paths} | written

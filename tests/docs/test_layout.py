@@ -1,0 +1,47 @@
+"""What a reader of the site sees is what the sources mean: no line of code is cut, and no cell shows an escape."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+BLOCK = re.compile(r"^```.*?^```|^ {4}.*?$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+# The setting is longer than a line of a block.
+LONGER = "export PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem"
+
+
+def lines_of_code(text: str) -> Iterator[str]:
+    for block in BLOCK.findall(text):
+        if not block.startswith("```"):
+            yield block[4:]
+        elif not block.startswith("```{"):  # the directives of MyST, such as an image
+            yield from block.splitlines()[1:-1]
+
+
+def test_no_line_of_code_is_wider_than_a_block_of_the_site(reference: ModuleType, texts: dict[Path, str]) -> None:
+    wide = [
+        f"{path.name}: {line}"
+        for path, text in texts.items()
+        if "docs" in path.parts
+        for line in lines_of_code(text)
+        if len(line) > reference.COLUMNS and line != LONGER
+    ]
+    assert wide == []
+
+
+def test_code_in_a_cell_of_the_reference_has_no_escape(reference: ModuleType) -> None:
+    spans = [
+        span
+        for name, text in reference.pages().items()
+        if name.startswith("reference/job-file/")
+        for span in SPAN.findall(text)
+    ]
+    assert "0 2 * * *" in spans
+    assert [span for span in spans if "\\" in span.replace("\\|", "")] == []
+
+
+def test_no_underscores_outside_of_code_make_bold_text_in_the_reference(reference: ModuleType) -> None:
+    for name, text in reference.pages().items():
+        if name.startswith("reference/job-file/"):
+            assert "__" not in SPAN.sub("", text), name
