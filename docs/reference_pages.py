@@ -38,16 +38,35 @@ SECTIONS = {
     "inference": (
         "Models",
         AnyPredictor,
-        "What each item of `inference` takes. An item may also be a [step](preprocess.md): see "
+        "What each item of `inference` takes: a model, or a [step](preprocess.md) between models, see "
         "[models in a row](../../how-to/several-models.md#models-in-a-row).",
     ),
-    "sink": ("Sinks", AnySink, "What `sink` takes: where the rows go."),
+    "sink": (
+        "Sinks",
+        AnySink,
+        "What `sink` takes: where the rows go. [Files on disk](../files.md) has the layout, and what readers see.",
+    ),
 }
 MAKE_COLUMNS = {"source": "sources", "preprocess": "steps", "inference": "models"}  # section -> heading of columns.md
 SINGLE = {
-    "checks": ("Checks", Checks, "What `checks` takes: what must hold before a partition is published."),
-    "schedule": ("Schedule", Schedule, "What `schedule` takes: when the job runs, and for which day."),
-    "retries": ("Retries", Retries, "What `retries` takes: how often lost work is started again."),
+    "checks": (
+        "Checks",
+        Checks,
+        "What `checks` takes: what must hold before a partition is published. "
+        "[Checks and publishing](../../explanations/publishing.md) has an example.",
+    ),
+    "schedule": (
+        "Schedule",
+        Schedule,
+        "What `schedule` takes: when the job runs, and for which day. "
+        "[Schedule](../../operations/schedule.md) has an example, and explains late data and downtime.",
+    ),
+    "retries": (
+        "Retries",
+        Retries,
+        "What `retries` takes: how often lost work is started again. "
+        "[What runs when](../../explanations/what-runs-when.md) explains what is tried again.",
+    ),
 }
 # A space that does not break keeps the number on its line.
 RANGES = {
@@ -100,7 +119,8 @@ def _top_page() -> Iterator[str]:
         if name in sections:
             plural = "list" if name in ("preprocess", "inference") else "mapping"
             needed = "**required**" if field.is_required() else "empty" if plural == "list" else "optional"
-            yield f"| [`{name}`]({name}.md) | {plural}; {needed} | {sections[name][2]} |"
+            words = sections[name][2].partition(": ")[2]
+            yield f"| [`{name}`]({name}.md) | {plural}; {needed} | {words[0].upper()}{words[1:]} |"
         else:
             yield _row(name, schema, field.is_required(), {})
     yield ""

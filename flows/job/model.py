@@ -60,7 +60,10 @@ class Job(Settings):
         ),
     ] = Retries()
     state: Annotated[
-        str | None, Field(min_length=1, description="The place of the ledger; default: _overnight in sink.path.")
+        str | None,
+        Field(
+            min_length=1, description="The folder of receipts and staged work; default: `_overnight` in `sink.path`."
+        ),
     ] = None
 
     row_timeout_seconds: Annotated[
