@@ -34,10 +34,9 @@ NOT_RUN = {
     "docker compose exec prefect-worker overnight deploy": "as docker compose up",
     "docker compose exec prefect-worker overnight status deployments/jobs/digits-on-s3.yaml": "as docker compose up",
     "python deployments/docker/try.py": "make nightly runs it, because it needs Docker or Podman",
-    (
-        "ray job submit --address=http://ray-head.example:8265 --working-dir=. -- overnight run my_job.yaml "
-        "--partition 2026-11-19"
-    ): "tests/chaos/test_ray_jobs.py submits one to a cluster of its own",
+    "ray job submit --address=http://head:8265 --working-dir=. -- overnight run my_job.yaml": (
+        "tests/chaos/test_ray_jobs.py submits one to a cluster of its own"
+    ),
     "kubectl --namespace overnight create --filename deployments/kubernetes/jobs/ray-job.yaml": (
         "it needs a Kubernetes cluster"
     ),
