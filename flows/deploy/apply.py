@@ -27,7 +27,7 @@ from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
 from overnight.flows.batch_inference import batch_inference
-from overnight.flows.deploy.automations import FOLDER, apply_automations, read_automations
+from overnight.flows.deploy.automations import FOLDER, HEARTBEAT_SECONDS, apply_automations, read_automations
 from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
 from overnight.flows.deploy.frozen_job import freeze_job
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, SLUG, PrefectFile, deployable
@@ -36,7 +36,6 @@ from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
 
-HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml sets the same for workers
 AT_ONCE = 2  # runs of a job on one machine: a run of a backfill and the daily run
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from overnight.tasks.errors import JobError
 
 FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link to deployments/automations
+HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml sets the same for workers
 
 
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:

@@ -14,12 +14,13 @@ import ray
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Pending
 
 from overnight.api.progress_bars import progress
 from overnight.flows.backfill import backfill, backfill_id
 from overnight.flows.batch_inference import batch_inference
+from overnight.flows.deploy.automations import HEARTBEAT_SECONDS
 from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
@@ -143,16 +144,20 @@ def _server(show: bool) -> Iterator[None]:
 
     It is the server of the flow that contains this call, otherwise the configured or a local one. Prefect may have
     started a temporary server for that flow. Ray's workers find it by its address, too.
+
+    The run sends heartbeats as often as those of deployments. Prefect's default is every three minutes, and the
+    automation of `overnight deploy` takes a run for dead after two.
     """
-    if is_in_a_flow():
-        with get_client(sync_client=True) as client:
-            url = str(client.api_url).rstrip("/")
-        with settings_shared({PREFECT_API_URL: url}):
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: int(HEARTBEAT_SECONDS)}):
+        if is_in_a_flow():
+            with get_client(sync_client=True) as client:
+                url = str(client.api_url).rstrip("/")
+            with settings_shared({PREFECT_API_URL: url}):
+                yield
+            return
+        with prefect_server(show) as url:
+            _say(f"Prefect UI: {ui_address(url)}", show)
             yield
-        return
-    with prefect_server(show) as url:
-        _say(f"Prefect UI: {ui_address(url)}", show)
-        yield
 
 
 def _say(line: str, show: bool) -> None:

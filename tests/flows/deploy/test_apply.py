@@ -17,9 +17,9 @@ from prefect.server.events.schemas.automations import EventTrigger as ServersTri
 from prefect.server.events.schemas.events import ReceivedEvent
 
 from overnight.cli.main import main
-from overnight.flows.deploy.apply import HEARTBEAT_SECONDS, _deployments
+from overnight.flows.deploy.apply import _deployments
 from overnight.flows.deploy.apply import deploy as deploy_here
-from overnight.flows.deploy.automations import apply_automations, read_automations
+from overnight.flows.deploy.automations import HEARTBEAT_SECONDS, apply_automations, read_automations
 from overnight.flows.deploy.deployments import UndeployedJob, at_deadline
 from overnight.flows.deploy.prefect_yaml import PrefectFile
 from overnight.flows.job.loading import load_job
