@@ -58,7 +58,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     Without a job, check only the server, Ray and the versions.
     """
     from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
-    from overnight.flows.doctor.job_file import check_code, check_models
+    from overnight.flows.doctor.job_file import check_code, check_libraries, check_models
     from overnight.flows.doctor.prefect_server import check_prefect
     from overnight.flows.doctor.ray_cluster import RAY_SECONDS, check_ray
 
@@ -72,6 +72,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
             Check("environment", lambda: check_environment(job_path)),
             Check("code", lambda: check_code(job, imports=False)),
             Check("models", lambda: check_models(job), 60),
+            Check("libraries", lambda: check_libraries(job)),
             Check("storage", lambda: check_storage(job), 60),
         ]
     return run_checks(checks)
@@ -84,9 +85,22 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
     of the source and of the sink.
     """
     from overnight.flows.doctor.environment import check_address, check_environment, check_source
-    from overnight.flows.doctor.job_file import check_code, check_columns, check_models, check_owner, check_schedule
+    from overnight.flows.doctor.job_file import (
+        check_code,
+        check_columns,
+        check_libraries,
+        check_models,
+        check_owner,
+        check_schedule,
+    )
 
-    findings = [*check_address(), *check_environment(job_path), *check_code(job), *check_models(job)]
+    findings = [
+        *check_address(),
+        *check_environment(job_path),
+        *check_code(job),
+        *check_models(job),
+        *check_libraries(job),
+    ]
     # without its variables or models, no run of the job can be described
     if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
         looks = {"source": check_source, "columns": check_columns, "sink": check_owner}

@@ -1,7 +1,10 @@
-"""The checks of what a job file names: the user's code, the weights of models, the schedule, and who owns the sink."""
+"""The checks of what a job file names: code, weights, optional libraries, the schedule, and who owns the sink."""
 
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.columns import column_problems
@@ -10,6 +13,7 @@ from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.cron import next_cron_time
 from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.config.extras import require_installed
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.ingest.in_process import first_columns
 
@@ -34,6 +38,18 @@ def check_models(job: Job) -> Iterator[Finding]:
     yield from wrong
     if job.models and not wrong:
         yield Finding("models", "ok", f"{', '.join(model.shown_name() for model in job.models)}: found")
+
+
+def check_libraries(job: Job) -> Iterator[Finding]:
+    """Check that the optional libraries of the job's steps and models are installed here.
+
+    With `RAY_ADDRESS` a missing library is only a warning, because the nodes of the cluster may have it.
+    """
+    level: Level = "warning" if os.environ.get("RAY_ADDRESS") else "wrong"
+    needed = {library: entry for entry in [*job.preprocess, *job.inference] for library in entry.libraries()}
+    for library, entry in needed.items():
+        look = partial(require_installed, library, f"kind: {entry.kind}")
+        yield from (replace(finding, level=level) for finding in _wrong("libraries", look))
 
 
 def check_columns(job: Job) -> Iterator[Finding]:

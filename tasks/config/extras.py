@@ -4,6 +4,7 @@
 """
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from overnight.tasks.errors import JobError
@@ -51,6 +52,12 @@ def require_extra(module: str, needed_by: str, stage: str | None = None) -> Modu
         return importlib.import_module(module)
     except ImportError as error:
         raise missing(module, needed_by, stage, str(error)) from error
+
+
+def require_installed(module: str, needed_by: str) -> None:
+    """Raise `JobError` as `require_extra` does if a library is not installed. Do not import it."""
+    if importlib.util.find_spec(module) is None:
+        raise missing(module, needed_by)
 
 
 def missing(module: str, needed_by: str, stage: str | None = None, found: str = "none") -> JobError:

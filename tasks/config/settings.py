@@ -31,6 +31,13 @@ class Leaf(Settings):
         """Return the user's classes and functions that the leaf calls, so that they are checked before a run."""
         return []
 
+    def libraries(self) -> tuple[str, ...]:
+        """Return the optional libraries that the leaf imports in a worker, so that they are checked before a run.
+
+        Each is a key of `EXTRAS` in `extras.py`.
+        """
+        return ()
+
     def content_settings(self, *but: str) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, for the fingerprint of a job.
 

@@ -47,6 +47,9 @@ class LocalChat(SavedModel, ChatSettings):
     def imports(self) -> tuple[str, ...]:
         return model_location.IMPORTS
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("accelerate",) if self.device_map else ()
+
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
         """Return the messages of each row as one text, in the chat template of `template`, a tokenizer or processor."""
         found: list[str] = template.apply_chat_template(

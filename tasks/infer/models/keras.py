@@ -35,6 +35,9 @@ class KerasModel(Predictor):
     def inputs(self) -> list[str]:
         return self.columns
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("keras", *(["jax"] if self.backend == "jax" else []))
+
     def fingerprint(self) -> dict[str, str]:
         return file_versions(self.file)
 

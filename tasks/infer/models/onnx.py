@@ -50,6 +50,9 @@ class OnnxModel(Predictor):
     def imports(self) -> tuple[str, ...]:
         return ("onnxruntime",)
 
+    def libraries(self) -> tuple[str, ...]:
+        return self.imports()
+
     def fingerprint(self) -> dict[str, str]:
         return file_versions(self.file, DATA)
 

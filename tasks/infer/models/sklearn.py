@@ -35,6 +35,9 @@ class SklearnModel(Predictor):
     def imports(self) -> tuple[str, ...]:
         return ("sklearn", "pandas")
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("joblib", *self.imports())
+
     def fingerprint(self) -> dict[str, str]:
         return file_versions(self.file)
 
@@ -63,9 +66,8 @@ class SklearnModel(Predictor):
 
     def _estimator(self) -> Any:
         path = model_file(self.file, self.pins)
-        joblib: Any = require_extra("joblib", f"{self.file}: kind: sklearn", "infer")
-        for module in self.imports():  # here: later a missing module looks like a broken file
-            require_extra(module, f"{self.file}: kind: sklearn", "infer")
+        # all of them here: later a missing library looks like a broken file
+        joblib, *_ = (require_extra(name, f"{self.file}: kind: sklearn", "infer") for name in self.libraries())
         try:
             return joblib.load(path)
         except Exception as error:

@@ -81,6 +81,9 @@ class TextGeneration(PretrainedPredictor):
         refuse_unreserved(self.device_map, self.accelerators())
         return self
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("accelerate",) if self.device_map else ()
+
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
         return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns

@@ -48,6 +48,9 @@ class DecodeAudio(PreprocessStep):
             raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
         return self
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("av",)
+
     def column_effect(self) -> ColumnEffect:
         gone = [self.column] if self.chunk_seconds else []
         return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=gone)

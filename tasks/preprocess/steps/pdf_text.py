@@ -68,6 +68,9 @@ class PdfText(PreprocessStep):
             )
         return password
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("pypdfium2",)
+
     def column_effect(self) -> ColumnEffect:
         read = [self.column, *([self.password_column] if self.password_column else [])]
         return ColumnEffect(read, makes=COLUMNS.names, removes=read)

@@ -58,6 +58,9 @@ class ResizeImage(PreprocessStep):
     def inputs(self) -> list[str]:
         return [self.column]
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("cv2",) if self.decode == "fast" else ()
+
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect([self.column], makes=[self.column])
 

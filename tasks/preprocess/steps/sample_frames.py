@@ -54,6 +54,9 @@ class SampleFrames(PreprocessStep):
             raise ValueError("expected either every_seconds or frames_per_second")
         return self
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("av",)
+
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect([self.column], makes=COLUMNS.names, removes=[self.column])
 

@@ -72,6 +72,9 @@ class SplitText(PreprocessStep):
             found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
         return found
 
+    def libraries(self) -> tuple[str, ...]:
+        return ("semantic_text_splitter",)
+
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect([self.column], makes=[self.column, "chunk", "chunk_start", "chunk_end"])
 

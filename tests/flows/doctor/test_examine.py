@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from overnight.flows.deploy.apply import deploy
 from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
 from overnight.flows.doctor.examine import Check, Finding, run_checks
+from overnight.flows.doctor.job_file import check_libraries
 from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
 from overnight.flows.job.loading import load_job
@@ -322,6 +324,28 @@ def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatc
     assert "hunter2" not in str(found)
     monkeypatch.setenv("DOCTOR_TEST_SINK", "x")
     assert levels(list(check_environment(path))) == {"environment": "ok"}
+
+
+def test_a_missing_library_is_wrong_unless_the_nodes_of_a_cluster_may_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job.model_validate(
+        {
+            "name": "photos",
+            "source": {"kind": "images", "path": f"{tmp_path}/in"},
+            "preprocess": [{"kind": "resize_image", "size": 8, "decode": "fast"}],
+            "sink": {"kind": "parquet", "path": f"{tmp_path}/out"},
+        }
+    )
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not list(check_libraries(job))
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert levels(list(check_libraries(job))) == {"libraries": "wrong"}
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    [finding] = check_libraries(job)
+    assert finding.level == "warning"
+    assert finding.found.startswith("kind: resize_image: expected the library cv2 where the job runs, found none.")
+    assert finding.found.endswith("pip install 'overnight[fast-decode]'")
 
 
 def test_installed_packages_are_those_that_are_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,17 @@ def test_an_address_that_no_run_can_use_is_refused(
     assert validate(job, "--fast").exit_code == 0
 
 
+def test_a_library_that_a_model_needs_is_missing_before_the_run(
+    validate: Validate, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    found = validate(job | {"inference": [{"kind": "onnx", "file": "model.onnx", "columns": ["x"]}]})
+    assert found.exit_code == 2
+    assert "kind: onnx: expected the library onnxruntime where the job runs, found none." in found.output
+    assert "pip install 'overnight[onnx]'" in found.output
+
+
 def test_files_of_others_in_the_sink_are_refused(validate: Validate, job: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/theirs.parquet").write_bytes(b"x")

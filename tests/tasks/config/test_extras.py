@@ -21,6 +21,8 @@ from overnight.tasks.infer.models.keras import KerasModel
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.sklearn import SklearnModel
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.models.text_generation import TextGeneration
+from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.ingest.formats.tf_example import features_of
 from overnight.tasks.ingest.formats.tfrecord import records
 from overnight.tasks.ingest.sources.delta import Delta
@@ -29,6 +31,7 @@ from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.uris import Uris
 from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
+from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
@@ -127,6 +130,39 @@ def test_without_the_library_the_kind_names_its_extra(
     assert f"expected the library {library} where the job runs, found " in message
     assert message.endswith(f"pip install 'overnight[{EXTRAS[library]}]'")
     assert raised.value.stage == stage
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        DecodeAudio(sampling_rate=8000),
+        KerasModel(file=FILE, columns=["x"]),
+        OnnxModel(file=FILE, columns=["x"]),
+        PdfText(),
+        ResizeImage(size=8, decode="fast"),
+        SampleFrames(every_seconds=1),
+        SklearnModel(file=FILE, columns=["x"]),
+        SplitText(),
+    ],
+    ids=lambda leaf: leaf.kind,
+)
+def test_the_libraries_that_a_leaf_names_before_a_run_are_those_that_it_requires(
+    leaf: PreprocessStep | Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert leaf.libraries()
+    for library in leaf.libraries():
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, library, None)
+            with pytest.raises(JobError, match=f"expected the library {library} where the job runs"):
+                leaf.build() if isinstance(leaf, PreprocessStep) else leaf.load()
+
+
+def test_a_library_is_named_only_if_the_settings_need_it() -> None:
+    assert KerasModel(file=FILE, columns=["x"], backend="jax").libraries() == ("keras", "jax")
+    assert ResizeImage(size=8).libraries() == ()
+    chat = {"model": "m", "text_column": "x", "num_gpus": 1}
+    assert TextGeneration(**chat).libraries() == ()
+    assert TextGeneration(**chat, device_map="auto").libraries() == ("accelerate",)
 
 
 def test_a_library_that_breaks_while_it_is_imported_is_named_with_its_reason(
