@@ -10,8 +10,9 @@ from overnight.tasks.ingest.listing.take_manifest import first_units
 from overnight.tasks.ingest.listing.wait_for_inputs import require_arrival
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
+from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.rows import rebatch
-from overnight.tasks.rows.blocks import END
+from overnight.tasks.rows.blocks import END, IDENTITY
 from overnight.tasks.state.manifest import WARNINGS
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
@@ -50,5 +51,8 @@ def first_columns(source: Source, partition: str) -> list[str] | None:
     Raise `InputError` if the inputs cannot be listed, or there are none. Raise `ServiceUnavailable` if a later attempt
     may succeed.
     """
-    _, _, schema = first_units(source, partition, 1)
-    return None if schema is None else list(schema.names)
+    source, _, schema = first_units(source, partition, 1)
+    if schema is None:
+        return None
+    has_ids = isinstance(source, JobRows)  # in other tables, columns of these names are data, see `table_block`
+    return [f"source_{name}" if name in IDENTITY and not has_ids else name for name in schema.names]

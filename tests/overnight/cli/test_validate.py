@@ -106,6 +106,15 @@ def test_an_address_that_no_run_can_use_is_refused(
     assert validate(job, "--fast").exit_code == 0
 
 
+def test_a_table_s_own_row_id_has_the_name_that_a_run_gives_it(
+    validate: Validate, job: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "in/a.csv").write_text("row_id,x\n7,1\n")
+    assert validate(job | {"preprocess": [{"kind": "drop_columns", "columns": ["source_row_id"]}]}).exit_code == 0
+    found = validate(job | {"preprocess": [{"kind": "drop_columns", "columns": ["xx"]}]})
+    assert "expected a column 'xx', found row_id, uri, source_row_id, x" in found.output
+
+
 def test_a_library_that_a_model_needs_is_missing_before_the_run(
     validate: Validate, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
