@@ -15,6 +15,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import DeploymentStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.settings import get_current_settings
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.deployments import DEPLOYED, flow_at
@@ -22,6 +23,7 @@ from overnight.flows.deploy.server_state import read_deployments
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
+from overnight.flows.runs.local_server import running_server
 from overnight.flows.schedule.cron import next_cron_time
 
 Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
@@ -97,9 +99,15 @@ def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obsta
     if client.read_work_queue_by_name(queue, work_pool_name=name).is_paused:
         return "warning", f"queue {queue} of work pool {name} is paused", IN_UI
     if not any(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(name)):
-        advice = f"Start one: `prefect worker start --pool {name} --type {pool.type}`"
-        return "wrong", f"no worker polls work pool {name}", advice
+        return "wrong", f"no worker polls work pool {name}", start_worker(name, pool.type)
     return None
+
+
+def start_worker(pool: str, kind: str) -> str:
+    """Return the advice to start a worker for a work pool. For the local server, the command has its address."""
+    url = get_current_settings().api.url
+    address = f"PREFECT_API_URL={url} " if url and url == running_server() else ""
+    return f"Start one: `{address}prefect worker start --pool {pool} --type {kind}`"
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:

@@ -14,7 +14,7 @@ from overnight.flows.deploy.apply import expected_server_state
 from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, PrefectFile
 from overnight.flows.deploy.server_state import ServerState, read_things
 from overnight.flows.doctor.examine import Finding, Level
-from overnight.flows.doctor.next_runs import check_late_runs, check_next_runs, described
+from overnight.flows.doctor.next_runs import check_late_runs, check_next_runs, described, start_worker
 from overnight.flows.job.model import Job
 from overnight.flows.runs.local_server import running_server
 from overnight.tasks.errors import JobError
@@ -144,7 +144,7 @@ def _worker(client: SyncPrefectClient, pool: str, kind: str) -> Finding:
     told = f"no worker is online for pool {pool}"
     if beats:
         told += f"; the last heartbeat was {(datetime.now(UTC) - max(beats)).total_seconds():.0f} s ago"
-    return Finding("worker", "wrong", told, f"Start one: `prefect worker start --pool {pool} --type {kind}`")
+    return Finding("worker", "wrong", told, start_worker(pool, kind))
 
 
 def _applied(file: PrefectFile, things: ServerState) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from overnight.flows.deploy.apply import deploy
 from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
 from overnight.flows.doctor.examine import Check, Finding, run_checks
 from overnight.flows.doctor.job_file import check_libraries
+from overnight.flows.doctor.next_runs import start_worker
 from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
 from overnight.flows.job.loading import load_job
@@ -99,7 +100,7 @@ def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path
     assert "prefect worker start --pool overnight --type process" in of(found, "worker")
     assert re.search(
         r"the next run of small \(20..-..-.. 02:00 Europe/Berlin\) would not start: no worker polls work pool "
-        "overnight -> Start one: `prefect worker start --pool overnight --type process`",
+        f"overnight -> Start one: `PREFECT_API_URL={prefect_api} prefect worker start --pool overnight --type process`",
         of(found, "next run"),
     )
     ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
@@ -225,6 +226,13 @@ def test_without_an_address_the_local_server_is_looked_at_to_which_deploy_went(
         found = list(check_prefect(None))
     assert f"a worker needs PREFECT_API_URL={prefect_api}" in of(found, "server")
     assert "no job is deployed on this server" in of(found, "deployments")
+
+
+def test_the_command_that_starts_a_worker_names_the_local_server(prefect_api: str) -> None:
+    command = "prefect worker start --pool gpu --type process`"
+    assert start_worker("gpu", "process") == f"Start one: `PREFECT_API_URL={prefect_api} {command}"
+    with temporary_settings({PREFECT_API_URL: "https://prefect.example/api"}):
+        assert start_worker("gpu", "process") == f"Start one: `{command}"
 
 
 def test_a_scheduled_job_without_a_server_is_a_warning(no_server: None, tmp_path: Path) -> None:
