@@ -43,7 +43,7 @@ def create(answers: Answers) -> list[Path]:
         expand(answers.path)  # raises JobError for a variable that is not set
     files = {job_path: _job_file(answers)}
     if answers.work == "python":
-        files[answers.folder / f"{MODULE}.py"] = skeleton(answers)
+        files[answers.folder / f"{_module(answers)}.py"] = skeleton(answers)
     for path in files:
         if path.exists():
             raise JobError(f"{path}: exists already, and init overwrites no file. Choose another --name or folder.")
@@ -68,6 +68,12 @@ def create(answers: Answers) -> list[Path]:
             path.unlink()
         raise
     return list(files)
+
+
+def _module(answers: Answers) -> str:
+    """Return the name of the skeleton's module. If the folder has `my_models.py`, the name also has the job's name."""
+    is_taken = (answers.folder / f"{MODULE}.py").exists()
+    return f"{MODULE}_{answers.name.replace('-', '_')}" if is_taken else MODULE
 
 
 def _job_file(answers: Answers) -> str:
@@ -131,7 +137,7 @@ def _one_line(text: str) -> str:
 def _inference(answers: Answers) -> list[dict[str, Any]]:
     column = column_read(answers)
     if answers.work == "python":
-        return [{"kind": "python", "target": f"{MODULE}:Model", "kwargs": {"column": column}}]
+        return [{"kind": "python", "target": f"{_module(answers)}:Model", "kwargs": {"column": column}}]
     if answers.work in CHAINS:
         return CHAINS[answers.work].entries(answers.model)
     return [{"kind": answers.work, "model": answers.model, **offered_models()[answers.work].settings(column)}]

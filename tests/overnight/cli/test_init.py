@@ -135,21 +135,29 @@ def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
     assert {work for _, work in OFFERED} == {*offered_models(), *CHAINS, "python", "none"}
 
 
-def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
+def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "my_models.py").write_text("precious")
+    answers = Answers(tmp_path, "of-mine", "data", "csv", "python")
+    assert [file.name for file in create(answers)] == ["of-mine.yaml", "my_models_of_mine.py"]
+    assert "my_models_of_mine:Model" in (tmp_path / "of-mine.yaml").read_text()
+    assert (tmp_path / "my_models.py").read_text() == "precious"
+
+
+def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("precious")
     answers = Answers(tmp_path, "mine", "data", "csv", "python")
-    with pytest.raises(JobError, match=r"my_models\.py: exists already, and init overwrites no file"):
+    with pytest.raises(JobError, match=r"mine\.yaml: exists already, and init overwrites no file"):
         create(answers)
     with pytest.raises(
         JobError, match=r"--text-column pdf: for pdf the work reads the column text\. Leave this option out"
     ):
-        create(Answers(tmp_path, "mine", "data", "pdf", "text_embedding", "a/b", "pdf"))
+        create(Answers(tmp_path, "other", "data", "pdf", "text_embedding", "a/b", "pdf"))
     with pytest.raises(JobError, match=r"--model a/b: expected 2 names with commas, for example hustvl/yolos-tiny,goo"):
-        create(Answers(tmp_path, "mine", "data", "images", "object_classification", "a/b"))
+        create(Answers(tmp_path, "other", "data", "images", "object_classification", "a/b"))
     with pytest.raises(JobError, match=r"name: expected text like"):
         create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
-    assert [file.name for file in tmp_path.iterdir()] == ["my_models.py"]
-    assert (tmp_path / "my_models.py").read_text() == "precious"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.yaml"]
+    assert (tmp_path / "mine.yaml").read_text() == "precious"
 
 
 @pytest.mark.parametrize(
