@@ -16,10 +16,13 @@ import numpy as np
 import prefect.runtime
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
+from prefect.states import Completed
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.runs import run_sentences
+from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
@@ -44,6 +47,7 @@ def run_name() -> str:
 
 
 @flow(name="similarity-search", flow_run_name=run_name, persist_result=False)
+@in_one_sentence
 def similarity_search(
     job: str,
     image: str | None = None,
@@ -53,7 +57,7 @@ def similarity_search(
     partition: str | None = None,
     sheet: str | None = None,
     exact: bool = False,
-) -> dict[str, Any]:
+) -> Any:
     """Find published rows that are most similar to an image or a text.
 
     Args:
@@ -87,7 +91,7 @@ def similarity_search(
         Location(sheet).write_bytes(_sheet(loaded, image, text, result["matches"]))
     result["seconds"] = round(time.monotonic() - started, 3)
     _describe(loaded, result)
-    return result
+    return Completed(message=run_sentences.searched(result), data=result)
 
 
 def validate_query(
@@ -218,11 +222,18 @@ def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
 
 @dispensable()
 def _describe(job: Job, result: Mapping[str, Any]) -> None:
-    matches = result["matches"]
-    names = list(dict.fromkeys(name for match in matches for name in match))
-    lines = [names, ["---"] * len(names), *[[cell(match.get(name)) for name in names] for match in matches]]
     create_markdown_artifact(
         key=artifact_key(job.name, "search"),
         description=f"Rows of {job.name} that are most similar to {next(iter(result['query'].values()))!r}",
-        markdown="\n".join(f"| {' | '.join(line)} |" for line in lines),
+        markdown="\n\n".join(map(match_markdown, result["matches"])),
     )
+
+
+def match_markdown(match: Mapping[str, Any]) -> str:
+    """Return a match as Markdown: its score and row, and its other columns as a list.
+
+    A table would be too wide for Prefect's page, whose new UI then writes its own text over it.
+    """
+    others = {name: value for name, value in match.items() if name not in ("score", "row_id") and value is not None}
+    lines = [f"- {cell(name)}: {cell(value)}" for name, value in others.items()]
+    return "\n".join([f"**{match['score']:.4f}** {cell(match['row_id'])}", "", *lines])

@@ -38,6 +38,13 @@ def unchanged(receipt: Mapping[str, Any], is_retry: bool) -> str:
     return f"nothing to run: {receipt['partition']} is published {why}, since {receipt['finished_at']} ({counts})"
 
 
+def searched(result: Mapping[str, Any]) -> str:
+    """Return the number of matches, the searched rows and the seconds of a search, as one sentence."""
+    partitions = len(result["partitions"])
+    where = f"{_rows(result['rows'])} of {partitions:,} partition{'s' * (partitions != 1)}"
+    return f"{len(result['matches']):,} similar rows found in {where}, {result['seconds']:,.1f} s"
+
+
 def failed(error: OvernightError) -> str:
     """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
     where = f" in {error.stage}" if error.stage else ""

@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import BertConfig, BertModel, CLIPModel
 
 from overnight.flows.job.model import Job
-from overnight.flows.similarity_search import similarity_search, validate_query
+from overnight.flows.similarity_search import match_markdown, similarity_search, validate_query
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.write.tables.lance_index import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
@@ -224,3 +224,17 @@ def test_an_image_that_cannot_be_read_is_named(prefect_api: str, job: dict[str, 
         similarity_search(path, image=str(tmp_path / "no.png"))
     with pytest.raises(JobError, match=r"image .*gone\.png: cannot be read"):
         similarity_search(path, image=str(tmp_path / "gone.png"))
+
+
+def test_a_search_that_failed_ends_in_one_sentence(prefect_api: str, job: dict[str, Any], tmp_path: Path) -> None:
+    state = similarity_search(written(job, tmp_path), text="a dog", return_state=True)
+    assert state.is_failed()
+    assert state.message == (
+        "failed in plan: expected a partition of looks with embeddings, found no published partition. "
+        "Run the job first."
+    )
+
+
+def test_a_match_is_shown_without_a_table() -> None:
+    shown = match_markdown({"row_id": "a|b.csv#1", "score": 0.61051, "partition": "all", "text": "<b>\nx", "n": None})
+    assert shown == "**0.6105** a&#124;b.csv#1\n\n- partition: all\n- text: &lt;b&gt; x"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from overnight.flows.runs.run_sentences import failed, published, unchanged
+from overnight.flows.runs.run_sentences import failed, published, searched, unchanged
 from overnight.tasks.errors import CheckFailed, InputError
 
 RECEIPT: dict[str, Any] = {
@@ -42,3 +42,9 @@ def test_a_failed_run_says_the_stage_and_the_first_sentence() -> None:
     assert failed(InputError("expected files, found none.\nmore")) == "failed in ingest: expected files, found none."
     several = CheckFailed("2 checks failed:\n  checks.min_rows: too few\n  checks.nulls: too many")
     assert failed(several) == "failed in write: 2 checks failed: checks.min_rows: too few"
+
+
+def test_a_search_says_how_much_it_looked_at() -> None:
+    result = {"matches": [{}, {}], "rows": 4000, "partitions": ["2026-11-24", "2026-11-25"], "seconds": 1.27}
+    assert searched(result) == "2 similar rows found in 4,000 rows of 2 partitions, 1.3 s"
+    assert searched(result | {"rows": 1, "partitions": ["all"]}).endswith("in 1 row of 1 partition, 1.3 s")
