@@ -220,7 +220,7 @@ def _show_outcomes(
             "rows out": (entry.receipt or {}).get("rows_out"),
             "quarantined": (entry.receipt or {}).get("rows_quarantined"),
             "seconds": (entry.receipt or {}).get("seconds"),
-            "why": str(errors.get(entry.partition) or ", ".join(entry.why)),
+            "why": first_line(str(errors.get(entry.partition) or ", ".join(entry.why))),
         }
         for entry in entries_of(job, request, steps)
     ]

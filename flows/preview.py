@@ -57,7 +57,7 @@ class Preview:
     job: str
     partition: str
     table: pa.Table
-    left_out: pa.Table
+    left_out: pa.Table = field(repr=False)  # pictures fill the screen with bytes
     quarantine: pa.Table
     filtered: int
     seconds: dict[str, float]

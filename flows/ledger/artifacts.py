@@ -61,7 +61,9 @@ def show_partitions(
     """
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     rows = [_row(entry) for entry in reversed(entries[-LISTED:])]
-    newest = f"The newest {LISTED} partitions of {job.name}" if job.is_dated else f"The partition of {job.name}"
+    newest = (
+        f"Partitions of {job.name}, the newest {LISTED} at most" if job.is_dated else f"The partition of {job.name}"
+    )
     with get_client(sync_client=True) as client:
         for what, kind, description, data in (
             ("partitions", "table", newest, json.dumps(rows)),
@@ -119,5 +121,5 @@ def _row(entry: PartitionStatus) -> dict[str, str | int]:
         "rows out": receipt.get("rows_out", ""),
         "quarantined": receipt.get("rows_quarantined", ""),
         "published at (UTC)": calendar_view.minute(receipt.get("finished_at")),
-        "why": "; ".join(entry.why),
+        "why": "; ".join(map(first_line, entry.why)),  # each line of a text makes its row higher
     }

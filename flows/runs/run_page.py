@@ -23,7 +23,7 @@ from overnight.flows.runs.current_task import task_run_id
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.config.masking import filled_in
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
-from overnight.tasks.rows.reasons import count_reasons
+from overnight.tasks.rows.reasons import count_reasons, short_reason
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.state.run import Run
@@ -109,7 +109,7 @@ def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: 
         ArtifactCreate(
             key=artifact_key(run.job, "quarantine"),
             type="table",
-            description=f"{len(rows):,} quarantined rows of {run.job}/{run.partition}{shown}",
+            description=f"{len(rows):,} quarantined row{'s' * (len(rows) > 1)} of {run.job}/{run.partition}{shown}",
             data=json.dumps(quarantine_table(rows[:ROWS_SHOWN].to_pylist())),  # as Prefect's own table artifacts
             flow_run_id=flow_run,
             task_run_id=task_run_id(),
@@ -118,13 +118,17 @@ def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: 
 
 
 def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return quarantined rows with their columns in the order of the UI's table: the reason first, the URI last."""
+    """Return quarantined rows with their columns in the order of the UI's table, which cuts off what is too wide.
+
+    So the short reason and the row come first, and the whole message and the URI last.
+    """
     return [
         {
-            "reason": row["error_message"],
+            "reason": short_reason(row["error_type"], row["error_message"], row["uri"] or ""),
             "row_id": row["row_id"],
             "stage": row["stage"],
             "error_type": row["error_type"],
+            "error_message": row["error_message"],
             "uri": row["uri"],
         }
         for row in rows

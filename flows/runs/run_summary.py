@@ -30,7 +30,8 @@ def of_published(
     or table, and `links` the name and the address of other artifacts.
     """
     mark = "⚠️" if receipt["rows_quarantined"] or receipt.get("warnings") else "✅"
-    shown = {name: receipt[key] for key, name in COUNTS.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
+    counts = COUNTS | ({"rows_out": "rows in the sample"} if receipt["limit_rows"] else {})
+    shown = {name: receipt[key] for key, name in counts.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
     stages = [
         f"| {stage} | {measured['rows']:,} | {measured['seconds']:,.1f} |"
         for stage, measured in receipt["stages"].items()

@@ -12,6 +12,7 @@ from prefect.client.schemas.objects import State
 
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
+from overnight.flows.runs.run_summary import of_published
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run, now
 from overnight.tasks.state.staged_parts import QUARANTINE
@@ -77,8 +78,14 @@ def test_a_run_that_published_has_a_summary_with_links_and_its_quarantine_with_t
     assert f"[quarantined rows](/artifacts/artifact/{found['quarantine']['id']})" in summary
     assert f"- rows: `{tmp_path}/out`" in summary
     [row] = json.loads(found["quarantine"]["data"])
-    assert row["reason"] == REASON
-    assert [*row] == ["reason", "row_id", "stage", "error_type", "uri"]
+    assert (row["reason"], row["error_message"]) == ("not an image", REASON)
+    assert [*row] == ["reason", "row_id", "stage", "error_type", "error_message", "uri"]
+
+
+def test_the_summary_of_a_sample_counts_no_row_as_published(run: Run) -> None:
+    summary = of_published(run, RECEIPT | {"limit_rows": 2}, [], {}, {})
+    assert "| rows in the sample | 2 |" in summary
+    assert "rows published" not in summary
 
 
 def test_a_failed_run_shows_the_quarantine_that_it_kept_and_its_state_has_the_stage_and_one_sentence(

@@ -171,6 +171,7 @@ def test_a_run_shows_the_partitions_at_its_end_also_when_it_failed(
     rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
     assert rows[bad]["status"] == "❌ failed"
     assert rows[bad]["why"].startswith("ingest: source.path")
+    assert "\n" not in rows[bad]["why"]
     assert list(rows) == [(today - timedelta(number)).isoformat() for number in (1, 2, 3)]
     assert f"**{bad}** failed" in artifact(prefect_api, "shown-calendar")
 
