@@ -386,6 +386,7 @@ def test_a_preview_behaves_as_the_table_of_its_rows(photos: Path) -> None:
     assert found["level"].to_pylist() == [0.0, 40.0]
     assert pa.table(found).equals(found.table)
     assert found.to_pandas()["level"].tolist() == [0.0, 40.0]
+    assert "left_out" not in repr(found)  # the pictures would fill the screen
     with pytest.raises(AttributeError):
         found.no_such_method  # noqa: B018
 
