@@ -69,14 +69,14 @@ class PdfText(PreprocessStep):
         return password
 
     def libraries(self) -> tuple[str, ...]:
-        return ("pypdfium2",)
+        return LIBRARIES
 
     def column_effect(self) -> ColumnEffect:
         read = [self.column, *([self.password_column] if self.password_column else [])]
         return ColumnEffect(read, makes=COLUMNS.names, removes=read)
 
     def build(self) -> result.Work:
-        pdfium, qpdf = (require_extra(name, "preprocess.kind: pdf_text", "preprocess") for name in LIBRARIES)
+        pdfium, qpdf = (require_extra(name, "preprocess.kind: pdf_text", "preprocess") for name in self.libraries())
         for_all = [expand(variable) for variable in _listed(self.password)]
 
         def work(table: pa.Table) -> result.Outcome:
