@@ -150,13 +150,21 @@ class Sql(Source):
         with connection(self.url) as opened:
             for unit in units.to_pylist():
                 keys = json.loads(unit["version"])["keys"][: unit["rows"]]
-                missing = {key: n for n, key in enumerate(keys)}
+                missing: dict[Any, list[int]] = {}
+                for n, key in enumerate(keys):
+                    missing.setdefault(key, []).append(n)  # a damaged database may list a key again
                 for names, found in self._fetch(opened, unit):
                     self._check_columns(names, schema)
-                    listed = {missing.pop(key): row for key, row in found.items() if key in missing}
+                    listed = {
+                        n: row if len(missing[key]) == 1 else None
+                        for key, row in found.items()
+                        for n in missing.get(key, ())
+                    }
+                    missing = {key: places for key, places in missing.items() if key not in found}
                     yield from self._blocks(unit, names, listed, schema)
-                if missing:
-                    yield _quarantined(unit, keys, {n: self._vanished(key) for key, n in missing.items()})
+                vanished = {n: self._vanished(key) for key, places in missing.items() for n in places}
+                if vanished:
+                    yield _quarantined(unit, keys, vanished)
 
     def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the names of the columns, and by key the current rows between the unit's first and last key.

@@ -3,10 +3,12 @@
 import datetime
 import decimal
 import itertools
+import json
 import re
 import sqlite3
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,22 @@ def test_rows_are_held_by_their_bytes_and_each_key_is_settled_once(
         "33": "expected the row with id 33",
         "177": "expected the row with id 177",
         "30": "expected one row with id 30",
+    }
+
+
+def test_a_key_that_a_damaged_database_lists_again_is_settled_at_each_place(reviews: Any) -> None:
+    _, source = reviews
+    files = list_inputs(source(rows_per_unit=60), DAY)
+    about = json.loads(files[0].version)
+    about["keys"] = [3, 6, 3, 9]
+    units = source().units([replace(files[0], version=json.dumps(about))])
+    pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
+    found = {row["__row"]: row for block in source().read(pending, None) for row in block.to_pylist()}
+    assert {n: row["__state"] for n, row in found.items()} == {
+        0: blocks.QUARANTINED,
+        1: blocks.LIVE,
+        2: blocks.QUARANTINED,
+        3: blocks.LIVE,
     }
 
 
