@@ -25,6 +25,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
+from overnight.flows.runs.failed_state import failed_before_it_began
 from overnight.flows.runs.local_server import prefect_server, settings_shared, ui_address
 from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.runs.ray_address import check_ray_address
@@ -130,7 +131,7 @@ def _run(
                 address = masked(os.environ.get("RAY_ADDRESS", ""))
                 _say(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", show)
             shown = progress(job.name, flow_run.id, stages, verbose) if show else contextlib.nullcontext()
-            with interruptible(flow_run.id), shown:
+            with interruptible(flow_run.id), shown, failed_before_it_began(flow_run.id):
                 return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
         raise RunCancelled() from None  # before the flow run existed

@@ -4,11 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import EventTrigger
 from prefect.settings import get_current_settings
+from prefect.states import Failed, Running
 
 from overnight.api import local_run
 from overnight.flows.deploy.automations import read_automations
+from overnight.flows.runs.failed_state import failed_before_it_began
 
 
 def test_a_run_sends_heartbeats_before_the_automation_takes_it_for_dead(
@@ -22,3 +26,20 @@ def test_a_run_sends_heartbeats_before_the_automation_takes_it_for_dead(
     [silent] = [one for one in read_automations() if one.name == "overnight-silent-run-has-crashed"]
     assert isinstance(silent.trigger, EventTrigger)
     assert 2 * seconds < silent.trigger.within.total_seconds()
+
+
+@pytest.mark.parametrize("reaches_the_flow", [False, True])
+def test_a_run_whose_ray_does_not_start_is_failed_in_prefect(prefect_api: str, reaches_the_flow: bool) -> None:
+    @flow
+    def probe() -> None: ...
+
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(probe, state=Running())
+        if reaches_the_flow:
+            client.set_flow_run_state(run.id, Failed(message="by the flow"), force=True)
+        with pytest.raises(ConnectionError), failed_before_it_began(run.id):
+            raise ConnectionError("no cluster")
+        state = client.read_flow_run(run.id).state
+    assert state is not None
+    assert state.name == "Failed"
+    assert state.message == "by the flow" if reaches_the_flow else "no cluster" in str(state.message)
