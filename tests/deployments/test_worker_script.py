@@ -11,6 +11,8 @@ import pytest
 
 from tests.chaos.runs import wait_for
 
+# Whoever starts the tests may ignore SIGINT, which bash could not undo. A container does not.
+START = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp('bash', ['bash', sys.argv[1]])"
 SCRIPT = Path(__file__).resolve().parents[2] / "deployments/docker/worker.sh"
 
 
@@ -28,7 +30,9 @@ def test_the_worker_and_its_node_end_on_sigterm(prefect_api: str, tmp_path: Path
     }
     log = tmp_path / "log"
     with log.open("w") as output:
-        script = subprocess.Popen(["bash", SCRIPT], env=environment, stdout=output, stderr=subprocess.STDOUT)
+        script = subprocess.Popen(
+            [sys.executable, "-c", START, SCRIPT], env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     started = []
     try:
         wait_for("the worker", lambda: "started" in log.read_text(), 60)
