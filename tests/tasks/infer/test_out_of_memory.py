@@ -12,14 +12,16 @@ from onnx import TensorProto, helper
 
 SPARE_BYTES = 400 * 2**20  # of address space that a child process may take beyond its own
 ROW_MIB, TOO_LARGE = 32, 5  # what a row takes in a model; the row that takes more than there is
-MODELS = """
-import numpy as np
+OF_TORCH = """
 import torch
 
 
 class OfTorch(torch.nn.Module):
     def forward(self, mebibytes):
         return mebibytes + torch.zeros(int(mebibytes.sum()), 2**18).sum()
+"""
+OF_NUMPY = """
+import numpy as np
 
 
 def of_numpy(batch):
@@ -46,8 +48,8 @@ from tests.tasks.runs import make_run
 folder, kind, spare = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 sys.path.append(str(folder))
 model = {
-    "torch": lambda: TorchModel(module="heavy:OfTorch", columns=["mebibytes"], batch_size=64),
-    "python": lambda: PythonPredictor(target="heavy:of_numpy", batch_size=64),
+    "torch": lambda: TorchModel(module="of_torch:OfTorch", columns=["mebibytes"], batch_size=64),
+    "python": lambda: PythonPredictor(target="of_numpy:of_numpy", batch_size=64),
     "onnx": lambda: OnnxModel(file=str(folder / "heavy.onnx"), columns=["mebibytes"], batch_size=64),
 }[kind]()
 mebibytes = np.array(json.loads(sys.argv[4]), np.float32)
@@ -82,11 +84,12 @@ def write_onnx(path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space of a process as Linux does")
-@pytest.mark.parametrize("kind", ["torch", "python", "onnx"])
+@pytest.mark.parametrize("kind", [pytest.param("torch", marks=pytest.mark.needs_torch), "python", "onnx"])
 def test_a_batch_that_an_allocator_refuses_is_halved_and_a_row_is_lost_only_if_it_is_too_large_alone(
     kind: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "heavy.py").write_text(MODELS)
+    (tmp_path / "of_torch.py").write_text(OF_TORCH)
+    (tmp_path / "of_numpy.py").write_text(OF_NUMPY)
     write_onnx(tmp_path / "heavy.onnx")
     rows = [ROW_MIB] * 24
     if kind != "onnx":
