@@ -39,7 +39,7 @@ NAMED = 3  # entries in the message of a folder that is too large
 class WorkingFolder:
     """What of a folder travels: `sizes` maps each file's path, relative to `root`, to its bytes.
 
-    `left_out` counts the other files of data, by extension.
+    `left_out` counts the other files of data, by extension, and folders that cannot be read.
     """
 
     root: Path
@@ -98,6 +98,7 @@ def _look(found: WorkingFolder, folder: Path, ignoring: list[tuple[Path, GitIgno
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except PermissionError:
+        found.left_out["unreadable folder"] += 1
         return
     names = {entry.name for entry in entries}
     if "pyvenv.cfg" in names:  # a virtual environment

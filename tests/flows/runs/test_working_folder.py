@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_links_are_followed_once_and_what_is_no_file_stays(tmp_path: Path) -> No
     (tmp_path / "dangling.py").symlink_to("nowhere")
     os.mkfifo(tmp_path / "fifo")
     assert set(working_folder(tmp_path).sizes) == {"src/a.py", "b.py"}
+
+
+def test_a_folder_that_cannot_be_read_is_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def refusing(path: Path) -> Any:
+        if Path(path).name == "package":
+            raise PermissionError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(module.os, "scandir", refusing)
+    found = working_folder(folder)
+    assert set(found.sizes) == {name for name in TRAVELS if not name.startswith("package/")}
+    assert found.left_out["unreadable folder"] == 1
 
 
 def test_what_is_too_large_is_refused_with_the_largest_entries(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
