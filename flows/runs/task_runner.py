@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import ray
@@ -39,11 +38,11 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect_ray.context import RemoteOptionsContext
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
+from overnight.flows.runs.near_server import near_server
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.ray_address import check_ray_address
@@ -56,7 +55,6 @@ FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
 STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OvernightFuture(EndableFuture[R]):
@@ -234,17 +232,6 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
-
-
-def near_server(api_url: str) -> dict[str, Any]:
-    """Return the options of a Ray task that keep it on this node if other nodes cannot reach the Prefect server.
-
-    `overnight run` on a cluster may have started that server here, on the loopback address.
-    """
-    if urlsplit(api_url).hostname not in LOOPBACK:
-        return {}
-    here = ray.get_runtime_context().get_node_id()
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
 @functools.cache  # once per process, because the collector must find the garbage of later tasks

@@ -12,7 +12,8 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from overnight.flows.runs.task_runner import OvernightTaskRunner, near_server
+from overnight.flows.runs.near_server import near_server
+from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.runs.working_folder import working_folder
 from overnight.tasks.errors import OvernightError
 from tests.chaos.conftest import task_runs, wait_for_task_runs
