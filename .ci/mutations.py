@@ -11,6 +11,7 @@ ones, until one fails or the time limit of a change ends.
 import argparse
 import ast
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -156,6 +157,7 @@ def _failing(copy: Path, test: str, python: str, seconds: float) -> str:
         done = subprocess.run(
             [python, "-m", "pytest", *options, test],
             cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},  # for the processes that tests start in other folders
             capture_output=True,
             text=True,
             timeout=seconds,
