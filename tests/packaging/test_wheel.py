@@ -223,13 +223,14 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
     command = ("python", "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process")
     log = installed.home / "worker.log"
     with open(log, "w") as output:
-        worker = installed.start(*command, cwd=installed.home, env=variables, stdout=output, stderr=output)
+        options = {"cwd": installed.home, "env": variables, "stdout": output, "stderr": output}
+        worker = installed.start(*command, start_new_session=True, **options)
     try:
         waiting = ("SCHEDULED", "PENDING", "RUNNING")
         until(lambda: ask(api, f"/flow_runs/{run}")["state_type"] not in waiting, COMMAND_SECONDS)
         assert ask(api, f"/flow_runs/{run}")["state_type"] == "COMPLETED", log.read_text()[-3000:]
     finally:
-        worker.kill()  # the run is over, and how Prefect's worker ends is not tested here
+        os.killpg(worker.pid, signal.SIGKILL)  # with its run; how Prefect's worker ends is not tested here
         worker.wait(120)
     receipt = installed.folder / "predictions/brightness/_overnight/date=2026-01-02/receipt.json"
     assert json.loads(receipt.read_text())["reason"] == "deployed"
