@@ -165,6 +165,8 @@ def _failing(copy: Path, test: str, python: str, seconds: float) -> str:
         )
     except subprocess.TimeoutExpired:
         return ""
+    if done.returncode not in (0, 1, 2, 5):  # pytest itself failed; 5: it selected no test
+        raise SystemExit(done.stdout + done.stderr)
     return test if done.returncode in (1, 2) else ""
 
 
