@@ -21,7 +21,7 @@ from overnight.flows.runs.attempt import (
     opened,
     published_or_retry,
 )
-from overnight.flows.runs.cancellation import cancellable
+from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.early_imports import begin_imports
 from overnight.flows.runs.failed_state import in_one_sentence
@@ -101,7 +101,7 @@ def batch_inference(
             keep_sample(loaded, receipt)
         why = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
-    return Completed(message=run_sentences.published(receipt, why), data=receipt)
+    return completed(run_sentences.published(receipt, why), receipt)
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

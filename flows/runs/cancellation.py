@@ -4,6 +4,9 @@ Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. 
 runner, so `interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. In both cases the future of the
 running task stops the task (`task_runner.py`). Then the run releases the partition, and ends as Cancelled. A run from
 Python is in a thread of its own, which no signal reaches. The event of `stoppable` interrupts it.
+
+If the Prefect server is away for about half a minute, Prefect's runner stops looking for Cancel for good. So a
+deployment's run looks for it too, and sets that event.
 """
 
 import contextlib
@@ -18,16 +21,18 @@ from uuid import UUID
 
 import prefect.runtime
 from prefect.client.orchestration import get_client
-from prefect.context import FlowRunContext
+from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 
+from overnight.flows.runs import current_task
 from overnight.tasks.errors import OvernightError
 
 INTERRUPTIONS = (KeyboardInterrupt, TerminationSignal)
 STOPPING: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("stopping", default=None)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_BETWEEN = 2.0
+SECONDS_BETWEEN_DEPLOYED = 30.0  # Prefect's runner usually stops a cancelled run within a second
 
 
 class RunCancelled(OvernightError):
@@ -43,19 +48,36 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a flow's function, so that an interruption at the terminal ends the run as Cancelled.
 
     Prefect itself ends a deployment's run, because only Prefect can see if the run was cancelled or its machine stops.
+    If Prefect no longer looks for Cancel, the deployment's run ends itself.
     """
 
     @functools.wraps(run)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return run(*args, **kwargs)
-        except INTERRUPTIONS:
-            if prefect.runtime.deployment.id and not is_stopping():
-                raise
-            error = RunCancelled(stage=_stage())
-            return Cancelled(message=f"Cancelled in {error.stage}. {error}", data=error)
+        with _stopped_if_cancelled():
+            try:
+                return run(*args, **kwargs)
+            except INTERRUPTIONS:
+                if prefect.runtime.deployment.id and not is_stopping():
+                    raise
+                error = RunCancelled(stage=current_task.stage())
+                return Cancelled(message=f"Cancelled in {error.stage}. {error}", data=error)
 
     return wrapped
+
+
+def completed(message: str, result: Any) -> State[Any]:
+    """Return the state Completed of the current flow run, which has published its result.
+
+    If a user cancelled the run and it did not stop before it published, force this state on the server. The server
+    otherwise rejects every state but Cancelled.
+    """
+    run_id = UUID(prefect.runtime.flow_run.id)
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect reports a late end itself
+        state = client.read_flow_run(run_id).state
+        if state and state.is_cancelling():
+            message = f"{message}; it was cancelled too late"
+            client.set_flow_run_state(run_id, Completed(message=message), force=True)
+    return Completed(message=message, data=result)
 
 
 @contextlib.contextmanager
@@ -88,10 +110,17 @@ def pause(seconds: float) -> None:
         raise KeyboardInterrupt
 
 
-def _stage() -> str:
-    """Return the name of the task that started last, or "plan" before the first."""
-    context = FlowRunContext.get()
-    return getattr(context and context.task_runner, "stage", "plan")
+@contextlib.contextmanager
+def _stopped_if_cancelled() -> Iterator[None]:
+    """Set the event of `stoppable` if a user cancels the current flow run and its deployment's runner does not stop it.
+
+    Do nothing without a deployment, and for the runs of a backfill, which stop together.
+    """
+    if STOPPING.get() or not prefect.runtime.deployment.id:
+        yield
+        return
+    with stoppable() as stopping, _watched(UUID(prefect.runtime.flow_run.id), SECONDS_BETWEEN_DEPLOYED, stopping.set):
+        yield
 
 
 @contextlib.contextmanager
@@ -103,40 +132,50 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
 
     If the flow does not handle the interruption, set the run to Cancelled on the server, and raise `RunCancelled`.
     """
-    stop = threading.Event()
     stopping = STOPPING.get()
-
-    def interrupt(*_: Any) -> NoReturn:
-        stop.set()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}
     cancel = _interrupt_main if is_main else (stopping.set if stopping else lambda: None)
-    here = contextvars.copy_context()  # without it, the thread would use another Prefect server
-    threading.Thread(target=here.run, args=(_watch, flow_run_id, stop, cancel), name="cancel", daemon=True).start()
-    try:
-        yield
-    except INTERRUPTIONS:
-        error = RunCancelled()
-        with get_client(sync_client=True) as client:
-            client.set_flow_run_state(flow_run_id, Cancelled(message=str(error)), force=True)
-        raise error from None
-    finally:
-        stop.set()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    with _watched(flow_run_id, SECONDS_BETWEEN, cancel) as stop:
+
+        def interrupt(*_: Any) -> NoReturn:
+            stop.set()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            raise KeyboardInterrupt
+
+        handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}
+        try:
+            yield
+        except INTERRUPTIONS:
+            error = RunCancelled()
+            with get_client(sync_client=True) as client:
+                client.set_flow_run_state(flow_run_id, Cancelled(message=str(error)), force=True)
+            raise error from None
+        finally:
+            stop.set()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def _interrupt_main() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def _watch(flow_run_id: UUID, stop: threading.Event, cancel: Callable[[], object]) -> None:
-    """Call `cancel` when a user cancels the flow run on the server."""
+@contextlib.contextmanager
+def _watched(flow_run_id: UUID, seconds_between: float, cancel: Callable[[], object]) -> Iterator[threading.Event]:
+    """Call `cancel` in a thread if a user cancels the flow run on the server. Yield the event that ends the thread."""
+    stop = threading.Event()
+    here = contextvars.copy_context()  # without it, the thread would use another Prefect server
+    arguments = (_watch, flow_run_id, seconds_between, stop, cancel)
+    threading.Thread(target=here.run, args=arguments, name="cancel", daemon=True).start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+
+
+def _watch(flow_run_id: UUID, seconds_between: float, stop: threading.Event, cancel: Callable[[], object]) -> None:
     with get_client(sync_client=True) as client:
-        while not stop.wait(SECONDS_BETWEEN):
+        while not stop.wait(seconds_between):
             with contextlib.suppress(Exception):  # a server that is away cannot cancel
                 state = client.read_flow_run(flow_run_id).state
                 if state and state.is_cancelling() and not stop.is_set():

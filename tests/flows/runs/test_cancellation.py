@@ -2,13 +2,46 @@
 
 import contextvars
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
+import prefect.runtime
 import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
 
-from overnight.flows.runs.cancellation import RunCancelled, interruptible, is_stopping, pause, stoppable
+from overnight.flows.runs.cancellation import (
+    RunCancelled,
+    cancellable,
+    completed,
+    interruptible,
+    is_stopping,
+    pause,
+    stoppable,
+)
+from overnight.flows.runs.prefect_internals import run_flow
 from tests.prefect_api import ask
+
+
+def end_of_deployed(api: str, body: Callable[[], Any]) -> FlowRun:
+    """Run `body` as the flow of a deployment, in this process and without Prefect's runner. Return the run's end."""
+    name = body.__name__
+    described = flow(name=f"test-{name}", persist_result=False)(body)
+    flow_id = ask(api, "/flows/", {"name": described.name})["id"]
+    deployment = ask(api, "/deployments/", {"name": name, "flow_id": flow_id})["id"]
+    run = ask(api, f"/deployments/{deployment}/create_flow_run", {"state": {"type": "PENDING"}})["id"]
+    with get_client(sync_client=True) as client:
+        run_flow(described, flow_run=client.read_flow_run(UUID(run)), return_type="state")
+        ended = client.read_flow_run(UUID(run))
+    ask(api, f"/flows/{flow_id}", method="DELETE")
+    return ended
+
+
+def press_cancel(api: str) -> None:
+    ask(api, f"/flow_runs/{prefect.runtime.flow_run.id}/set_state", {"state": {"type": "CANCELLING"}})
 
 
 def test_cancel_in_the_ui_ends_a_run_in_a_thread_and_signals_stay_as_they_were(
@@ -40,3 +73,32 @@ def test_a_stoppable_body_inside_another_has_its_event() -> None:
         assert inner is outer
     with stoppable() as other:
         assert other is not outer
+
+
+def test_a_deployments_run_ends_as_cancelled_if_prefects_runner_no_longer_looks_for_cancel(
+    prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overnight.flows.runs.cancellation.SECONDS_BETWEEN_DEPLOYED", 0.1)
+
+    @cancellable
+    def waits() -> None:
+        press_cancel(prefect_api)
+        while True:
+            pause(60)
+
+    ended = end_of_deployed(prefect_api, waits)
+    assert ended.state_name == "Cancelled"
+    assert ended.state
+    assert str(ended.state.message).startswith("Cancelled in plan. Staged parts are kept")
+
+
+def test_a_run_that_was_cancelled_and_published_all_the_same_ends_as_completed(prefect_api: str) -> None:
+    @cancellable
+    def publishes() -> Any:
+        press_cancel(prefect_api)
+        return completed("9,000 rows published", {})
+
+    ended = end_of_deployed(prefect_api, publishes)
+    assert ended.state_name == "Completed"
+    assert ended.state
+    assert ended.state.message == "9,000 rows published; it was cancelled too late"
