@@ -1,17 +1,10 @@
 """The checks of `overnight doctor` on scheduled runs: whether the next ones would start, and which ones are late."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-)
 from prefect.client.schemas.objects import DeploymentStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -23,13 +16,12 @@ from overnight.flows.deploy.server_state import read_deployments
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
+from overnight.flows.ledger.late_runs import late_runs
 from overnight.flows.runs.local_server import running_server
 from overnight.flows.schedule.cron import next_cron_time
 
 Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
 IN_UI = "Resume it in the UI."
-WAITING = ["Late", "Pending", "Submitting"]
-LATE_AFTER = timedelta(minutes=5)  # in Pending or Submitting; a node of Kubernetes may first fetch an image
 NAMED = 3
 
 
@@ -111,24 +103,11 @@ def start_worker(pool: str, kind: str) -> str:
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
-    """Return one finding about the runs that should have started by now.
-
-    These are late runs, and runs that a worker took more than five minutes ago and has not started.
-    """
-    flows = sorted({flow_at(entrypoint).name for entrypoint in DEPLOYED})
-    waiting = client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=flows)),
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=WAITING))),
-        limit=100,
-    )
-    now = datetime.now(UTC)
-    late = [
-        run for run in waiting if run.state_name == "Late" or (run.state and now - run.state.timestamp > LATE_AFTER)
-    ]
+    """Return one finding about the runs that should have begun by now."""
+    late = late_runs(client, {flow_at(entrypoint).name for entrypoint in DEPLOYED})
     if not late:
         return Finding("late runs", "ok", "none")
-    late.sort(key=lambda run: run.expected_start_time or now)
-    since = late[0].expected_start_time or now
+    since = late[0].expected_start_time or datetime.now(UTC)
     queues = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
     names = ", ".join(f"{run.name} ({run.state_name})" for run in late[:NAMED])
     more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""

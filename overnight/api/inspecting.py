@@ -54,9 +54,10 @@ def status(
     """
     first, last = (parse_day(day) if isinstance(day, str) else day for day in (start, end))
     with prepared(job) as found:
+        from overnight.flows.ledger.late_runs import with_late_runs
         from overnight.flows.ledger.partition_status import read_ledger
 
-        return Statuses(read_ledger(found.job, first, last, inputs), found.job.name)
+        return Statuses(with_late_runs(found.job, read_ledger(found.job, first, last, inputs)), found.job.name)
 
 
 @leaves_no_trace

@@ -27,13 +27,15 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
 def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
     """Show the status of every partition of a job.
 
-    A partition is published, missing, failed, stale or running.
+    A partition is published, missing, failed, stale or running. If the Prefect server answers, a missing partition
+    whose run should have begun by now has this as its reason.
     """
     from overnight.cli.status_view import input_progress, show_status
     from overnight.flows.job.loading import load_job
+    from overnight.flows.ledger.late_runs import with_late_runs
     from overnight.flows.ledger.partition_status import read_ledger
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
-        entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell)
+        entries = with_late_runs(job, read_ledger(job, start and start.date(), end and end.date(), inputs, tell))
     print_result([entry.as_json() for entry in entries], as_json, lambda: show_status(job.name, entries))

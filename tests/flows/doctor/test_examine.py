@@ -25,6 +25,8 @@ from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
+from overnight.flows.ledger.late_runs import with_late_runs
+from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.s3 import PatientS3
 from tests.flows.conftest import Overnight
 from tests.flows.deploy.test_apply import POOL, project, remove_all
@@ -154,9 +156,17 @@ def test_a_run_that_a_worker_took_and_did_not_start_is_late(
     run = ask(prefect_api, f"/deployments/{small['id']}/create_flow_run", {"name": "taken"})["id"]
     ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING", "name": "Pending"}, "force": True})
     assert levels(list(check_prefect(None)))["late runs"] == "ok"
-    monkeypatch.setattr("overnight.flows.doctor.next_runs.LATE_AFTER", timedelta())
+    monkeypatch.setattr("overnight.flows.ledger.late_runs.LATE_AFTER", timedelta())
     assert "1 runs should have started" in of(found := list(check_prefect(None)), "late runs")
     assert "taken (Pending)" in of(found, "late runs")
+    job = load_job(deployed / "deployments/job.yaml")
+    missing = read_ledger(job)
+    [entry] = with_late_runs(job, missing)
+    assert entry.status == "missing"
+    assert re.fullmatch(r"a run of it has not begun \(Pending since [-0-9]+ [0-9:]+ UTC\)", entry.why[0])
+    assert entry.as_json()["why"] == list(entry.why)
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        assert with_late_runs(job, missing) == missing
     ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
 
 

@@ -1,0 +1,102 @@
+"""Runs that should have begun by now: Prefect marked them Late, or a worker took them and did not start them.
+
+The ledger knows no run before it begins, so this comes from the Prefect server.
+"""
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterName,
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
+    get_current_settings,
+    temporary_settings,
+)
+
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.partition_status import PartitionStatus
+from overnight.flows.runs.local_server import running_server
+from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.errors import JobError
+
+WAITING = ["Late", "Pending", "Submitting"]
+LATE_AFTER = timedelta(minutes=5)  # in Pending or Submitting; a node of Kubernetes may first fetch an image
+SERVER_SECONDS = 5.0
+
+
+def late_runs(
+    client: SyncPrefectClient, flow_names: Collection[str], deployment_names: Collection[str] | None = None
+) -> list[FlowRun]:
+    """Return the runs of these flows that should have begun by now, in the order in which they were due.
+
+    These are late runs, and runs that a worker took more than five minutes ago and has not started.
+    """
+    named = DeploymentFilterName(any_=list(deployment_names)) if deployment_names else None
+    waiting = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=sorted(flow_names))),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=WAITING))),
+        deployment_filter=DeploymentFilter(name=named) if named else None,
+        limit=100,
+    )
+    now = datetime.now(UTC)
+    late = [
+        run for run in waiting if run.state_name == "Late" or (run.state and now - run.state.timestamp > LATE_AFTER)
+    ]
+    return sorted(late, key=lambda run: run.expected_start_time or now)
+
+
+def with_late_runs(job: Job, entries: list[PartitionStatus]) -> list[PartitionStatus]:
+    """Return the entries. A missing partition whose run should have begun by now has this as its reason.
+
+    Without a Prefect server, and if it does not answer, return the entries as they are.
+    """
+    late: dict[str, str] = {}
+    if any(entry.status == "missing" for entry in entries):
+        with contextlib.suppress(Exception):  # only the reason depends on the server
+            late = _late_partitions(job)
+    return [
+        replace(entry, why=(*entry.why, late[entry.partition]))
+        if entry.status == "missing" and entry.partition in late
+        else entry
+        for entry in entries
+    ]
+
+
+def _late_partitions(job: Job) -> dict[str, str]:
+    """Return for each partition of the job whose run should have begun by now a sentence about this run."""
+    url = get_current_settings().api.url or running_server()
+    if not url:
+        return {}
+    from overnight.flows.batch_inference import batch_inference  # without a server, the status needs no flow
+
+    client_settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
+    with (
+        temporary_settings(client_settings),
+        get_client(sync_client=True, httpx_settings={"timeout": SERVER_SECONDS}) as client,
+    ):
+        found = late_runs(client, [batch_inference.name], [job.name])
+    return {partition: _sentence(run) for run in found if (partition := _partition(job, run))}
+
+
+def _partition(job: Job, run: FlowRun) -> str | None:
+    with contextlib.suppress(JobError):  # the run's parameter names no partition of the job
+        return resolve_partition(job, run.parameters.get("partition"), run.expected_start_time, datetime.now(UTC))
+    return None
+
+
+def _sentence(run: FlowRun) -> str:
+    since = f" since {run.state.timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if run.state else ""
+    return f"a run of it has not begun ({run.state_name}{since})"
