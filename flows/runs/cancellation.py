@@ -74,7 +74,7 @@ def completed(message: str, result: Any) -> State[Any]:
     run_id = UUID(prefect.runtime.flow_run.id)
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect reports a late end itself
         state = client.read_flow_run(run_id).state
-        if state and state.is_cancelling():
+        if _is_cancelled(state):
             message = f"{message}; it was cancelled too late"
             client.set_flow_run_state(run_id, Completed(message=message), force=True)
     return Completed(message=message, data=result)
@@ -178,6 +178,11 @@ def _watch(flow_run_id: UUID, seconds_between: float, stop: threading.Event, can
         while not stop.wait(seconds_between):
             with contextlib.suppress(Exception):  # a server that is away cannot cancel
                 state = client.read_flow_run(flow_run_id).state
-                if state and state.is_cancelling() and not stop.is_set():
+                if _is_cancelled(state) and not stop.is_set():
                     cancel()
                     return
+
+
+def _is_cancelled(state: State[Any] | None) -> bool:
+    """Return True if a user cancelled the run. Prefect's server changes Cancelling to Cancelled after five minutes."""
+    return state is not None and (state.is_cancelling() or state.is_cancelled())

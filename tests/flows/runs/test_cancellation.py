@@ -40,8 +40,8 @@ def end_of_deployed(api: str, body: Callable[[], Any]) -> FlowRun:
     return ended
 
 
-def press_cancel(api: str) -> None:
-    ask(api, f"/flow_runs/{prefect.runtime.flow_run.id}/set_state", {"state": {"type": "CANCELLING"}})
+def press_cancel(api: str, state: str = "CANCELLING") -> None:
+    ask(api, f"/flow_runs/{prefect.runtime.flow_run.id}/set_state", {"state": {"type": state}})
 
 
 def test_cancel_in_the_ui_ends_a_run_in_a_thread_and_signals_stay_as_they_were(
@@ -92,10 +92,11 @@ def test_a_deployments_run_ends_as_cancelled_if_prefects_runner_no_longer_looks_
     assert str(ended.state.message).startswith("Cancelled in plan. Staged parts are kept")
 
 
-def test_a_run_that_was_cancelled_and_published_all_the_same_ends_as_completed(prefect_api: str) -> None:
+@pytest.mark.parametrize("state", ["CANCELLING", "CANCELLED"])
+def test_a_run_that_was_cancelled_and_published_all_the_same_ends_as_completed(state: str, prefect_api: str) -> None:
     @cancellable
     def publishes() -> Any:
-        press_cancel(prefect_api)
+        press_cancel(prefect_api, state)
         return completed("9,000 rows published", {})
 
     ended = end_of_deployed(prefect_api, publishes)
