@@ -39,12 +39,14 @@ class WorkQueue(_Strict):
 class WorkPool(_Strict):
     """A pool from which workers take runs. `type` is Prefect's type of the workers, such as `process` or `kubernetes`.
 
-    `concurrency_limit` is the number of its runs at a time; None means no limit.
+    `concurrency_limit` is the number of its runs at a time; None means no limit. `base_job_template` is Prefect's
+    template of a run's process or container; None leaves the server's template as it is.
     """
 
     name: str
     type: str
     concurrency_limit: Annotated[int | None, Field(ge=0)] = None
+    base_job_template: dict[str, Any] | None = None
     work_queues: list[WorkQueue] = []
 
 

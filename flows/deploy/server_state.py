@@ -20,7 +20,7 @@ ServerObject = tuple[str, str]  # kind and name
 ServerState = dict[ServerObject, dict[str, Any]]
 
 # These fields are too long, or may hold secrets: a change is listed without its values.
-_UNTOLD = frozenset({"form", "job_variables", "trigger", "actions"})
+_UNTOLD = frozenset({"form", "base_job_template", "job_variables", "trigger", "actions"})
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def read_things(client: SyncPrefectClient, file: PrefectFile) -> ServerState:
         things["work pool", pool.name] = {
             "type": found.type,
             "concurrency_limit": found.concurrency_limit,
+            "base_job_template": found.base_job_template,
             "paused": found.is_paused,
         }
         for queue in client.read_work_queues(work_pool_name=pool.name):

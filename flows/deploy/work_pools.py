@@ -4,6 +4,7 @@ Paused objects stay paused, and objects that the file does not name stay as they
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
@@ -21,15 +22,23 @@ def apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool = Fals
     try:
         found = client.read_work_pool(pool.name)
     except ObjectNotFound:
-        created = WorkPoolCreate(name=pool.name, type=pool.type, concurrency_limit=pool.concurrency_limit)
+        created = WorkPoolCreate(
+            name=pool.name,
+            type=pool.type,
+            concurrency_limit=pool.concurrency_limit,
+            base_job_template=pool.base_job_template or {},
+        )
         found, keep = client.create_work_pool(created), False  # the server creates a queue with other sizes
     if found.type != pool.type:
         raise JobError(
             f"work pool {pool.name}: expected type {pool.type}, found {found.type} on the server. Prefect cannot "
             "change a pool's type. Delete that pool, or name another in deployments/prefect.yaml."
         )
-    if not keep and found.concurrency_limit != pool.concurrency_limit:
-        client.update_work_pool(pool.name, WorkPoolUpdate(concurrency_limit=pool.concurrency_limit))
+    wanted: dict[str, Any] = {"concurrency_limit": pool.concurrency_limit}
+    if pool.base_job_template is not None:
+        wanted["base_job_template"] = pool.base_job_template
+    if not keep and {name: getattr(found, name) for name in wanted} != wanted:
+        client.update_work_pool(pool.name, WorkPoolUpdate(**wanted))
     # In the order of priority: the server moves a queue back if another queue takes its priority.
     for queue in sorted(pool.work_queues, key=lambda queue: queue.priority):
         _apply_queue(client, pool.name, queue, keep)

@@ -115,6 +115,8 @@ def _pools(client: SyncPrefectClient, file: PrefectFile, things: ServerState) ->
             yield Finding(what, "warning", "paused: no run starts", "Resume it in the UI.")
         is_own_size = file.is_default or found["concurrency_limit"] == pool.concurrency_limit
         differ = [] if is_own_size else ["its concurrency limit"]
+        if not file.is_default and pool.base_job_template not in (None, found["base_job_template"]):
+            differ.append("its base job template")
         paused = []
         for queue in pool.work_queues:
             there = things.get(("work queue", f"{pool.name}/{queue.name}"))

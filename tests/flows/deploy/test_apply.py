@@ -119,8 +119,31 @@ def test_a_first_deploy_makes_everything_and_a_second_changes_nothing(deploy: De
     assert (found["work_pool_name"], found["work_queue_name"]) == ("overnight", "daily")
     assert found["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     assert found["global_concurrency_limit"]["limit"] >= 1
+    assert starts(prefect_api, found["id"], {"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "31"}})
+    preload = {"LD_PRELOAD": "x"}
+    for refused in ({"command": "env"}, {"env": preload}, {"env.LD_PRELOAD": "x"}, {"working_dir": "/"}):
+        assert not starts(prefect_api, found["id"], refused), refused
     second = done(deploy())
     assert (set(second), set(second.values())) == (set(first), {"unchanged"})
+    of_prefect = {
+        "job_configuration": {"command": "{{ command }}"},
+        "variables": {"properties": {"command": {"type": "string"}}},
+    }
+    ask(prefect_api, POOL, {"base_job_template": of_prefect}, "PATCH")
+    assert fields(deploy(), "overnight") == {"base_job_template": {}}
+    assert not starts(prefect_api, found["id"], {"command": "env"})
+
+
+def starts(api: str, deployment: str, variables: dict[str, Any]) -> bool:
+    """Request a run with these job variables, and return False if the server refuses it."""
+    try:
+        run = ask(api, f"/deployments/{deployment}/create_flow_run", {"job_variables": variables})
+    except urllib.error.HTTPError as error:
+        if error.code != 422:
+            raise
+        return False
+    ask(api, f"/flow_runs/{run['id']}", method="DELETE")
+    return True
 
 
 def test_no_setting_lets_backfills_starve_their_children_or_the_daily_runs() -> None:
