@@ -177,11 +177,12 @@ def test_the_worker_joins_the_cluster_with_its_token() -> None:
 
 
 @pytest.mark.parametrize(("pod", "container"), containers())
-def test_a_container_gives_a_silent_node_up_as_those_of_the_compose_file_do(
+def test_a_container_has_the_prefect_password_and_gives_a_silent_node_up_as_those_of_the_compose_file_do(
     pod: dict[str, Any], container: dict[str, Any]
 ) -> None:
     [settings] = [found for found in OBJECTS if found["kind"] == "ConfigMap"]
     assert {"configMapRef": {"name": settings["metadata"]["name"]}} in container["envFrom"]
+    assert {"secretRef": {"name": "overnight-prefect", "optional": True}} in container["envFrom"]
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     nodes = [services[name] for name in ("ray-head", "ray-worker", "ray-gpu-worker", "prefect-worker")]
     for name in KEEP_ALIVE:
