@@ -47,7 +47,7 @@ def project(tmp_path: Path) -> Path:
     shipped = yaml.safe_load((PROJECT / "deployments/prefect.yaml").read_text())
     entry = next(entry for entry in shipped["deployments"] if entry["schedules"])
     entry |= {"name": "small", "parameters": {"job": "deployments/job.yaml"}}
-    entry["schedules"][0]["timezone"] = "Europe/Berlin"
+    entry["schedules"] = [{"cron": "0 2 * * *", "timezone": "Europe/Berlin", "slug": "daily"}]
     write(tmp_path, shipped | {"deployments": [entry]})
     return tmp_path
 
