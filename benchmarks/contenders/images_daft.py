@@ -1,7 +1,7 @@
 """Daft's native runner: its own download, decoder and resize in Rust, and the model as a class UDF.
 
-It follows Daft's documentation on models: `@daft.cls` with one instance per core and a batch method. Daft's `resize`
-takes one size for all rows, so it squashes images instead of cropping them.
+It follows Daft's documentation on models: `@daft.cls` with one instance per core, or one with the GPU, and a batch
+method. Daft's `resize` takes one size for all rows, so it squashes images instead of cropping them.
 """
 
 import os
@@ -10,16 +10,17 @@ import daft
 import numpy as np
 from daft import DataType, col
 from daft.functions import decode_image, download, resize
+from daft_workers import workers
 from data import settings
 
 
 def build(told: dict) -> daft.DataFrame:
-    @daft.cls(max_concurrency=told["cpus"])
+    @daft.cls(**workers(told))
     class Embed:
         def __init__(self, folder: str) -> None:
             from vision_model import VisionModel
 
-            self.model = VisionModel(folder)
+            self.model = VisionModel(folder, device=told.get("device", "cpu"))
 
         @daft.method.batch(return_dtype=DataType.fixed_size_list(DataType.float32(), told["dimensions"]), batch_size=16)
         def __call__(self, images: daft.Series) -> np.ndarray:

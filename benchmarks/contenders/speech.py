@@ -29,12 +29,12 @@ class Whisper:
             torch.set_num_threads(threads)
         self.extractor = AutoFeatureExtractor.from_pretrained(told["model"])
         self.tokenizer = AutoTokenizer.from_pretrained(told["model"])
-        self.model = AutoModelForSpeechSeq2Seq.from_pretrained(told["model"]).eval()
+        self.model = AutoModelForSpeechSeq2Seq.from_pretrained(told["model"]).eval().to(told.get("device", "cpu"))
 
     def __call__(self, sounds: list[np.ndarray]) -> list[str]:
         import torch
 
-        features = self.extractor(sounds, sampling_rate=RATE, return_tensors="pt").input_features
+        features = self.extractor(sounds, sampling_rate=RATE, return_tensors="pt").input_features.to(self.model.device)
         with torch.inference_mode():
             made = self.model.generate(features, language="en", max_new_tokens=TOKENS, return_timestamps=False)
         return list(self.tokenizer.batch_decode(made, skip_special_tokens=True))

@@ -1,17 +1,18 @@
 """Daft's native runner as in its guide to transcription: download, and a class UDF that decodes and transcribes.
 
-Each core has an instance with one thread.
+Each core has an instance with one thread, or the GPU has one.
 """
 
 import daft
 from daft import DataType, col
 from daft.functions import download
+from daft_workers import workers
 from data import settings
 from speech import Whisper, decoded
 
 
 def build(told: dict) -> daft.DataFrame:
-    @daft.cls(max_concurrency=told["cpus"])
+    @daft.cls(**workers(told))
     class Transcribe:
         def __init__(self) -> None:
             self.whisper = Whisper(told, threads=1)

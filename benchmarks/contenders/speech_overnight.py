@@ -7,6 +7,7 @@ from speech import TOKENS
 if __name__ == "__main__":
     told, out = settings()
     model = {"kind": "transcription", "model": told["model"], "language": "en", "max_new_tokens": TOKENS}
+    model |= told.get("overnight_model", {})
     run(
         out,
         {

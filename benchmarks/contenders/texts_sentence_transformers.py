@@ -18,7 +18,7 @@ if __name__ == "__main__":
     from sentence_transformers import SentenceTransformer
 
     table = pq.read_table(told["texts"])
-    model = SentenceTransformer(told["model"], device="cpu")
+    model = SentenceTransformer(told["model"], device=told.get("device", "cpu"))
     model.eval()
     devices = ["cpu"] * told["cpus"] if pool else None
     embeddings = model.encode(table["text"].to_pylist(), batch_size=32, show_progress_bar=False, device=devices)

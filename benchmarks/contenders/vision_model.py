@@ -14,17 +14,18 @@ from transformers import CLIPVisionModelWithProjection
 
 
 class VisionModel:
-    def __init__(self, folder: str, threads: int = 1) -> None:
+    def __init__(self, folder: str, threads: int = 1, device: str = "cpu") -> None:
         torch.set_num_threads(threads)
-        self.model = CLIPVisionModelWithProjection.from_pretrained(folder).eval()
+        self.device = device
+        self.model = CLIPVisionModelWithProjection.from_pretrained(folder).eval().to(device)
         settings = json.loads((Path(folder) / "preprocessor_config.json").read_text())
-        self.mean = 255 * torch.tensor(settings["image_mean"]).reshape(1, 3, 1, 1)
-        self.std = 255 * torch.tensor(settings["image_std"]).reshape(1, 3, 1, 1)
+        self.mean = 255 * torch.tensor(settings["image_mean"], device=device).reshape(1, 3, 1, 1)
+        self.std = 255 * torch.tensor(settings["image_std"], device=device).reshape(1, 3, 1, 1)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+        pixels = torch.from_numpy(np.ascontiguousarray(images)).to(self.device).permute(0, 3, 1, 2)
         with torch.inference_mode():
             pixels = pixels.to(torch.float32, memory_format=torch.contiguous_format).sub_(self.mean).div_(self.std)
-            embedding = self.model(pixel_values=pixels).image_embeds.numpy()
+            embedding = self.model(pixel_values=pixels).image_embeds.cpu().numpy()
         note(len(images))
         return embedding
