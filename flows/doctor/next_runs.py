@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import DeploymentStatus
+from prefect.client.schemas.objects import DeploymentStatus, Worker
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.settings import get_current_settings
@@ -90,7 +90,7 @@ def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obsta
         return "warning", f"work pool {name} is paused", IN_UI
     if client.read_work_queue_by_name(queue, work_pool_name=name).is_paused:
         return "warning", f"queue {queue} of work pool {name} is paused", IN_UI
-    if not any(worker.status == "ONLINE" for worker in client.read_workers_for_work_pool(name)):
+    if not online_workers(client, name):
         return "wrong", f"no worker polls work pool {name}", start_worker(name, pool.type)
     return None
 
@@ -100,6 +100,11 @@ def start_worker(pool: str, kind: str) -> str:
     url = get_current_settings().api.url
     address = f"PREFECT_API_URL={url} " if url and url == running_server() else ""
     return f"Start one: `{address}prefect worker start --pool {pool} --type {kind}`"
+
+
+def online_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
+    """Return the workers that poll a work pool."""
+    return [worker for worker in client.read_workers_for_work_pool(pool) if worker.status == "ONLINE"]
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:

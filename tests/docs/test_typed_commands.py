@@ -44,6 +44,7 @@ NOT_RUN = {
     "cp .env.example .env": "for Docker Compose, whose settings it holds",
     "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
+    "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
     "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
     "prefect worker start --pool overnight --type process": "a command of Prefect, which runs until it is stopped",
     "export PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem": (

@@ -30,6 +30,8 @@ from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.s3 import PatientS3
 from tests.flows.conftest import Overnight
 from tests.flows.deploy.test_apply import POOL, project, remove_all
+from tests.flows.scrape import scraped
+from tests.metric_names import metric_names
 from tests.prefect_api import ask
 from tests.tasks.faulty_s3 import FaultyS3, faulty_s3
 
@@ -100,6 +102,7 @@ def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path
         "late runs": "ok",
     }
     assert "prefect worker start --pool overnight --type process" in of(found, "worker")
+    assert scraped().value("overnight_workers_online", work_pool="overnight") == 0
     assert re.search(
         r"the next run of small \(20..-..-.. 02:00 Europe/Berlin\) would not start: no worker polls work pool "
         f"overnight -> Start one: `PREFECT_API_URL={prefect_api} prefect worker start --pool overnight --type process`",
@@ -108,6 +111,10 @@ def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path
     ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
     found = list(check_prefect(None))
     assert (levels(found)["worker"], "nightly" in of(found, "worker")) == ("ok", True)
+    metrics = scraped()
+    assert metrics.names == metric_names()
+    assert metrics.value("overnight_workers_online", work_pool="overnight") == 1
+    assert metrics.value("overnight_job_readable", file="deployments/job.yaml") == 1
     assert levels(found)["next run"] == "ok"
 
 
@@ -135,6 +142,9 @@ def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, pr
     assert "would not start: its deployment is paused" in of(found, "next run")
     assert "1 runs should have started" in of(found, "late runs")
     assert "(Late)" in of(found, "late runs")
+    metrics = scraped()
+    assert metrics.value("overnight_runs_late", work_queue="daily") == 1
+    assert metrics.value("overnight_runs_late", work_queue="backfill") == 0
     ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
 
 

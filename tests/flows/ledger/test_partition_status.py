@@ -15,14 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import JobError, LedgerCorrupt, OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
+from tests.flows.scrape import scraped
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 PUBLISHED, FAILED, SAMPLED = "2026-01-02", "2026-01-03", "2026-01-04"
@@ -172,6 +174,26 @@ def test_as_json_it_has_the_counts_of_the_receipt_and_the_failure(place: Place) 
     }  # fmt: skip
     assert published["published_at"] == json.loads((place.ledger() / "receipt.json").read_text())["finished_at"]
     assert (failed["stage"], failed["error_type"], failed["rows_out"]) == ("ingest", "InputError", None)
+
+
+def test_a_scrape_has_the_status_the_counts_and_what_is_late_of_each_partition(place: Place) -> None:
+    job_file, broken = place.folder / "numbers.yaml", place.folder / "broken.yaml"
+    schedule = {"cron": "0 2 * * *", "deadline": "06:00"}
+    job_file.write_text(yaml.safe_dump(place.settings(schedule=schedule)))
+    broken.write_text("name: broken")
+    found = scraped(job_file, broken)
+    for entry in read_ledger(load_job(job_file), date(2026, 1, 2), date(2026, 1, 4)):
+        labels = {"job": "numbers", "partition": entry.partition}
+        status = {known: found.value("overnight_partition_status", **labels, status=known) for known in STATUSES}
+        assert status == {known: known == entry.status for known in STATUSES}
+        assert found.value("overnight_partition_late", **labels) == (entry.receipt is None)
+        for name in ("rows_in", "rows_out", "rows_quarantined"):
+            assert found.value(f"overnight_partition_{name}", **labels) == entry.as_json()[name]
+    receipt = json.loads((place.ledger() / "receipt.json").read_text())
+    at = found.value("overnight_partition_published_timestamp_seconds", job="numbers", partition=PUBLISHED)
+    assert at == datetime.fromisoformat(receipt["finished_at"]).timestamp()
+    readable = [found.value("overnight_job_readable", file=str(path)) for path in (job_file, broken)]
+    assert readable == [1, 0]
 
 
 def test_a_failure_after_a_publish_counts_until_a_run_succeeds(place: Place) -> None:

@@ -1,0 +1,127 @@
+"""Metrics for Prometheus of partitions, workers and waiting runs. `overnight metrics` serves them.
+
+Every scrape reads the job files, their ledgers and the Prefect server, and keeps nothing. Prefect's own metrics, at
+/api/metrics, have no worker and no run (Prefect 3.9).
+
+    overnight_job_readable                           1 if the job file and its ledger could be read, otherwise 0
+    overnight_partition_status                       1 for the partition's status, 0 for the four other statuses
+    overnight_partition_late                         1 if its deadline passed and it is not published, otherwise 0
+    overnight_partition_rows_in, _rows_out, _rows_quarantined        counts of its newest receipt
+    overnight_partition_published_timestamp_seconds                  the time of its newest receipt
+    overnight_workers_online                         workers that poll the work pool
+    overnight_runs_late                              runs in the queue that should have started
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from overnight.flows.batch_inference import batch_inference
+from overnight.flows.deploy.deployments import DEPLOYED, flow_at
+from overnight.flows.deploy.server_state import read_deployments
+from overnight.flows.doctor.next_runs import online_workers
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.late_runs import late_runs
+from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
+from overnight.flows.runs.local_server import running_server
+from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
+from overnight.tasks.errors import JobError, OvernightError
+
+COUNTS = {
+    "rows_in": "Rows read, by the newest receipt.",
+    "rows_out": "Rows published, by the newest receipt.",
+    "rows_quarantined": "Rows quarantined, by the newest receipt.",
+}
+LABELS = ("job", "partition")
+
+
+def start_server(job_paths: Sequence[Path], host: str, port: int, newest: int) -> tuple[WSGIServer, Thread]:
+    """Serve the metrics in a thread, and return the HTTP server and the thread.
+
+    Raise `JobError` if there are no jobs and no Prefect server, and `OvernightError` if the port is not free.
+
+    Args:
+        job_paths: The job files; if empty, those of the jobs that are deployed on the Prefect server.
+        newest: The number of partitions of each job, the newest.
+    """
+    url = get_current_settings().api.url or running_server()
+    if not (job_paths or url):
+        raise JobError("expected job files or PREFECT_API_URL, found neither. Name the jobs, or set it to a server.")
+    registry = CollectorRegistry()
+    registry.register(_Scrape(job_paths, url, newest))
+    try:
+        return start_http_server(port, host, registry)
+    except OSError as error:
+        raise OvernightError(f"expected to listen on {host}:{port}, found: {error}. Choose another --port.") from None
+
+
+class _Scrape(Collector):
+    def __init__(self, job_paths: Sequence[Path], url: str | None, newest: int) -> None:
+        self.job_paths, self.url, self.newest = job_paths, url, newest
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics. An error, such as a server that is away, becomes the answer 500 to the scrape."""
+        paths, now = set(self.job_paths), datetime.now(UTC)
+        if self.url:
+            with temporary_settings({PREFECT_API_URL: self.url}), get_client(sync_client=True) as client:
+                deployed = read_deployments(client, {batch_inference.name}).values()
+                paths = paths or {Path(found.parameters["job"]) for found in deployed}
+                yield from _server_metrics(client, {found.work_pool_name for found in deployed})
+        yield from _partition_metrics(sorted(paths), self.newest, now)
+
+
+def _server_metrics(client: SyncPrefectClient, pools: Iterable[str | None]) -> Iterator[Metric]:
+    workers = GaugeMetricFamily("overnight_workers_online", "Workers that poll the pool.", labels=["work_pool"])
+    late = GaugeMetricFamily("overnight_runs_late", "Runs that should have started.", labels=["work_queue"])
+    waiting = Counter(run.work_queue_name or "no queue" for run in late_runs(client, {flow_at(one).name for one in DEPLOYED}))
+    for pool in filter(None, pools):
+        workers.add_metric([pool], len(online_workers(client, pool)))
+        waiting.update({queue.name: 0 for queue in client.read_work_queues(work_pool_name=pool)})
+    for queue, number in waiting.items():
+        late.add_metric([queue], number)
+    yield from (workers, late)
+
+
+def _partition_metrics(job_paths: Iterable[Path], newest: int, now: datetime) -> Iterator[Metric]:
+    prefix = "overnight_partition"
+    readable = GaugeMetricFamily("overnight_job_readable", "1: the ledger could be read.", labels=["file"])
+    status = GaugeMetricFamily(f"{prefix}_status", "1: the partition has the status.", labels=[*LABELS, "status"])
+    late = GaugeMetricFamily(f"{prefix}_late", "1: its deadline passed and it is not published.", labels=LABELS)
+    at = GaugeMetricFamily(f"{prefix}_published_timestamp_seconds", "The time of the newest receipt.", labels=LABELS)
+    counts = {name: GaugeMetricFamily(f"{prefix}_{name}", text, labels=LABELS) for name, text in COUNTS.items()}
+    for path in job_paths:
+        try:
+            job = load_job(path)
+            entries = read_ledger(job, now=now, newest=newest)
+        except OvernightError as error:
+            logging.getLogger(__name__).warning("%s: %s", path, error)
+            readable.add_metric([str(path)], 0)
+            continue
+        readable.add_metric([str(path)], 1)
+        for entry in entries:
+            labels = [job.name, entry.partition]
+            for known in STATUSES:
+                status.add_metric([*labels, known], known == entry.status)
+            if job.schedule and job.schedule.deadline:
+                late.add_metric(labels, _is_late(job, entry, now))
+            if entry.receipt:
+                at.add_metric(labels, datetime.fromisoformat(entry.receipt["finished_at"]).timestamp())
+                for name, family in counts.items():
+                    family.add_metric(labels, entry.receipt[name])
+    yield from (readable, status, late, at, *counts.values())
+
+
+def _is_late(job: Job, entry: PartitionStatus, now: datetime) -> bool:
+    due = deadline_of(job, entry.partition) if job.is_dated else latest_deadline(job, now)
+    return not entry.receipt and due.deadline <= now
