@@ -191,9 +191,11 @@ class Trial:
         wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
 
     def metrics(self) -> str:
-        """Check that Prometheus scrapes every Ray node and Prefect, and that Grafana answers."""
+        """Check that Prometheus scrapes every Ray node, Prefect and the partitions, and that Grafana answers."""
         wait_for("all nodes in Prometheus", lambda: len(self.it.metric('up{job="ray"} == 1')) == NODES, 120)
         wait_for("Prefect in Prometheus", lambda: self.it.metric('up{job="prefect"} == 1'), 60)
+        published = 'overnight_partition_status{status="published"} == 1'
+        wait_for("published partitions in Prometheus", lambda: self.it.metric(published), 180)
         board = json.loads((Path(__file__).parents[1] / "grafana/dashboards/overnight.json").read_text())
         expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         shown = sum(bool(self.it.metric(f"last_over_time(({expression})[2h:1m])")) for expression in expressions)

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+
+from overnight.cli.main import main
+from tests.metric_names import metric_names
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "deployments/grafana"
@@ -47,17 +52,67 @@ def test_every_setting_of_the_compose_file_is_in_the_example() -> None:
     assert wanted == {line.split("=")[0] for line in lines if line and not line.startswith("#")}
 
 
+def scrape_configs() -> dict[str, dict[str, Any]]:
+    config = yaml.safe_load((ROOT / "deployments/prometheus/prometheus.yml").read_text())
+    return {job["job_name"]: job for job in config["scrape_configs"]}
+
+
 def test_prometheus_looks_at_every_service_of_ray_and_at_the_port_that_it_exports() -> None:
     services = compose_file()["services"]
     exporting = {
         name for name, service in services.items() if "--metrics-export-port=8090" in service.get("command", [])
     }
-    [ray, prefect] = yaml.safe_load((ROOT / "deployments/prometheus/prometheus.yml").read_text())["scrape_configs"]
-    [names] = ray["dns_sd_configs"]
+    [names] = scrape_configs()["ray"]["dns_sd_configs"]
     assert set(names["names"]) == exporting | {"prefect-worker"}
     assert names["port"] == 8090
     assert "--metrics-export-port=8090" in (ROOT / "deployments/docker/worker.sh").read_text()
-    assert prefect["dns_sd_configs"][0]["names"][0] in services
+
+
+def test_prometheus_looks_at_the_other_services_and_misses_each_that_is_gone() -> None:
+    services = compose_file()["services"]
+    looked_at = {
+        name: found["dns_sd_configs"][0] for name, found in scrape_configs().items() if "dns_sd_configs" in found
+    }
+    assert {name for found in looked_at.values() for name in found["names"]} <= set(services)
+    ports = {name: found["port"] for name, found in looked_at.items()}
+    command = main.commands["metrics"].make_context("metrics", services["overnight-metrics"]["command"][2:])
+    assert ports["overnight"] == command.params["port"]
+    assert ports["prefect"] == 4200
+    rules = yaml.safe_load((ROOT / "deployments/prometheus/alerts.yml").read_text())["groups"]
+    [missing] = [rule for group in rules for rule in group["rules"] if rule["alert"] == "TargetMissing"]
+    assert set(re.findall(r'absent\(up{job="([a-z]+)"}\)', missing["expr"])) == set(looked_at)
+
+
+def test_prometheus_finds_its_rules_where_compose_puts_them() -> None:
+    config = yaml.safe_load((ROOT / "deployments/prometheus/prometheus.yml").read_text())
+    service = compose_file()["services"]["prometheus"]
+    assert "./deployments/prometheus:/etc/prometheus:ro" in service["volumes"]
+    assert "--config.file=/etc/prometheus/prometheus.yml" in service["command"]
+    assert all((ROOT / "deployments/prometheus" / name).is_file() for name in config["rule_files"])
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool: Debian's package prometheus has it")
+@pytest.mark.parametrize("arguments", ["check config prometheus.yml", "test rules alerts-test.yml"])
+def test_prometheus_accepts_its_configuration_and_the_alerts_fire_when_they_should(arguments: str) -> None:
+    command = ["promtool", *arguments.split()]
+    done = subprocess.run(
+        command, cwd=ROOT / "deployments/prometheus", capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_test_a_severity_and_a_summary() -> None:
+    rules = yaml.safe_load((ROOT / "deployments/prometheus/alerts.yml").read_text())["groups"]
+    tests = (ROOT / "deployments/prometheus/alerts-test.yml").read_text()
+    for rule in (rule for group in rules for rule in group["rules"]):
+        assert rule["alert"] in tests
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]
+
+
+def test_alerts_use_the_metrics_that_overnight_serves() -> None:
+    rules = (ROOT / "deployments/prometheus/alerts.yml").read_text()
+    assert set(re.findall(r"overnight_(?:partition|job|workers|runs)_[a-z_]+", rules)) <= metric_names()
 
 
 def test_the_dashboard_asks_the_data_source_that_is_provisioned() -> None:
