@@ -129,6 +129,23 @@ def test_the_dashboards_lie_where_grafana_looks() -> None:
     assert f"./deployments/grafana/dashboards:{provider['options']['path']}:ro" in mounts
 
 
+def test_the_dashboard_shows_the_partitions_with_metrics_that_are_served_and_no_panel_covers_another() -> None:
+    panels = json.loads((GRAFANA / "dashboards/overnight.json").read_text())["panels"]
+    asked = {panel["title"]: " ".join(target["expr"] for target in panel["targets"]) for panel in panels}
+    names = set(re.findall(r"overnight_[a-z_]+", " ".join(asked.values())))
+    assert names <= metric_names()
+    assert {f"overnight_partition_{what}" for what in ("status", "late", "rows_quarantined")} <= names
+    assert "by (job, partition" in asked["Partitions, by job"]
+    covered = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(covered) == len(set(covered))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
 def test_the_image_has_all_that_a_deployment_reads() -> None:
     kept = (ROOT / ".dockerignore").read_text().splitlines()
     assert {"!deployments/automations/*.yaml", "!deployments/jobs/*", "!deployments/prefect.yaml"} <= set(kept)
