@@ -7,6 +7,7 @@ import subprocess
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -144,6 +145,27 @@ def test_the_dashboard_shows_the_partitions_with_metrics_that_are_served_and_no_
     ]
     assert len(covered) == len(set(covered))
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_rays_dashboard_knows_prometheus_and_grafana_and_grafana_reads_rays_dashboards() -> None:
+    services = compose_file()["services"]
+    head, grafana = services["ray-head"], services["grafana"]
+    set_to = head["environment"]
+    for name, port in (("RAY_PROMETHEUS_HOST", 9090), ("RAY_GRAFANA_HOST", 3000)):
+        host = urlsplit(set_to[name])
+        assert host.hostname in services
+        assert host.port == port
+    [source] = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yaml").read_text())["datasources"]
+    assert set_to["RAY_PROMETHEUS_NAME"] == source["name"]
+    assert any(port.startswith(set_to["RAY_GRAFANA_IFRAME_HOST"].removeprefix("http://")) for port in grafana["ports"])
+    assert grafana["environment"]["GF_SECURITY_ALLOW_EMBEDDING"] == "true"
+    [provider] = yaml.safe_load((GRAFANA / "provisioning/dashboards/ray.yaml").read_text())["providers"]
+    folder = set_to["RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR"]
+    assert f"ray-dashboards:{folder}" in head["volumes"]
+    assert f"ray-dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    owned = re.search(r"chown overnight:overnight (.*)", (ROOT / "deployments/docker/Dockerfile").read_text())
+    assert owned
+    assert folder in owned[1].split()
 
 
 def test_the_image_has_all_that_a_deployment_reads() -> None:
