@@ -27,7 +27,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from overnight.flows.batch_inference import batch_inference
-from overnight.flows.deploy.deployments import DEPLOYED, flow_at
+from overnight.flows.deploy.deployments import deployed_flows
 from overnight.flows.deploy.server_state import read_deployments
 from overnight.flows.doctor.next_runs import online_workers
 from overnight.flows.job.loading import load_job
@@ -84,7 +84,7 @@ class _Scrape(Collector):
 def _server_metrics(client: SyncPrefectClient, pools: Iterable[str | None]) -> Iterator[Metric]:
     workers = GaugeMetricFamily("overnight_workers_online", "Workers that poll the pool.", labels=["work_pool"])
     late = GaugeMetricFamily("overnight_runs_late", "Runs that should have started.", labels=["work_queue"])
-    waiting = Counter(run.work_queue_name or "no queue" for run in late_runs(client, {flow_at(one).name for one in DEPLOYED}))
+    waiting = Counter(run.work_queue_name or "no queue" for run in late_runs(client, deployed_flows()))
     for pool in filter(None, pools):
         workers.add_metric([pool], len(online_workers(client, pool)))
         waiting.update({queue.name: 0 for queue in client.read_work_queues(work_pool_name=pool)})

@@ -50,3 +50,8 @@ def flow_at(entrypoint: str) -> Flow[..., Any]:
     module, _, name = entrypoint.rpartition(".")
     found: Flow[..., Any] = getattr(import_module(module), name)
     return found
+
+
+def deployed_flows() -> set[str]:
+    """Return the names of the flows of `DEPLOYED`."""
+    return {flow_at(entrypoint).name for entrypoint in DEPLOYED}

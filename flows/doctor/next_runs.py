@@ -11,7 +11,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.settings import get_current_settings
 
 from overnight.flows.batch_inference import batch_inference
-from overnight.flows.deploy.deployments import DEPLOYED, flow_at
+from overnight.flows.deploy.deployments import deployed_flows
 from overnight.flows.deploy.server_state import read_deployments
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
@@ -109,7 +109,7 @@ def online_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
     """Return one finding about the runs that should have begun by now."""
-    late = late_runs(client, {flow_at(entrypoint).name for entrypoint in DEPLOYED})
+    late = late_runs(client, deployed_flows())
     if not late:
         return Finding("late runs", "ok", "none")
     since = late[0].expected_start_time or datetime.now(UTC)
