@@ -27,6 +27,7 @@ from overnight.flows.runs.early_imports import begin_imports
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
 from overnight.flows.runs.gpu_slots import gpus_held
+from overnight.flows.runs.lost_nodes import lost_nodes_recorded
 from overnight.flows.runs.quarantine_log import quarantined_logged
 from overnight.flows.runs.retries import run_task
 from overnight.flows.runs.run import describe_run
@@ -95,7 +96,7 @@ def batch_inference(
     with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
-        with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run):
+        with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
             keep_sample(loaded, receipt)

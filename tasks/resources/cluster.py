@@ -1,12 +1,15 @@
 """The connected Ray cluster: its nodes, the nodes that autoscaling may add, and its current use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import ray
 
 from overnight.tasks.resources.node_types import NodeType, to_come
 from overnight.tasks.resources.plan import Plan, amount_of
 from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
+
+IDLE = 4  # the `DeathReason` of a node that the autoscaler ended because it had nothing to do
 
 
 def read_nodes() -> list[dict[str, float]]:
@@ -21,6 +24,27 @@ def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Sequence[Mapping[
     `OVERNIGHT_CLUSTER` that cannot be read.
     """
     return [] if is_started_here() else to_come(reported_node_groups(), cluster, nodes)
+
+
+def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a phrase about each node that has ended, with its name, its address and the reason that Ray gives.
+
+    A node that the autoscaler ended because it had nothing to do is not lost. If the cluster knows none of the nodes in
+    `alive`, its head has ended, and the phrase is about the whole cluster.
+
+    Args:
+        alive: The ids of the nodes that were alive before.
+        nodes: The nodes that the cluster knows now, dead ones included, as `ray.nodes()` returns them.
+    """
+    known = [node for node in nodes if node["NodeID"] in alive]
+    if alive and not known:
+        return ["the Ray head of the attempt before ended, and its cluster with it; this attempt resumes on a new one"]
+    return [
+        f"node {node['NodeName']} at {node['NodeManagerAddress']} ended ({node['DeathReasonMessage'] or 'no reason'}); "
+        "other nodes take its work"
+        for node in known
+        if not node["Alive"] and node["DeathReason"] != IDLE
+    ]
 
 
 def missing_now(plan: Plan) -> str | None:

@@ -10,6 +10,7 @@
                              duplicates/<number>         Parquet: the rows that a `deduplicate` drops
                              answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
                              logs/<token>.log            output of user code in the run with this token
+                             nodes.json                  the nodes alive in the cluster, while an attempt runs
                              attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
                              attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 
@@ -104,6 +105,11 @@ class Run:
     def log(self) -> Location:
         """Return the file for the output of user code in all attempts of the run."""
         return self.home / "logs" / f"{self.token}.log"
+
+    @property
+    def nodes(self) -> Location:
+        """Return the file with the ids of the cluster's nodes alive, which exists while an attempt runs."""
+        return self.home / "nodes.json"
 
     @property
     def failure_quarantine(self) -> Location:
