@@ -40,11 +40,15 @@ def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> li
     if alive and not known:
         return ["the Ray head of the attempt before ended, and its cluster with it; this attempt resumes on a new one"]
     return [
-        f"node {node['NodeName']} at {node['NodeManagerAddress']} ended ({node['DeathReasonMessage'] or 'no reason'}); "
-        "other nodes take its work"
+        f"node {_name(node)} ended ({node['DeathReasonMessage'] or 'no reason'}); other nodes take its work"
         for node in known
         if not node["Alive"] and node["DeathReason"] != IDLE
     ]
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    name, address = node["NodeName"], node["NodeManagerAddress"]
+    return f"{name} at {address}" if name != address else str(name)
 
 
 def missing_now(plan: Plan) -> str | None:

@@ -87,6 +87,16 @@ def wait_for_parts(process: Process, folder: Path, count: int) -> None:
     wait_until(lambda: len(parts(folder)) >= count, process)
 
 
+def wait_for_nodes(process: Process, folder: Path, count: int) -> None:
+    """Wait until the run has recorded that so many nodes are alive. Fail if the run ends before."""
+
+    def alive() -> list[int]:
+        files = (folder / "out/_overnight/all/generations").glob("*/nodes.json")
+        return [len(json.loads(file.read_text())["alive"]) for file in files]
+
+    wait_until(lambda: alive() == [count], process)
+
+
 def settled_rows(folder: Path) -> int:
     """Return how many rows the staged parts hold."""
     return sum(pq.read_metadata(part).num_rows for part in parts(folder))
