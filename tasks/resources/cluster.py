@@ -30,7 +30,7 @@ def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> li
     """Return a phrase about each node that has ended, with its name, its address and the reason that Ray gives.
 
     A node that the autoscaler ended because it had nothing to do is not lost. If the cluster knows none of the nodes in
-    `alive`, its head has ended, and the phrase is about the whole cluster.
+    `alive`, it is another cluster or has a new head, and the phrase is about the whole cluster.
 
     Args:
         alive: The ids of the nodes that were alive before.
@@ -38,7 +38,7 @@ def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> li
     """
     known = [node for node in nodes if node["NodeID"] in alive]
     if alive and not known:
-        return ["the Ray head of the attempt before ended, and its cluster with it; this attempt resumes on a new one"]
+        return ["no node of the attempt before is left: its Ray head ended, or this attempt runs on another cluster"]
     return [
         f"node {_name(node)} ended ({node['DeathReasonMessage'] or 'no reason'}); other nodes take its work"
         for node in known

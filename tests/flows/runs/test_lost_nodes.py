@@ -53,4 +53,4 @@ def test_a_run_records_what_ended_with_the_process_of_the_attempt_before(cluster
     with lost_nodes_recorded(run):
         wait_for("the nodes", lambda: read_json(run.nodes) == {"alive": ["id-new"]})
     [(_, what)] = cluster.incidents
-    assert what.startswith("the Ray head of the attempt before ended")
+    assert what.startswith("no node of the attempt before is left")
