@@ -201,7 +201,7 @@ def device_name(device: str) -> str:
 
 
 def planned_batch(api: str, job: str) -> str | None:
-    """Return the batch size in the plan of the job's last run, as the plan tells it."""
+    """Return the batch size in the plan of the job's last run, such as `64, found on the sample`."""
     asked = json.dumps({"artifacts": {"key": {"any_": [f"{job}-plan"]}}, "limit": 1}).encode()
     request = urllib.request.Request(f"{api}/artifacts/latest/filter", asked, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:

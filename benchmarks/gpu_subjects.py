@@ -137,7 +137,7 @@ def speech_alone(told: Told, device: str, dtype: str) -> Callable[[int], Any]:
 
 
 def prompts(name: str, folder: Path, rows: int, options: argparse.Namespace) -> Told:
-    """Write prompts of 64 words, each of which is a token, and a Llama that never ends a text by itself."""
+    """Write prompts of 64 words, one token per word, and a Llama that never ends a text by itself."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
