@@ -1,9 +1,14 @@
 """URIs and options for libraries on Rust's object_store (deltalake, Lance)."""
 
+import configparser
+import contextlib
 import os
+from pathlib import Path
 
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
+
+KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")  # in the file, and as options
 
 
 def object_store_uri(place: Location) -> str:
@@ -22,3 +27,22 @@ def storage_options(anonymous: bool = False) -> dict[str, str]:
     if endpoint:
         options |= {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     return options
+
+
+def delta_options(anonymous: bool = False) -> dict[str, str]:
+    """Return `storage_options` and, unless `anonymous`, the keys in AWS's shared credentials file.
+
+    Of the libraries here, only deltalake does not read this file. Keys in the environment precede it.
+    """
+    options = storage_options(anonymous)
+    return options if anonymous or os.environ.get("AWS_ACCESS_KEY_ID") else options | _keys_of_file()
+
+
+def _keys_of_file() -> dict[str, str]:
+    """Return the keys of the profile in use, or nothing if there is no such file or profile."""
+    file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    profiles = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(configparser.Error):  # its message has the wrong line, which may be a key
+        profiles.read(file)
+    profile = os.environ.get("AWS_PROFILE") or "default"
+    return {name: profiles[profile][name] for name in KEYS if profiles.has_option(profile, name)}

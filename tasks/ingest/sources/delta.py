@@ -22,7 +22,7 @@ from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_r
 from overnight.tasks.ingest.source import FileSource, TablePath
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, Location, expand
-from overnight.tasks.storage.object_store import object_store_uri, storage_options
+from overnight.tasks.storage.object_store import delta_options, object_store_uri
 
 REFUSED = {"columnMapping": "columns with other names in the files", "variantType": "columns of type variant"}
 
@@ -106,7 +106,7 @@ class Delta(FileSource):
 def _versioned(uri: str, version: int, anonymous: bool) -> Any:
     from deltalake import DeltaTable
 
-    return DeltaTable(uri, version=version, storage_options=storage_options(anonymous))
+    return DeltaTable(uri, version=version, storage_options=delta_options(anonymous))
 
 
 def _opened(location: Location, version: int | None, anonymous: bool) -> Any:
@@ -119,7 +119,7 @@ def _opened(location: Location, version: int | None, anonymous: bool) -> Any:
     try:
         if version is not None:
             return _versioned(uri, version, anonymous)
-        return DeltaTable(uri, storage_options=storage_options(anonymous))
+        return DeltaTable(uri, storage_options=delta_options(anonymous))
     except TableNotFoundError as error:
         raise InputError(f"source.path: expected a Delta table, found none at {location}.") from error
     except DeltaError as error:

@@ -21,7 +21,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
-from overnight.tasks.storage.object_store import object_store_uri, storage_options
+from overnight.tasks.storage.object_store import delta_options, object_store_uri
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
 from overnight.tasks.write.tables import optimistic_commit
@@ -45,7 +45,7 @@ def open_table(sink: Location) -> "DeltaTable | None":
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(object_store_uri(sink), storage_options=storage_options())
+        return DeltaTable(object_store_uri(sink), storage_options=delta_options())
     except TableNotFoundError:
         return None
 
@@ -150,7 +150,7 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
             object_store_uri(run.sink),
             Schema.from_arrow(whole_schema(run, schema)),
             partition_by=partition_columns(run),
-            storage_options=storage_options(),
+            storage_options=delta_options(),
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except DeltaError as error:
