@@ -4,9 +4,9 @@ It needs only Python's standard library, a container engine and its compose comm
 `docker compose`. It knows the engine, the Prefect API and the pages that show health; trial.py knows the steps.
 """
 
+import base64
 import json
 import os
-import secrets
 import shlex
 import shutil
 import socket
@@ -19,12 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from make_secrets import make_secrets
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "overnight-try"
 COMPOSE = shlex.split(os.environ.get("COMPOSE", "docker compose"))
 ENGINE = os.environ.get("ENGINE", "podman" if "podman" in COMPOSE[0] else "docker")
-SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "S3_SECRET_KEY", "RAY_AUTH_TOKEN", "GRAFANA_PASSWORD")
-PORTS = ("PREFECT_PORT", "RAY_DASHBOARD_PORT", "S3_PORT", "S3_CONSOLE_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
+PORTS = ("PREFECT_PORT", "RAY_DASHBOARD_PORT", "S3_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT")
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -36,12 +37,15 @@ class Installation:
     """A running installation of docker-compose.yml."""
 
     def __init__(self) -> None:
-        """Choose ports and secrets, and write them to a temporary file for the compose command."""
+        """Choose ports and make secrets, and write them to a temporary folder for the compose command."""
         self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
-        self.token = secrets.token_hex(16)
-        words = {name: secrets.token_hex(16) for name in SECRETS} | {"RAY_AUTH_TOKEN": self.token}
-        settings = words | {"S3_ACCESS_KEY": "overnight"} | {name: str(port) for name, port in self.ports.items()}
-        self._file = Path(tempfile.mkdtemp(prefix="overnight-try-")) / "env"
+        self.folder = Path(tempfile.mkdtemp(prefix="overnight-try-"))
+        made = self.folder / "secrets"
+        make_secrets(made)
+        self.token, password = (made / "ray-token").read_text(), (made / "prefect-password").read_text()
+        self.login = {"authorization": f"Basic {base64.b64encode(f'overnight:{password}'.encode()).decode()}"}
+        settings = {"SECRETS": str(made)} | {name: str(port) for name, port in self.ports.items()}
+        self._file = self.folder / "env"
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self.command = [*COMPOSE, "--project-name", PROJECT, "--env-file", str(self._file)]
 
@@ -52,7 +56,7 @@ class Installation:
     def remove(self) -> None:
         """Remove containers, volumes and secrets. Raise `Broken`."""
         self.compose("down", "--volumes", seconds=300)
-        shutil.rmtree(self._file.parent)
+        shutil.rmtree(self.folder)
 
     def containers(self, service: str) -> list[str]:
         """Return the ids of a service's containers, in the order of their names."""
@@ -89,8 +93,14 @@ class Installation:
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
         """Return the Prefect API's response, or None if it is empty."""
-        url = f"http://127.0.0.1:{self.ports['PREFECT_PORT']}/api{path}"
-        return get(url, body=body, method=method)
+        api = f"http://127.0.0.1:{self.ports['PREFECT_PORT']}/api"
+        headers = self.login if body is None and method is None else self.login_for_change()
+        return get(f"{api}{path}", headers, body, method)
+
+    def login_for_change(self) -> dict[str, str]:
+        """Return the headers of a request that changes something: the login, and a token against forged requests."""
+        token = self.ask("/csrf-token?client=try")["token"]
+        return self.login | {"prefect-csrf-client": "try", "prefect-csrf-token": token}
 
     def page(self, port: str, path: str) -> str:
         """Return a page as a browser would read it."""

@@ -5,12 +5,13 @@ After each disturbance every row is read back. A step knows what must hold; `ins
 
 import json
 import time
+import urllib.error
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from installation import Broken, Installation, wait_for
+from installation import Broken, Installation, get, wait_for
 
 JOB, JOB_FILE = "digits-on-s3", "deployments/jobs/digits-on-s3.yaml"
 RUN, BACKFILL = f"batch-inference/{JOB}", f"backfill/{JOB}"
@@ -56,6 +57,21 @@ class Trial:
     def _worker_is_online(self) -> bool:
         return any(worker["status"] == "ONLINE" for worker in self.it.ask("/work_pools/overnight/workers/filter", {}))
 
+    def refusals(self) -> str:
+        """Check that the API needs its password, and that no run gets a command or another environment."""
+        api = f"http://127.0.0.1:{self.it.ports['PREFECT_PORT']}/api"
+        refused = [_status(f"{api}/admin/settings"), _status(f"{api}/flows/filter", {})]
+        created = f"{api}/deployments/{self.it.deployment(RUN)['id']}/create_flow_run"
+        for variables in ({"command": "env"}, {"env": {"LD_PRELOAD": "x"}}):
+            refused.append(_status(created, {"job_variables": variables}, self.it.login_for_change()))
+        if refused != [401, 401, 422, 422]:
+            raise Broken(f"expected the refusals 401, 401, 422 and 422, found {refused}")
+        settings = json.dumps(self.it.ask("/admin/settings"))
+        known = [file.read_text() for file in (self.it.folder / "secrets").iterdir() if "." not in file.name]
+        if shown := [secret for secret in known if secret in settings]:
+            raise Broken(f"expected no secret in /admin/settings, found {len(shown)}")
+        return "401 without the password, 422 for a command; no secret in the settings"
+
     def doctor(self) -> str:
         """Check that `overnight doctor` finds nothing wrong in the worker's container."""
         done = self.it.run("overnight", "doctor", JOB_FILE)
@@ -90,7 +106,7 @@ class Trial:
 
         flow_run = wait_for("a run that the schedule made", fired, 240)
         run = self.it.wait_for_run(flow_run)
-        self.it.ask(place, {"schedule": schedule["schedule"], "active": True}, "PATCH")
+        self.it.ask(place, {"schedule": schedule["schedule"], "active": schedule["active"]}, "PATCH")
         late = datetime.fromisoformat(run["start_time"]) - moment
         if day not in run["name"]:
             raise Broken(f"expected the day {day} in the run's name, found {run['name']}")
@@ -156,13 +172,15 @@ class Trial:
     def cut_off(self) -> str:
         """Disconnect a Ray worker from the network during a run, and connect it after the run."""
         worker = self.it.containers("ray-worker")[-1]
-        [network] = self.it.networks(worker)
+        networks = self.it.networks(worker)
 
         def disturb() -> None:
-            self.it.engine("network", "disconnect", network, worker)
+            for network in networks:
+                self.it.engine("network", "disconnect", network, worker)
 
         seen = self._disturbed(CUT_OFF, disturb)
-        self.it.engine("network", "connect", "--alias", "ray-worker", network, worker)
+        for network in networks:
+            self.it.engine("network", "connect", "--alias", "ray-worker", network, worker)
         self._whole_again()
         return seen
 
@@ -227,3 +245,12 @@ class Trial:
     def show_status(self) -> None:
         done = self.it.run("overnight", "status", JOB_FILE)
         print(done.stdout or done.stderr[-500:], flush=True)
+
+
+def _status(url: str, body: Any = None, headers: dict[str, str] | None = None) -> int:
+    """Return the HTTP status of a response."""
+    try:
+        get(url, headers, body)
+    except urllib.error.HTTPError as error:
+        return error.code
+    return 200

@@ -40,6 +40,7 @@ def main() -> None:
         *(
             trial.up,
             trial.deploy,
+            trial.refusals,
             trial.doctor,
             trial.first_run,
             trial.schedule,

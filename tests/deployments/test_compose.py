@@ -1,9 +1,13 @@
 """docker-compose.yml against the schema of the Compose specification, and what Prometheus and Grafana are given."""
 
+import configparser
 import json
 import re
+import runpy
 import shutil
 import subprocess
+import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ from tests.metric_names import metric_names
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "deployments/grafana"
+NETWORKS = ("database", "work", "store", "dashboards")
 
 
 def compose_schema() -> dict[str, Any]:
@@ -28,6 +33,11 @@ def compose_schema() -> dict[str, Any]:
 
 def compose_file() -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+
+
+def secrets_of(service: dict[str, Any]) -> set[str]:
+    """Return the names of the secrets that a service mounts."""
+    return {secret["source"] if isinstance(secret, dict) else secret for secret in service.get("secrets", [])}
 
 
 def test_the_compose_file_is_valid() -> None:
@@ -43,8 +53,120 @@ def test_the_compose_files_validator_sees_a_wrong_key() -> None:
 
 def test_ports_are_on_this_machine_alone() -> None:
     ports = [port for service in compose_file()["services"].values() for port in service.get("ports", [])]
-    assert len(ports) == 6
+    assert len(ports) == 5
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+@pytest.mark.parametrize("name", sorted(compose_file()["services"]))
+def test_a_container_is_limited_and_writes_only_where_it_may(name: str) -> None:
+    service = compose_file()["services"][name]
+    assert service["mem_limit"]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+    assert service["networks"]
+
+
+def test_ray_plans_with_less_memory_than_its_containers_have() -> None:
+    """The object store is part of a container's memory."""
+    defaults = dict(re.findall(r"\$\{([A-Z_0-9]+):-([^}]+)\}", (ROOT / "docker-compose.yml").read_text()))
+    for name in ("RAY_WORKER", "RAY_GPU_WORKER"):
+        command = compose_file()["services"][name.lower().replace("_", "-")]["command"]
+        assert f"--memory=${{{name}_MEMORY:-{defaults[f'{name}_MEMORY']}}}" in command
+        [store] = [int(word.partition("=")[2]) for word in command if word.startswith("--object-store-memory=")]
+        assert int(defaults[f"{name}_MEMORY"]) + store < int(defaults[f"{name}_LIMIT"])
+
+
+def test_no_secret_is_in_an_environment_or_in_a_setting() -> None:
+    """A name that ends so holds the path of a file."""
+    suspicious = re.compile(r"PASSWORD|TOKEN|SECRET|AUTH_STRING|ACCESS_KEY|CREDENTIALS|API_KEY")
+    for service in compose_file()["services"].values():
+        for name, value in service.get("environment", {}).items():
+            if suspicious.search(name):
+                assert name.endswith(("_FILE", "_PATH")), name
+                assert value.startswith("/run/secrets/")
+    settings = set(re.findall(r"\$\{([A-Z_0-9]+)", (ROOT / "docker-compose.yml").read_text()))
+    assert {name for name in settings if suspicious.search(name)} == {"SECRETS"}  # a folder
+
+
+def test_each_secret_is_a_file_that_the_script_makes_and_a_container_mounts(tmp_path: Path) -> None:
+    make_secrets = ROOT / "deployments/docker/make_secrets.py"
+    subprocess.run([sys.executable, make_secrets, tmp_path / "secrets"], check=True)
+    made = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
+    declared = compose_file()["secrets"]
+    assert {Path(secret["file"]).name for secret in declared.values()} <= set(made)
+    assert all(secret["file"].startswith("${SECRETS:-./secrets}/") for secret in declared.values())
+    assert set().union(*map(secrets_of, compose_file()["services"].values())) == set(declared)
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    server, client = tomllib.loads(made["prefect-server.toml"]), tomllib.loads(made["prefect-client.toml"])
+    assert server["server"]["api"]["auth_string"] == f"overnight:{made['prefect-password']}"
+    assert client["profiles"]["overnight"] == {"PREFECT_API_AUTH_STRING": f"overnight:{made['prefect-password']}"}
+    assert server["server"]["database"]["password"] == made["postgres-password"]
+    (tmp_path / "secrets/ray-token").unlink()
+    subprocess.run([sys.executable, make_secrets, tmp_path / "secrets"], check=True)
+    again = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
+    assert {name for name in made if again[name] != made[name]} == {"ray-token"}
+
+
+def test_only_the_bucket_is_open_to_the_keys_of_the_nodes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "deployments/docker/make_secrets.py", tmp_path / "secrets"], check=True)
+    users = json.loads((tmp_path / "secrets/store-identities.json").read_text())["identities"]
+    rights = {user["name"]: user["actions"] for user in users}
+    bucket = compose_file()["x-node"]["environment"]["OVERNIGHT_BUCKET"]
+    assert all(right.endswith(f":{bucket}") for actions in rights.values() for right in actions)
+    assert not any("Admin" in right for right in rights["overnight"])
+    keys = configparser.ConfigParser()
+    keys.read(tmp_path / "secrets/store-credentials")
+    assert keys["default"]["aws_access_key_id"] == "overnight"
+    services = compose_file()["services"]
+    assert [name for name in services if "store-setup-credentials" in secrets_of(services[name])] == ["prepare"]
+
+
+def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -> None:
+    services = compose_file()["services"]
+    members = {network: {name for name in services if network in services[name]["networks"]} for network in NETWORKS}
+    nodes = {"prefect-worker", "ray-head", "ray-worker", "ray-gpu-worker"}
+    assert compose_file()["networks"]["database"] == {"internal": True}
+    assert (
+        {"postgres", "redis"}
+        <= members["database"]
+        <= {
+            *("postgres", "redis", "migrate", "prefect-server", "prefect-services"),
+            *(name for name in services if name.endswith("exporter")),
+        }
+    )
+    assert members["store"] - {"prometheus"} == {"store", "prepare", *nodes}
+    assert members["work"] - {"prometheus"} == {"prefect-server", "prefect-services", *nodes}
+    assert "grafana" not in members["work"] | members["store"] | members["database"]
+    for alone in ("postgres", "redis", "store", "grafana"):
+        assert len(services[alone]["networks"]) == 1
+
+
+def test_the_prefect_api_needs_a_login_and_names_the_pages_that_may_ask_it() -> None:
+    server = compose_file()["services"]["prefect-server"]
+    assert {"source": "prefect-server", "target": "/app/prefect.toml"} in server["secrets"]
+    assert server["environment"]["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
+    assert "*" not in server["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+
+
+def test_every_image_is_listed_once_with_its_version() -> None:
+    listed = compose_file()["x-images"]
+    used = {service["image"] for service in compose_file()["services"].values()}
+    assert used == {*listed.values(), "overnight:0.1.0"} - {listed["python"]}
+    assert all(re.fullmatch(r"[\w./-]+:v?\d[\w.-]+(@sha256:[0-9a-f]{64})?", image) for image in listed.values())
+    dockerfile = (ROOT / "deployments/docker/Dockerfile").read_text()
+    assert f"ARG PYTHON_IMAGE={listed['python'].partition('@')[0]}\n" in dockerfile
+
+
+def test_digests_are_written_beside_the_versions_and_again_when_these_move() -> None:
+    pinned = runpy.run_path(str(ROOT / "deployments/docker/pin_images.py"))["pinned"]
+    text = (ROOT / "docker-compose.yml").read_text()
+    first = pinned(text, lambda image: "sha256:" + "a" * 64)
+    assert pinned(first, lambda image: "sha256:" + "b" * 64) == first.replace("a" * 64, "b" * 64)
+    found = yaml.safe_load(first)
+    assert all(image.endswith("@sha256:" + "a" * 64) for image in found["x-images"].values())
+    assert found["services"]["redis"]["image"] == found["x-images"]["redis"]
 
 
 def test_every_setting_of_the_compose_file_is_in_the_example() -> None:
@@ -171,4 +293,4 @@ def test_rays_dashboard_knows_prometheus_and_grafana_and_grafana_reads_rays_dash
 def test_the_image_has_all_that_a_deployment_reads() -> None:
     kept = (ROOT / ".dockerignore").read_text().splitlines()
     assert {"!deployments/automations/*.yaml", "!deployments/jobs/*", "!deployments/prefect.yaml"} <= set(kept)
-    assert "!deployments/docker/worker.sh" in kept
+    assert {"!deployments/docker/services_health.py", "!deployments/docker/worker.sh"} <= set(kept)

@@ -41,7 +41,7 @@ NOT_RUN = {
         "it needs a Kubernetes cluster"
     ),
     "kubectl apply --kustomize deployments/kubernetes/history": "it needs a Kubernetes cluster",
-    "cp .env.example .env": "for Docker Compose, whose settings it holds",
+    "python deployments/docker/make_secrets.py": "tests/deployments/test_compose.py makes them",
     "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
     "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
