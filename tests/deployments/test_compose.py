@@ -22,7 +22,7 @@ from tests.metric_names import metric_names
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "deployments/grafana"
-NETWORKS = ("database", "work", "store", "dashboards")
+NETWORKS = ("database", "work", "store", "metrics", "dashboards")
 
 
 def compose_schema() -> dict[str, Any]:
@@ -136,11 +136,20 @@ def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -
             *(name for name in services if name.endswith("exporter")),
         }
     )
-    assert members["store"] - {"prometheus"} == {"store", "prepare", *nodes}
+    assert members["store"] == {"store", "prepare", *nodes}
+    assert members["metrics"] >= {"store", "prometheus"}
     assert members["work"] - {"prometheus"} == {"prefect-server", "prefect-services", *nodes}
     assert "grafana" not in members["work"] | members["store"] | members["database"]
-    for alone in ("postgres", "redis", "store", "grafana"):
+    for alone in ("postgres", "redis", "grafana"):
         assert len(services[alone]["networks"]) == 1
+
+
+def test_prometheus_finds_each_container_at_one_address() -> None:
+    """A name has an address in each network that two containers share, and Prometheus scrapes every address."""
+    services = compose_file()["services"]
+    seen = set(services["prometheus"]["networks"])
+    shared = {name: seen & set(service["networks"]) for name, service in services.items() if name != "prometheus"}
+    assert {name: networks for name, networks in shared.items() if len(networks) > 1} == {}
 
 
 def test_the_prefect_api_needs_a_login_and_names_the_pages_that_may_ask_it() -> None:
