@@ -2,7 +2,8 @@
 
 All files travel except data by their extension (images, audio, video, PDF, and the binary table formats), weights and
 logs, folders that begin with a dot, virtual environments, and what a `.gitignore` or `.rayignore` excludes. A link to a
-folder is followed once. The run fails before anything is sent if the files have more than `MOST_BYTES`.
+folder is followed, unless it leads to a folder above it. The run fails before anything is sent if the files have more
+than `MOST_BYTES`.
 """
 
 import contextlib
@@ -85,16 +86,17 @@ class WorkingFolder:
 def working_folder(root: Path) -> WorkingFolder:
     """Find the files below `root` that travel to a cluster."""
     found = WorkingFolder(root, {}, Counter())
-    _look(found, root, [], set())
+    _look(found, root, [], frozenset())
     return found
 
 
-def _look(found: WorkingFolder, folder: Path, ignoring: list[tuple[Path, GitIgnoreSpec]], seen: set[str]) -> None:
-    """Add the files below `folder`. `ignoring` has the rules of the folders above, and `seen` the folders so far."""
+def _look(
+    found: WorkingFolder, folder: Path, ignoring: list[tuple[Path, GitIgnoreSpec]], above: frozenset[str]
+) -> None:
+    """Add the files below `folder`. `ignoring` has the rules of the folders above it, and `above` their real paths."""
     real = os.path.realpath(folder)
-    if real in seen:
+    if real in above:
         return
-    seen.add(real)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except PermissionError:
@@ -111,7 +113,7 @@ def _look(found: WorkingFolder, folder: Path, ignoring: list[tuple[Path, GitIgno
             continue
         if is_folder:
             if not entry.name.startswith(".") and entry.name != "__pycache__":
-                _look(found, path, ignoring, seen)
+                _look(found, path, ignoring, above | {real})
         elif entry.is_file():
             extension = next((known for known in LEFT_OUT if entry.name.lower().endswith(known)), None)
             if extension:
