@@ -127,7 +127,9 @@ def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -
     services = compose_file()["services"]
     members = {network: {name for name in services if network in services[name]["networks"]} for network in NETWORKS}
     nodes = {"prefect-worker", "ray-head", "ray-worker", "ray-gpu-worker"}
-    assert compose_file()["networks"]["database"] == {"internal": True}
+    networks = compose_file()["networks"]
+    assert networks.pop("database") == {"internal": True}
+    assert all(network == {"driver_opts": {"isolate": "true"}} for network in networks.values())
     assert (
         {"postgres", "redis"}
         <= members["database"]
