@@ -1,5 +1,6 @@
 """Questions to a Prefect server, as anything that speaks HTTP asks them."""
 
+import base64
 import json
 import time
 import urllib.error
@@ -9,14 +10,19 @@ from typing import Any
 import pytest
 
 
-def ask(api: str, path: str, body: Any = None, method: str | None = None) -> Any:
-    """The Prefect server's answer: to a GET, with `body` to a POST, or to `method`; None where it has no content."""
-    request = urllib.request.Request(
-        f"{api}{path}",
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"content-type": "application/json"},
-        method=method,
-    )
+def ask(api: str, path: str, body: Any = None, method: str | None = None, login: str = "") -> Any:
+    """The Prefect server's answer: to a GET, with `body` to a POST, or to `method`; None where it has no content.
+
+    With `login`, the server needs this USER:PASSWORD, and a CSRF token for each change.
+    """
+    headers = {"content-type": "application/json"}
+    if login:
+        headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        if body is not None or method:
+            token = ask(api, "/csrf-token?client=tests", login=login)["token"]
+            headers |= {"prefect-csrf-client": "tests", "prefect-csrf-token": token}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{api}{path}", data, headers, method=method)
     for _ in range(20):
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:

@@ -7,6 +7,7 @@ hidden, because Python reads no .pth files in a folder that a .pth file names.
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.error
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,12 +28,20 @@ import pytest
 from PIL import Image
 
 from overnight.tasks.config.extras import EXTRAS
+from tests import prefect_api
 from tests.packaging.test_declared import BROUGHT_BY_RAY, ROOT
-from tests.prefect_api import ask
 
 pytestmark = pytest.mark.slow
 
 COMMAND_SECONDS = 300
+LOGIN = "overnight:a password"
+# The server of these commands needs a login and CSRF tokens, as the one of docker-compose.yml does.
+PROTECTED = {
+    "PREFECT_SERVER_API_AUTH_STRING": LOGIN,
+    "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+    "PREFECT_API_AUTH_STRING": LOGIN,
+}
+ask = functools.partial(prefect_api.ask, login=LOGIN)
 
 SHIPPED = {
     **{
@@ -85,7 +95,7 @@ class Installed:
     def variables(self) -> dict[str, str]:
         ours = ("PREFECT", "RAY", "PYTHON", "OVERNIGHT", "AWS")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return {**kept, "PREFECT_HOME": str(self.home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        return {**kept, **PROTECTED, "PREFECT_HOME": str(self.home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[str]:
         program, *arguments = command
@@ -204,6 +214,7 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
     variables = {**installed.variables(), "PREFECT_API_URL": installed.api}
     _, told, _ = installed.ended("overnight", "doctor", job.name, "--json", env=variables)
     findings = json.loads(told)
+    assert LOGIN not in told
     levels = {finding["what"]: finding["level"] for finding in findings}
     assert [levels.pop(what) for what in ("worker", "next run")] == ["wrong", "wrong"]  # no worker is started yet
     assert set(levels) >= {"server", "work pool overnight", "deployments", "automations", "versions", "Ray", "sink"}
@@ -238,6 +249,10 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
 
 def _serves(installed: Installed, job: str) -> None:
     api, name = installed.api, "/deployments/name/batch-inference/brightness"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        prefect_api.ask(api, "/admin/settings")
+    with pytest.raises(urllib.error.HTTPError, match="403"):  # the lack of a CSRF token is seen before that of a login
+        prefect_api.ask(api, "/flow_runs/filter", {})
     ask(api, f"/deployments/{ask(api, name)['id']}", method="DELETE")
     server = installed.start("overnight", "serve", job, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
