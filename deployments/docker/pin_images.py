@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 COMPOSE_FILE = Path(__file__).resolve().parents[2] / "docker-compose.yml"
-IMAGE = re.compile(r"^(  \w+: &\w+ )([\w./-]+:[\w.-]+)(@sha256:[0-9a-f]{64})?", re.MULTILINE)
+IMAGE = re.compile(r"^(  [\w-]+: &[\w-]+ )([\w./-]+:[\w.-]+)(@sha256:[0-9a-f]{64})?", re.MULTILINE)
 
 
 def pinned(text: str, digest: Callable[[str], str]) -> str:

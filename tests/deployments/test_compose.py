@@ -22,7 +22,7 @@ from tests.metric_names import metric_names
 
 ROOT = Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "deployments/grafana"
-NETWORKS = ("database", "work", "store", "metrics", "dashboards")
+NETWORKS = ("database", "work", "store", "metrics", "dashboards", "panels")
 
 
 def compose_schema() -> dict[str, Any]:
@@ -103,6 +103,8 @@ def test_each_secret_is_a_file_that_the_script_makes_and_a_container_mounts(tmp_
     assert server["server"]["api"]["auth_string"] == f"overnight:{made['prefect-password']}"
     assert client["profiles"]["overnight"] == {"PREFECT_API_AUTH_STRING": f"overnight:{made['prefect-password']}"}
     assert server["server"]["database"]["password"] == made["postgres-password"]
+    redis = compose_file()["services"]["redis-exporter"]["environment"]["REDIS_ADDR"]
+    assert json.loads(made["redis-exporter.json"]) == {redis: made["redis-password"]}
     (tmp_path / "secrets/ray-token").unlink()
     subprocess.run([sys.executable, make_secrets, tmp_path / "secrets"], check=True)
     again = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
@@ -138,11 +140,12 @@ def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -
             *(name for name in services if name.endswith("exporter")),
         }
     )
-    assert members["store"] == {"store", "prepare", *nodes}
+    assert members["store"] == {"store", "prepare", "overnight-metrics", *nodes}
     assert members["metrics"] >= {"store", "prometheus"}
-    assert members["work"] - {"prometheus"} == {"prefect-server", "prefect-services", *nodes}
+    assert members["panels"] == {"ray-head", "grafana"}
+    assert members["work"] - {"prometheus", "overnight-metrics"} == {"prefect-server", "prefect-services", *nodes}
     assert "grafana" not in members["work"] | members["store"] | members["database"]
-    for alone in ("postgres", "redis", "grafana"):
+    for alone in ("postgres", "redis"):
         assert len(services[alone]["networks"]) == 1
 
 
@@ -212,6 +215,11 @@ def test_prometheus_looks_at_the_other_services_and_misses_each_that_is_gone() -
     command = main.commands["metrics"].make_context("metrics", services["overnight-metrics"]["command"][2:])
     assert ports["overnight"] == command.params["port"]
     assert ports["prefect"] == 4200
+    assert f"-metricsPort={ports['store']}" in services["store"]["command"]
+    assert looked_at.keys() == scrape_configs().keys() - {"prometheus"}
+    login = scrape_configs()["prefect"]["basic_auth"]
+    assert login == {"username": "overnight", "password_file": "/run/secrets/prefect-password"}
+    assert "prefect-password" in services["prometheus"]["secrets"]
     rules = yaml.safe_load((ROOT / "deployments/prometheus/alerts.yml").read_text())["groups"]
     [missing] = [rule for group in rules for rule in group["rules"] if rule["alert"] == "TargetMissing"]
     assert set(re.findall(r'absent\(up{job="([a-z]+)"}\)', missing["expr"])) == set(looked_at)
