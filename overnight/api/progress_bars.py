@@ -140,8 +140,8 @@ def _follow(
                 every = _progress(client, keys, since)
                 found = {stage: every[stage] for stage in stages if stage in every}
                 if show:
-                    for stage, (percent, text) in found.items():
-                        show(stage, percent, text)
+                    for stage in stages:
+                        show(stage, *found.get(stage, (0.0, stage)))
                 line = ""
                 if (begun := _running_task(client, flow_run_id)) not in ("", task):
                     task, line = begun, f"{begun}: {TASKS[begun]}"
@@ -155,18 +155,24 @@ def _follow(
 
 
 def _progress(client: SyncPrefectClient, keys: Sequence[str], since: str) -> dict[str, tuple[float, str]]:
-    """Return the percent and the text of each stage, from the progress artifacts of this run.
+    """Return the percent and the text of each stage, from the progress artifacts of runs that have not ended.
 
     A run's artifact has the percent of each stage in its metadata. A backfill's has no stages.
     """
     asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
     begun, found = datetime.fromisoformat(since), dict[str, tuple[float, str]]()
     for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys)):
-        if one.updated and one.updated >= begun:
+        if one.updated and one.updated >= begun and not _has_ended(client, one.flow_run_id):
             shares = one.metadata_ or {"backfill": str(one.data)}
             texts = str(one.description).split(" · ")
             found |= {stage: (float(share), text) for (stage, share), text in zip(shares.items(), texts, strict=True)}
     return found
+
+
+def _has_ended(client: SyncPrefectClient, flow_run_id: UUID | None) -> bool:
+    """Return True if the flow run has ended, as the run of a backfill's partition before the current one."""
+    state = client.read_flow_run(flow_run_id).state if flow_run_id else None
+    return state is not None and state.is_final()
 
 
 def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:

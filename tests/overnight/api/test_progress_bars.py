@@ -37,4 +37,12 @@ def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
         }
         ask(prefect_api, "/artifacts/", {"key": "shown-progress", "type": "progress", "data": 40, **shown_there})
         wait_for(" s  ingest 70%, infer 40%\n")
+
+        # a partition of a backfill that has ended, before the next one has progress of its own
+        ended = ask(prefect_api, "/flow_runs/", {"flow_id": flow, "state": {"type": "COMPLETED"}})["id"]
+        last = {"flow_run_id": ended, "description": "ingest: 10 rows", "metadata_": {"ingest": "100.0"}}
+        ask(prefect_api, "/artifacts/", {"key": "shown-progress", "type": "progress", "data": 100, **last})
+        shown = ""
+        wait_for(" s  infer: loading the models and running them\n")
+        assert "ingest 100%" not in shown
     ask(prefect_api, f"/flows/{flow}", method="DELETE")
