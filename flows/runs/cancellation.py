@@ -53,11 +53,11 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with _stopped_if_cancelled():
+        with _stopped_if_cancelled() as cancelled:
             try:
                 return run(*args, **kwargs)
             except INTERRUPTIONS:
-                if prefect.runtime.deployment.id and not is_stopping():
+                if prefect.runtime.deployment.id and not cancelled.is_set():
                     raise
                 error = RunCancelled(stage=current_task.stage())
                 return Cancelled(message=f"Cancelled in {error.stage}. {error}", data=error)
@@ -111,16 +111,24 @@ def pause(seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _stopped_if_cancelled() -> Iterator[None]:
-    """Set the event of `stoppable` if a user cancels the current flow run and its deployment's runner does not stop it.
+def _stopped_if_cancelled() -> Iterator[threading.Event]:
+    """Stop the current flow run if a user cancels it and its deployment's runner does not. Yield an event for Cancel.
 
-    Do nothing without a deployment, and for the runs of a backfill, which stop together.
+    Inside the body of `stoppable`, as for the runs of a backfill, this is the event of that body.
     """
-    if STOPPING.get() or not prefect.runtime.deployment.id:
-        yield
+    outer = STOPPING.get()
+    if outer or not prefect.runtime.deployment.id:
+        yield outer or threading.Event()
         return
-    with stoppable() as stopping, _watched(UUID(prefect.runtime.flow_run.id), SECONDS_BETWEEN_DEPLOYED, stopping.set):
-        yield
+    cancelled = threading.Event()  # not that of `stoppable`, which a backfill also sets if its worker stops
+    with stoppable() as stopping:
+
+        def cancel() -> None:
+            cancelled.set()
+            stopping.set()
+
+        with _watched(UUID(prefect.runtime.flow_run.id), SECONDS_BETWEEN_DEPLOYED, cancel):
+            yield cancelled
 
 
 @contextlib.contextmanager

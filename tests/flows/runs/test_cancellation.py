@@ -5,13 +5,14 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import prefect.runtime
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import TerminationSignal
 
 from overnight.flows.runs.cancellation import (
     RunCancelled,
@@ -90,6 +91,21 @@ def test_a_deployments_run_ends_as_cancelled_if_prefects_runner_no_longer_looks_
     assert ended.state_name == "Cancelled"
     assert ended.state
     assert str(ended.state.message).startswith("Cancelled in plan. Staged parts are kept")
+
+
+@pytest.mark.usefixtures("prefect_api")
+def test_a_deployments_backfill_whose_worker_stops_leaves_its_end_to_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(prefect.runtime.deployment), "id", str(uuid4()))
+    monkeypatch.setitem(vars(prefect.runtime.flow_run), "id", str(uuid4()))
+
+    @cancellable
+    def backfills() -> None:
+        with stoppable() as stopping:
+            stopping.set()  # for the runs of its partitions
+            raise TerminationSignal(signal.SIGTERM)
+
+    with pytest.raises(TerminationSignal):
+        backfills()
 
 
 @pytest.mark.parametrize("state", ["CANCELLING", "CANCELLED"])
