@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.runs import run_sentences, run_summary
@@ -136,12 +137,14 @@ def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _links(client: SyncPrefectClient, run: Run, flow_run: UUID) -> dict[str, str]:
-    """Return the names and the addresses of the run's other artifacts, and of the job's partitions."""
+    """Return the names and addresses of the run's other artifacts, the job's partitions and Ray's dashboard."""
     mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
     found = {one.key: one.id for one in client.read_artifacts(artifact_filter=mine)}
     keys = {artifact_key(run.job, what): name for what, name in LINKED.items()}
     links = {name: f"/artifacts/artifact/{found[key]}" for key, name in keys.items() if key in found}
-    return links | {"all partitions": f"/artifacts/key/{artifact_key(run.job, 'partitions')}"}
+    links |= {"all partitions": f"/artifacts/key/{artifact_key(run.job, 'partitions')}"}
+    dashboard = getattr(getattr(FlowRunContext.get(), "task_runner", None), "dashboard", "")
+    return links | ({"Ray's dashboard": dashboard} if dashboard else {})
 
 
 @contextlib.contextmanager

@@ -132,9 +132,11 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
     """The task runner of every flow of Overnight.
 
     `stage` is the name of the task that started last, or "plan" before the first. `task_run_id` is the id of the run of
-    that task, or None.
+    that task, or None. `dashboard` is the address of the dashboard of the Ray that a runner of this process started or
+    joined, or an empty string.
     """
 
+    dashboard = ""  # of the class, because the runners of a backfill share the Ray of its first one
     stage = "plan"
     task_run_id: UUID | None = None
     _sent: WorkingFolder | None = None
@@ -177,6 +179,8 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
 
     def __exit__(self, *exc_info: Any) -> None:
         super().__exit__(*exc_info)
+        if not ray.is_initialized():
+            OvernightTaskRunner.dashboard = ""
         self._fork_server.close()
         with contextlib.suppress(Exception):  # failed bookkeeping must not fail the run
             report_missed(self._submitted)
@@ -204,7 +208,8 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             self._sent.check()
             with self._sent.linked() as folder:
                 environment = {"working_dir": str(folder), "env_vars": {"PREFECT_API_URL": api}}
-                ray.init(address, runtime_env=environment, **arguments)
+                context = ray.init(address, runtime_env=environment, **arguments)
+            self._note_dashboard(context.dashboard_url)
             return
         os.environ["PREFECT_API_URL"] = api  # local workers inherit it
         # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
@@ -212,13 +217,18 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         if "RAY_AUTH_MODE" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
         try:
-            ray.init("local", **arguments)  # None would join the cluster that was started last on this machine
+            context = ray.init("local", **arguments)  # None would join the cluster that started last on this machine
         except Exception as error:
             first = str(error).strip().partition(". ")[0]
             raise OvernightError(
                 f"expected Ray to start on this machine, found: {first}. Run it again when the machine is less busy, "
                 "or start Ray yourself and set RAY_ADDRESS."
             ) from error
+        if arguments["include_dashboard"]:  # without one, Ray returns an address where nothing listens
+            self._note_dashboard(context.dashboard_url)
+
+    def _note_dashboard(self, url: str | None) -> None:
+        OvernightTaskRunner.dashboard = f"http://{url}" if url else ""
 
     @staticmethod
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ Inside a flow or a task of the user, the run is a subflow. It uses the same serv
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.ray_of_caller import server_known_to_workers
 from overnight.flows.runs.run import describe_run
+from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.similarity_search import similarity_search
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain
@@ -49,6 +51,7 @@ def run_locally(
     verbose: bool = False,
     retry_quarantined: bool = False,
     show: bool = True,
+    ray_dashboard: bool = False,
 ) -> dict[str, Any]:
     """Run one partition now, and return its receipt. Raise `OvernightError` if the run fails or is cancelled.
 
@@ -56,6 +59,7 @@ def run_locally(
     rows. `settings` are texts KEY=VALUE that override the job file. `retry_quarantined` runs only the quarantined rows.
 
     If `show`, print the address of the UI and the progress of the run. If `verbose`, print the run's log, too.
+    If `ray_dashboard`, start Ray's dashboard with the Ray of this run, and print its address.
     """
     try:
         for code in job.code():
@@ -78,7 +82,7 @@ def run_locally(
         **{"settings": list(settings), "retry_quarantined": retry_quarantined, "job": str(job_path)},
     }
     labels = [f"partition:{partition}"]
-    receipt: dict[str, Any] = _run(batch_inference, parameters, job, labels, verbose, show)
+    receipt: dict[str, Any] = _run(batch_inference, parameters, job, labels, verbose, show, ray_dashboard)
     return receipt
 
 
@@ -111,7 +115,13 @@ def is_in_a_flow() -> bool:
 
 
 def _run(
-    flow: Flow[..., Any], parameters: dict[str, Any], job: Job, labels: Sequence[str], verbose: bool, show: bool
+    flow: Flow[..., Any],
+    parameters: dict[str, Any],
+    job: Job,
+    labels: Sequence[str],
+    verbose: bool,
+    show: bool,
+    ray_dashboard: bool = False,
 ) -> Any:
     """Run the flow in this process, and return its result."""
     try:
@@ -131,7 +141,8 @@ def _run(
                 address = masked(os.environ.get("RAY_ADDRESS", ""))
                 _say(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", show)
             shown = progress(job.name, flow_run.id, stages, verbose) if show else contextlib.nullcontext()
-            with interruptible(flow_run.id), shown, failed_before_it_began(flow_run.id):
+            started = _ray_with_dashboard() if ray_dashboard else contextlib.nullcontext()
+            with interruptible(flow_run.id), shown, failed_before_it_began(flow_run.id), started:
                 return run_flow(flow, flow_run=flow_run)
     except KeyboardInterrupt:
         raise RunCancelled() from None  # before the flow run existed
@@ -159,6 +170,21 @@ def _server(show: bool) -> Iterator[None]:
         with prefect_server(show) as url:
             _say(f"Prefect UI: {ui_address(url)}", show)
             yield
+
+
+@contextlib.contextmanager
+def _ray_with_dashboard() -> Iterator[None]:
+    """Start Ray with its dashboard, or join the cluster, and print the address of the dashboard.
+
+    A terminal also shows the token that the dashboard needs, unless the user has set it. A log must not have it.
+    """
+    set_before = os.environ.get("RAY_AUTH_TOKEN")
+    runner: OvernightTaskRunner[Any] = OvernightTaskRunner(init_kwargs={"include_dashboard": True})
+    with runner:
+        token = os.environ.get("RAY_AUTH_TOKEN")
+        shown = f", with the token {token}" if token and token != set_before and sys.stderr.isatty() else ""
+        click.echo(f"Ray's dashboard: {runner.dashboard or 'none'}{shown}", err=True)
+        yield
 
 
 def _say(line: str, show: bool) -> None:

@@ -39,12 +39,18 @@ from overnight.tasks.workers import fork_server
     is_flag=True,
     help="Run only the quarantined rows of the published partition, and publish them with its others.",
 )
+@click.option(
+    "--ray-dashboard",
+    is_flag=True,
+    help="Start Ray's dashboard with the Ray of this run, and print its address. It needs RAY_AUTH_TOKEN.",
+)
 @run_options
 def run(
     job_path: Path,
     partition: str | None,
     force: bool,
     retry_quarantined: bool,
+    ray_dashboard: bool,
     reason: str,
     limit_rows: int | None,
     settings: tuple[str, ...],
@@ -73,7 +79,8 @@ def run(
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
             receipt = run_locally(
-                job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose, retry_quarantined
+                *(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose, retry_quarantined),
+                ray_dashboard=ray_dashboard,
             )
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)

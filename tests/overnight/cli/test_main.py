@@ -1,6 +1,7 @@
 """The command line as a script meets it: exit codes, and one JSON document on stdout."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from overnight.cli.main import main
 from tests.flows.conftest import Overnight
+from tests.prefect_api import ask
 
 JOB = {"name": "pictures", "checks": {"max_quarantined": 0.0}}
 
@@ -29,14 +31,17 @@ def job_file(pictures: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_prints_its_receipt_and_nothing_else(
-    overnight: Overnight, overnight_process: Overnight, job_file: Path, tmp_path: Path
+    overnight: Overnight, overnight_process: Overnight, job_file: Path, tmp_path: Path, prefect_api: str
 ) -> None:
-    done = overnight_process("run", "job.yaml", "--partition", "2026-01-02", "--json")
+    done = overnight_process("run", "job.yaml", "--partition", "2026-01-02", "--json", "--ray-dashboard")
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
     assert (receipt["status"], receipt["rows_out"]) == ("published", 12)
     assert "Prefect UI: " in done.stderr
     assert "Starting Ray, about 10 s\n" in done.stderr
+    [dashboard] = re.findall(r"^Ray's dashboard: (http://127\.0\.0\.1:[0-9]+)$", done.stderr, re.MULTILINE)
+    summaries = ask(prefect_api, "/artifacts/filter", {"artifacts": {"key": {"any_": ["pictures-summary"]}}})
+    assert any(f"[Ray's dashboard]({dashboard})" in summary["data"] for summary in summaries)
     assert all((tmp_path / "out" / file).is_file() for file in receipt["files"])
     again = overnight("run", "job.yaml", "--partition", "2026-01-02", "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, receipt)
