@@ -22,7 +22,8 @@ from tests.tasks.infer.models.test_image_classification import MODELS, saved
 
 pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
 
-# The last picture waits in preprocessing until a model has run in the stream, and not only in the trial.
+# The last picture waits in preprocessing until a model has run in the stream, and not only in the trial. The model
+# `second` waits in the stream until the worker of `looks` has given its GPU back, because no picture is left for it.
 CODE = """
 import os
 import time
@@ -32,13 +33,30 @@ import ray
 import torch
 
 
+def runs(log):
+    return len(list(Path(log).iterdir()))
+
+
+def free_gpus():
+    return ray.available_resources().get("GPU", 0)
+
+
+def wait_until(happened, what):
+    until = time.monotonic() + 250
+    while not happened():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
 class Reserved(torch.nn.Module):
-    def __init__(self, log):
+    def __init__(self, log, waits=False):
         super().__init__()
-        self.log = Path(log)
+        self.log, self.waits = Path(log), waits
 
     def forward(self, confidence):
         (self.log / str(os.getpid())).touch()
+        if self.waits and runs(self.log) == 2:
+            wait_until(lambda: free_gpus() >= 1, "a worker without rows to come kept its GPU")
         share = ray.get_runtime_context().get_assigned_resources()["GPU"]
         [gpu] = ray.get_gpu_ids()
         return torch.full_like(confidence, gpu), torch.full_like(confidence, share)
@@ -47,11 +65,8 @@ class Reserved(torch.nn.Module):
 def wait_for_a_model(batch, log):
     free = [None] * len(batch["uri"])
     if batch["uri"][-1].endswith("19.png"):
-        until = time.monotonic() + 250
-        while len(list(Path(log).iterdir())) < 2 or ray.available_resources().get("GPU", 0):
-            assert time.monotonic() < until, "no model ran while pictures were prepared"
-            time.sleep(0.05)
-        free[-1] = ray.available_resources().get("GPU", 0)
+        wait_until(lambda: runs(log) == 2 and not free_gpus(), "no model ran while pictures were prepared")
+        free[-1] = free_gpus()
     return {"free_gpus": free}
 """
 
@@ -66,11 +81,11 @@ def job(tmp_path: Path) -> dict[str, Any]:
     graph = helper.make_graph([helper.make_node("Identity", ["confidence"], ["same"])], "same", [value], [same])
     opset = [helper.make_opsetid("", 21)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "same.onnx")
-    for folder in ("in", "log"):
+    for folder in ("in", "log", "second"):
         (tmp_path / folder).mkdir()
     for number in range(20):
         Image.fromarray(np.full((40, 40, 3), number * 12, np.uint8)).save(tmp_path / f"in/{number:02d}.png")
-    log = {"log": str(tmp_path / "log")}
+    log, waits = {"log": str(tmp_path / "log")}, {"log": str(tmp_path / "second"), "waits": True}
     half: dict[str, Any] = {
         "kind": "torch",
         "columns": ["looks_confidence"],
@@ -81,7 +96,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
     models = [
         {"name": "looks", **whole},
         {"name": "first", **half, "module": "reserving:Reserved", "kwargs": log},
-        {"name": "second", **half, "module": "reserving:Reserved", "kwargs": {"log": str(tmp_path)}},
+        {"name": "second", **half, "module": "reserving:Reserved", "kwargs": waits},
         {"name": "npu", "kind": "onnx", "file": str(tmp_path / "same.onnx"), "resources": {"NPU": 1}},
     ]
     models[-1]["columns"] = half["columns"]
@@ -95,7 +110,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_models_reserve_and_share_devices_run_while_rows_are_prepared_and_fall_back_with_a_warning(
+def test_models_reserve_and_share_devices_run_while_rows_are_prepared_give_them_back_and_fall_back_with_a_warning(
     job: dict[str, Any], run_job: RunJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipt = run_job(job)
