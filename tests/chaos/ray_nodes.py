@@ -22,6 +22,7 @@ OWN_FILES = [
     'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs "$0" && exec "$@"',
 ]
 OWN_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+HEAD = "127.0.0.10"
 MAY_UNSHARE = subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
 WAIT = """
 import sys
@@ -35,14 +36,14 @@ while sum(node["Alive"] for node in ray.nodes()) != int(sys.argv[2]):
 
 
 class Nodes:
-    """A head without CPUs on 127.0.0.1, and nodes that join it from other addresses of this machine."""
+    """A head without CPUs, and nodes that join it, each at another loopback address."""
 
-    def __init__(self, folder: str, **environment: str) -> None:
+    def __init__(self, folder: str) -> None:
         port, client_port = free_ports(2)
-        self._folder, self.address, self._environment = folder, f"127.0.0.1:{port}", environment
+        self.address = f"{HEAD}:{port}"
         self._head_options = [
             "--head", f"--port={port}", f"--temp-dir={folder}", f"--ray-client-server-port={client_port}",
-            "--num-cpus=0", "--include-dashboard=false", "--node-ip-address=127.0.0.1",
+            "--num-cpus=0", "--include-dashboard=false", f"--node-ip-address={HEAD}",
         ]  # fmt: skip
         self._others: list[Process] = []
         self.start_head()
@@ -82,7 +83,7 @@ class Nodes:
         mark = uuid.uuid4().hex
         process = Process(
             [*before, *RAY_START, "--block", *options, "--object-store-memory=200000000"],
-            env={**os.environ, **SLOW_START, "PYTHONPATH": str(WORKER_PATH), MARK: mark, **self._environment},
+            env={**os.environ, **SLOW_START, "PYTHONPATH": str(WORKER_PATH), MARK: mark},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         process.mark = mark
