@@ -16,10 +16,8 @@ REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
 PYTEST = PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" $(BIN)/python -m pytest $(REPORT)
 # The files that have a mark: to collect all files takes each process a minute of CPU.
 marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
-# Three processes for two cores, because a test waits for other processes a third of its time. The files run in their own
-# order, each in one process, so that the fixtures of a file are made once.
-PROCESSES ?= 3
-IN_PROCESSES = --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
+# The files run in their own order, each in one process, so that the fixtures of a file are made once.
+IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs test test-without-torch slow chaos nightly lint bench lock stop clean
@@ -37,18 +35,18 @@ docs: .venv/installed-dev ## build the documentation site into build/docs; a war
 	@$(BIN)/python docs/check_site.py build/docs
 
 test: lint ## lint, then run the tests except slow ones and faults; PYTEST_ARGS="-k resume" selects some
-	@echo "Running the tests in $(PROCESSES) processes; each starts its own Ray, Prefect server and S3 server"
-	@$(PYTEST) $(IN_PROCESSES) -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
+	@echo "Running the tests in two processes; each starts its own Ray, Prefect server and S3 server"
+	@$(PYTEST) $(IN_TWO) -m "not slow and not chaos and not nightly" $(PYTEST_ARGS)
 
 test-without-torch: .venv-3.13/installed ## run the light tests without PyTorch, on Python 3.13
 	@PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
-		$(IN_PROCESSES) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(ONCE) $(PYTEST_ARGS)
+		$(IN_TWO) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(ONCE) $(PYTEST_ARGS)
 
 slow: .venv/installed-dev ## run the tests that take more than about ten seconds each, and the commands of every page
-	@$(PYTEST) $(IN_PROCESSES) -m "slow and not chaos and not nightly" $(call marked,slow) $(PYTEST_ARGS)
+	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(call marked,slow) $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
-	@$(PYTEST) $(IN_PROCESSES) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
+	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
 
 nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Ceph, Compose, damaged files; two hours or more
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)
