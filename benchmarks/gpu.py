@@ -206,7 +206,7 @@ def planned_batch(api: str, job: str) -> str | None:
     request = urllib.request.Request(f"{api}/artifacts/latest/filter", asked, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         found = json.load(answer)
-    told = re.search(r"batch size\W+(\d[^|,\"]*)", str(found[0]["data"])) if found else None
+    told = re.search(r"batch size \|([^|]+)\|", str(found[0]["data"])) if found else None
     return told[1].strip() if told else None
 
 
