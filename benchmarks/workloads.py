@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for tests/, which writes models and PDF files
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 VISION = {  # of CLIPVisionConfig; about 1.25 ms an image on one core, and CLIP's ViT-B/16
     "tiny": {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4},
