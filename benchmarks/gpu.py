@@ -24,7 +24,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -202,11 +201,8 @@ def device_name(device: str) -> str:
 
 def planned_batch(api: str, job: str) -> str | None:
     """Return the batch size in the plan of the job's last run, such as `64, found on the sample`."""
-    asked = json.dumps({"artifacts": {"key": {"any_": [f"{job}-plan"]}}, "limit": 1}).encode()
-    request = urllib.request.Request(f"{api}/artifacts/latest/filter", asked, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        found = json.load(answer)
-    told = re.search(r"batch size \|([^|]+)\|", str(found[0]["data"])) if found else None
+    found = overnight_progress.artifact(api, f"{job}-plan")
+    told = re.search(r"batch size \|([^|]+)\|", found["data"]) if found else None
     return told[1].strip() if told else None
 
 

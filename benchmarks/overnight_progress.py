@@ -7,6 +7,7 @@ import time
 import urllib.request
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 SECONDS_BETWEEN = 1.0
 
@@ -25,12 +26,17 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
 
 def _latest(api_url: str, key: str) -> tuple[float, float]:
     """Return the time of the artifact's update and its fraction of `infer`, or 0, 0 if it does not exist."""
+    found = artifact(api_url, key)
+    if not found:
+        return 0.0, 0.0
+    return datetime.fromisoformat(found["updated"]).timestamp(), float(found["metadata_"]["infer"]) / 100
+
+
+def artifact(api_url: str, key: str) -> dict[str, Any] | None:
+    """Return the newest artifact with this key, or None."""
     asked = json.dumps({"artifacts": {"key": {"any_": [key]}}, "limit": 1}).encode()
     request = urllib.request.Request(
         f"{api_url}/artifacts/latest/filter", asked, {"Content-Type": "application/json"}, method="POST"
     )
     with urllib.request.urlopen(request, timeout=5) as answer:
-        found = json.load(answer)
-    if not found:
-        return 0.0, 0.0
-    return datetime.fromisoformat(found[0]["updated"]).timestamp(), float(found[0]["metadata_"]["infer"]) / 100
+        return next(iter(json.load(answer)), None)

@@ -21,7 +21,7 @@ from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -34,7 +34,7 @@ from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.late_runs import late_runs
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
-from overnight.flows.runs.local_server import running_server
+from overnight.flows.runs.local_server import known_server
 from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
 from overnight.tasks.errors import JobError, OvernightError
 
@@ -55,7 +55,7 @@ def start_server(job_paths: Sequence[Path], host: str, port: int, newest: int) -
         job_paths: The job files; if empty, those of the jobs that are deployed on the Prefect server.
         newest: The number of partitions of each job, the newest.
     """
-    url = get_current_settings().api.url or running_server()
+    url = known_server()
     if not (job_paths or url):
         raise JobError("expected job files or PREFECT_API_URL, found neither. Name the jobs, or set it to a server.")
     registry = CollectorRegistry()

@@ -22,13 +22,12 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import (
     PREFECT_API_URL,
     PREFECT_CLIENT_MAX_RETRIES,
-    get_current_settings,
     temporary_settings,
 )
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus
-from overnight.flows.runs.local_server import running_server
+from overnight.flows.runs.local_server import known_server
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError
 
@@ -77,7 +76,7 @@ def with_late_runs(job: Job, entries: list[PartitionStatus]) -> list[PartitionSt
 
 def _late_partitions(job: Job) -> dict[str, str]:
     """Return for each partition of the job whose run should have begun by now a sentence about this run."""
-    url = get_current_settings().api.url or running_server()
+    url = known_server()
     if not url:
         return {}
     from overnight.flows.batch_inference import batch_inference  # without a server, the status needs no flow

@@ -69,6 +69,11 @@ def ui_address(api_url: str) -> str:
     return masked(address)
 
 
+def known_server() -> str | None:
+    """Return the URL of the API of the configured Prefect server, otherwise of the local one if it runs, or None."""
+    return get_current_settings().api.url or running_server()
+
+
 def running_server() -> str | None:
     """Return the URL of the API of the local Prefect server, or None if that server does not run."""
     return _running(Path(get_current_settings().home))

@@ -31,17 +31,19 @@ def lost_nodes_recorded(run: Run) -> Iterator[None]:
 
 
 def _follow(run: Run, stop: threading.Event) -> None:
-    alive: list[str] | None = None
+    before: list[str] | None = None
     is_last = False
     while not is_last:
         is_last = stop.wait(SECONDS_BETWEEN)
         with contextlib.suppress(Exception):  # a record that fails must not fail the run
-            before = (read_json(run.nodes) or {"alive": []})["alive"] if alive is None else alive
+            if before is None:  # the nodes of an attempt whose process died
+                before = (read_json(run.nodes) or {"alive": []})["alive"]
             nodes = ray.nodes()
             alive = [node["NodeID"] for node in nodes if node["Alive"]]
             for lost in lost_nodes(before, nodes):
                 supervisor.report(run, stage(), f"{lost} (seen at {now()})")
             if alive != before:
                 write_json(run.nodes, {"alive": alive})
+            before = alive
     with contextlib.suppress(Exception):
         run.nodes.remove()

@@ -22,7 +22,7 @@ OWN_FILES = [
     'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs "$0" && exec "$@"',
 ]
 OWN_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-HEAD = "127.0.0.10"
+HEAD = "127.0.0.1"
 MAY_UNSHARE = subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
 WAIT = """
 import sys

@@ -1,7 +1,4 @@
-"""The Prefect server is killed in the middle of a run and comes back: the run neither waits for it nor minds.
-
-After that, Cancel reaches a deployment's run although Prefect's runner no longer looks for it.
-"""
+"""The Prefect server is killed in the middle of a run and comes back: the run neither waits for it nor minds."""
 
 import os
 import signal
@@ -19,11 +16,8 @@ from tests.chaos.conftest import (
     assert_exact,
     newest_flow_run,
     parts,
-    set_state,
-    start_deployed,
     task_runs,
     wait_for_parts,
-    wait_for_state,
 )
 from tests.chaos.moments import Moments
 from tests.chaos.runs import Start, end, finish, set_pace, traced_rows, wait_for
@@ -99,32 +93,6 @@ def test_a_run_goes_on_and_ends_well_in_the_books_when_its_server_is_killed_and_
     flow_run = newest_flow_run(url)
     assert flow_run["state_type"] == "COMPLETED"
     wait_for("the five task runs", lambda: list(task_runs(url, flow_run["id"]).values()) == ["COMPLETED"] * 5, 60)
-
-
-@pytest.mark.nightly
-def test_cancel_ends_a_run_after_the_server_was_away_for_so_long_that_prefects_runner_no_longer_looks(
-    start: Start,
-    job_folder: Path,
-    server: tuple[str, Callable[[], subprocess.Popen[str]]],
-    moments: Moments,
-) -> None:
-    url, start_server = server
-    process = start_server()
-    wait_for("the server", lambda: answers(url))
-    set_pace(job_folder, 0.02)
-    serve = start("serve", "job.yaml", PREFECT_API_URL=url)
-    run = start_deployed(url, "batch-inference/slow")
-    wait_for_parts(serve, job_folder, moments.number(1, 3))
-    set_pace(job_folder, 0.5)  # so that rows stream until Cancel
-    kill_server(process, job_folder, moments)
-    assert serve.stderr
-    assert any("Cancellation polling task failed" in line for line in serve.stderr)
-    start_server()
-    wait_for("the server again", lambda: answers(url))
-    set_state(url, run, "CANCELLING")
-    cancelled = wait_for_state(url, run, "CANCELLED", "COMPLETED", seconds=120)
-    assert cancelled["state"]["message"].startswith("Cancelled in infer.")
-    assert not receipt_is_there(job_folder)
 
 
 def kill_server(process: subprocess.Popen[str], folder: Path, moments: Moments) -> None:

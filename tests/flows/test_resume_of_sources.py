@@ -4,6 +4,7 @@ tests/tasks/ingest/reading/test_resume.py shows for every kind of source which r
 """
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from overnight.tasks.errors import OvernightError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
 from tests.tasks.ingest.reading.test_resume import ROWS, SOURCES
-from tests.tasks.preprocess import pdfs
+from tests.tasks.preprocess import pdfs, sounds, videos
 
 MODEL = """
 import time
@@ -69,20 +70,45 @@ def test_a_run_that_failed_half_way_is_taken_up_and_no_row_is_lost_or_doubled(
         assert sorted(table["n"].to_pylist()) == list(range(ROWS))
 
 
+# What makes several rows of a file: a file of so many, and the steps.
+MADE: dict[str, tuple[str, Callable[[int], bytes], list[dict[str, Any]]]] = {
+    "pdf": (
+        "pdf",
+        lambda count: pdfs.pdf([[f"page {page}"] for page in range(count)]),
+        [{"kind": "pdf_text"}, {"kind": "split_text", "size": 80, "overlap": 20}],
+    ),
+    "audio": (
+        "wav",
+        lambda count: sounds.wav(sounds.tone(count, 8_000), 8_000),
+        [{"kind": "decode_audio", "chunk_seconds": 1}],
+    ),
+    "video": (
+        "mp4",
+        lambda count: videos.video(10 * count),
+        [{"kind": "sample_frames", "every_seconds": 1}],
+    ),
+}
+
+
 @pytest.mark.slow
-def test_a_file_of_many_rows_is_there_with_all_of_them_or_quarantined_with_all(tmp_path: Path, run_job: RunJob) -> None:
+@pytest.mark.parametrize("kind", MADE)
+def test_a_file_of_many_rows_is_there_with_all_of_them_or_quarantined_with_all(
+    kind: str, tmp_path: Path, run_job: RunJob
+) -> None:
+    ending, content, steps = MADE[kind]
     place, out, flag = tmp_path / "in", tmp_path / "out", tmp_path / "fail"
     place.mkdir()
     flag.touch()
-    rows = {f"{n:04d}.pdf": n % 4 + 1 for n in range(24)}
+    rows = {f"{n:04d}.{ending}": n % 4 + 1 for n in range(24)}
     for name, count in rows.items():
-        (place / name).write_bytes(pdfs.pdf([[f"page {page}"] for page in range(count)]))
+        (place / name).write_bytes(content(count))
     (WORKER_PATH / "half_way.py").write_text(MODEL)
-    asks = {"flag": str(flag), "out": str(out), "refuses": "0007.pdf#2"}
+    refused = f"0007.{ending}"
+    asks = {"flag": str(flag), "out": str(out), "refuses": f"{refused}#2"}
     job: dict[str, Any] = {
-        "name": "many-pages",
-        "source": {"kind": "pdf", "path": str(place)},
-        "preprocess": [{"kind": "pdf_text"}, {"kind": "split_text", "size": 80, "overlap": 20}],
+        "name": f"many-{kind}",
+        "source": {"kind": kind, "path": str(place)},
+        "preprocess": steps,
         "inference": [{"kind": "python", "target": "half_way:Half", "kwargs": asks, "batch_size": 4, "workers": 1}],
         "checks": {"max_quarantined": 1},
         "sink": {"kind": "parquet", "path": str(out), "rows_per_part": 4},
@@ -95,6 +121,6 @@ def test_a_file_of_many_rows_is_there_with_all_of_them_or_quarantined_with_all(t
     assert 0 < receipt["rows_resumed"] < 24
     found = published(receipt, out)["row_id"].to_pylist()
     assert len(set(found)) == len(found)
-    assert Counter(name.partition("#")[0] for name in found) == {n: c for n, c in rows.items() if n != "0007.pdf"}
-    reason = r"0007\.pdf#2\S*: .*not this one \(half_way.py:\d+, in __call__\) \(1 of 4 rows made of this one failed\)"
-    assert_quarantined(out, {"0007.pdf": reason})
+    assert Counter(name.partition("#")[0] for name in found) == {n: c for n, c in rows.items() if n != refused}
+    reason = rf"{refused}#2\S*: .*not this one \(half_way.py:\d+, in __call__\) \(1 of 4 rows made of this one failed\)"
+    assert_quarantined(out, {refused: reason})
