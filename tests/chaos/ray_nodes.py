@@ -22,7 +22,7 @@ OWN_FILES = [
     'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs "$0" && exec "$@"',
 ]
 OWN_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-HEAD = "127.0.0.1"
+HEAD = "127.0.0.10"  # with Redis, Ray puts another address of the machine in the place of 127.0.0.1
 MAY_UNSHARE = subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
 WAIT = """
 import sys
@@ -36,9 +36,14 @@ while sum(node["Alive"] for node in ray.nodes()) != int(sys.argv[2]):
 
 
 class Nodes:
-    """A head without CPUs, and nodes that join it, each at another loopback address."""
+    """A head without CPUs, and nodes that join it, each at another loopback address.
 
-    def __init__(self, folder: str) -> None:
+    The head has its own list of processes: `ray start --head` refuses to start beside a process that names its address.
+    """
+
+    def __init__(self, folder: str, **environment: str) -> None:
+        self.folder = folder
+        self._environment = environment
         port, client_port = free_ports(2)
         self.address = f"{HEAD}:{port}"
         self._head_options = [
@@ -50,7 +55,7 @@ class Nodes:
 
     def start_head(self) -> None:
         """Start the head, and wait until it answers."""
-        self._head = self._start(self._head_options)
+        self._head = self._start(self._head_options, OWN_PROCESSES)
         wait_for("the head", self._answers)
 
     def kill_head(self) -> None:
@@ -83,7 +88,7 @@ class Nodes:
         mark = uuid.uuid4().hex
         process = Process(
             [*before, *RAY_START, "--block", *options, "--object-store-memory=200000000"],
-            env={**os.environ, **SLOW_START, "PYTHONPATH": str(WORKER_PATH), MARK: mark},
+            env={**os.environ, **SLOW_START, **self._environment, "PYTHONPATH": str(WORKER_PATH), MARK: mark},
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         process.mark = mark

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import ray
 import yaml
 
 from overnight.cli.main import main
@@ -20,10 +21,10 @@ FOLDER = ROOT / "deployments/kubernetes"
 VERSION = "1.33"  # of Kubernetes
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
 JOB_FILES = [f"jobs/{file.name}" for file in sorted((FOLDER / "jobs").iterdir())]  # one for each run or job
-HISTORY = yaml.safe_load((FOLDER / "history/kustomization.yaml").read_text())
-HISTORY_FILES = [f"history/{name}" for name in HISTORY["resources"] if name != ".."]
+ADDED = {name: yaml.safe_load((FOLDER / name / "kustomization.yaml").read_text()) for name in ("history", "redis")}
+ADDED_FILES = [f"{name}/{file}" for name, added in ADDED.items() for file in added["resources"] if file != ".."]
 OBJECTS = [
-    found for name in (*LISTED, *JOB_FILES, *HISTORY_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())
+    found for name in (*LISTED, *JOB_FILES, *ADDED_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io/")]
 [RAY_CLUSTER] = [found for found in OBJECTS if found["kind"] == "RayCluster"]
@@ -40,6 +41,7 @@ PODS = {
 }
 KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
 [WORKER, HISTORY_SERVER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
+[REDIS] = [found for found in OBJECTS if found["kind"] == "StatefulSet"]
 
 
 def names(found: dict[str, Any]) -> str:
@@ -65,11 +67,12 @@ def containers() -> list[Any]:
 
 
 def test_every_file_of_objects_is_listed() -> None:
-    others = {"kustomization.yaml", "image-paths.yaml", "jobs", "history"}
+    others = {"kustomization.yaml", "image-paths.yaml", "jobs", *ADDED}
     assert {file.name for file in FOLDER.iterdir()} == {*LISTED, *others}
-    patches = [patch["path"] for patch in HISTORY["patches"]]
-    listed = {"kustomization.yaml", *HISTORY["resources"], *patches} - {".."}
-    assert {file.name for file in (FOLDER / "history").iterdir()} == listed
+    for name, added in ADDED.items():
+        patches = [patch["path"] for patch in added["patches"]]
+        listed = {"kustomization.yaml", *added["resources"], *patches} - {".."}
+        assert {file.name for file in (FOLDER / name).iterdir()} == listed
 
 
 @pytest.mark.parametrize("found", OURS, ids=names)
@@ -101,6 +104,37 @@ def test_the_cluster_with_collectors_is_valid_and_the_server_reads_their_bucket(
     kuberay.validate("RayCluster", SPEC | patch["spec"])
     [server] = HISTORY_SERVER["spec"]["template"]["spec"]["containers"]
     assert patch["spec"]["historyServerOptions"]["collectorOptions"]["env"] == server["env"]
+
+
+def test_the_cluster_in_redis_is_valid_and_has_the_address_and_the_password_of_that_redis() -> None:
+    patch = yaml.safe_load((FOLDER / "redis/ray-cluster.yaml").read_text())
+    assert (patch["kind"], patch["metadata"]["name"]) == ("RayCluster", RAY_CLUSTER["metadata"]["name"])
+    kuberay.validate("RayCluster", SPEC | patch["spec"])
+    options = patch["spec"]["gcsFaultToleranceOptions"]
+    [server] = REDIS["spec"]["template"]["spec"]["containers"]
+    [service] = [found for found in OBJECTS if names(found) == "Service/redis"]
+    assert options["redisAddress"] == f"redis:{service['spec']['ports'][0]['port']}"
+    assert options["redisPassword"]["valueFrom"] == server["env"][0]["valueFrom"]
+    labels = REDIS["spec"]["template"]["metadata"]["labels"]
+    [policy] = [found for found in OBJECTS if found["kind"] == "NetworkPolicy"]
+    for chosen in (service["spec"]["selector"], policy["spec"]["podSelector"]["matchLabels"]):
+        assert chosen.items() <= labels.items()
+
+
+def test_the_redis_of_both_installations_is_one_version() -> None:
+    [server] = REDIS["spec"]["template"]["spec"]["containers"]
+    assert server["image"] == yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["redis"]["image"]
+
+
+def test_the_worker_waits_as_long_for_a_head_as_the_operator_s_nodes() -> None:
+    patch = yaml.safe_load((FOLDER / "redis/prefect-worker.yaml").read_text())
+    [container] = patch["spec"]["template"]["spec"]["containers"]
+    [original] = WORKER["spec"]["template"]["spec"]["containers"]
+    assert (patch["metadata"]["name"], container["name"]) == (WORKER["metadata"]["name"], original["name"])
+    [variable] = container["env"]
+    raylet = Path(ray.__file__).parent / "core/src/ray/raylet/raylet"
+    assert variable["name"].removeprefix("RAY_").encode() in raylet.read_bytes()  # Python has no way to ask for it
+    assert variable["value"] == "600"
 
 
 def test_the_schema_of_kuberay_sees_a_wrong_key_of_a_cluster_in_a_job() -> None:
