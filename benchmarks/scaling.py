@@ -23,8 +23,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from ray_cluster import cluster
 
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.state import row_ranges, staged_parts
@@ -89,44 +91,6 @@ def limited(share: float) -> Iterator[list[str]]:
         group.rmdir()
 
 
-@contextmanager
-def cluster(nodes: int, share: float, folder: Path) -> Iterator[str]:
-    """Yield the address of a Ray cluster of a head without CPUs and `nodes` limited nodes."""
-    ray = str(Path(sys.executable).with_name("ray"))
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    port = 20_000 + os.getpid() % 10_000
-    address = f"127.0.0.1:{port}"
-    common = ["--num-gpus=0", "--object-store-memory=300000000", "--block"]
-    head = [ray, "start", "--head", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=0"]
-    with ExitStack() as ends, open(folder / "ray.log", "a") as log:
-
-        def start(command: list[str]) -> None:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-            ends.callback(process.wait)
-            ends.callback(process.terminate)
-
-        start([*head, "--include-dashboard=false", f"--temp-dir={folder}/ray", *common])
-        for number in range(nodes):
-            before = ends.enter_context(limited(share))
-            where = f"--node-ip-address=127.0.0.{number + 2}"
-            start([*before, ray, "start", f"--address={address}", where, "--num-cpus=1", *common])
-        wait_for_nodes(address, nodes + 1, environment)
-        yield address
-
-
-def wait_for_nodes(address: str, count: int, environment: dict[str, str]) -> None:
-    code = (
-        "import ray, sys, time\n"
-        f"ray.init({address!r}, logging_level='ERROR', log_to_driver=False)\n"
-        f"while sum(node['Alive'] for node in ray.nodes()) < {count}:\n    time.sleep(0.5)\n"
-    )
-    for _ in range(10):
-        if subprocess.run([sys.executable, "-c", code], env=environment, timeout=300, check=False).returncode == 0:
-            return
-        time.sleep(2)
-    raise SystemExit(f"no cluster at {address} after ten tries")
-
-
 def run_on(nodes: int, share: float, folder: Path) -> dict[str, float]:
     """Run the job on `nodes` nodes, and return its rate (rows per second) and its seconds."""
     rows, work = ROWS_A_NODE * nodes, folder / f"on-{nodes}"
@@ -143,7 +107,7 @@ def run_on(nodes: int, share: float, folder: Path) -> dict[str, float]:
     (work / "job.yaml").write_text(yaml.safe_dump(job))
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "RAY_AUTH_MODE": "disabled"}
     seen: list[tuple[float, int]] = []
-    with cluster(nodes, share, folder) as address:
+    with cluster(folder, nodes, ["--num-cpus=1", "--num-gpus=0"], {}, partial(limited, share)) as address:
         command = [sys.executable, "-c", "from overnight.cli.main import main; main()", "run", "job.yaml", "--json"]
         began = time.perf_counter()
         with open(folder / "log", "a") as log:
