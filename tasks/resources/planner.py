@@ -67,9 +67,14 @@ def _fits(models: Sequence[Needs], counts: Sequence[int], nodes: Sequence[Mappin
 
 
 def _spared(nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the nodes without the CPUs that a Ray task for reading needs on each of them."""
-    task_cpus = min(1.0, _sum(nodes).get("CPU", 0) / 2)
-    return [{**node, "CPU": max(node.get("CPU", 0) - task_cpus, 0)} for node in nodes]
+    """Return the nodes without the CPUs that a Ray task for reading needs on each of them, at most half of a node's."""
+    return [{**node, "CPU": (cpus := node.get("CPU", 0)) - min(1.0, cpus / 2)} for node in nodes]
+
+
+def _one_spared(nodes: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """Return the nodes with room for reading on one of them, which has CPUs and as few GPUs as possible."""
+    first, *others = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
+    return [*_spared([first]), *others]
 
 
 def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
@@ -189,9 +194,22 @@ def _grown(
 ) -> list[int]:
     """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`.
 
-    They leave CPUs for a Ray task on each node.
+    They leave CPUs for a Ray task on each node. If no worker finds room so, they leave them on one node.
     """
-    spared = _spared(nodes)
+    for spared in (_spared(nodes), _one_spared(nodes)):
+        if (found := _grown_beside(spared, nodes, needs, counts, most)) != counts:
+            return found
+    return counts
+
+
+def _grown_beside(
+    spared: Sequence[Mapping[str, float]],
+    nodes: Sequence[Mapping[str, float]],
+    needs: Sequence[Mapping[str, float]],
+    counts: list[int],
+    most: list[int],
+) -> list[int]:
+    """Return what `_grown` does. `spared` is `nodes` without the CPUs that the workers leave."""
     room, found = Room(spared), list(counts)
     if not room.take_all(_each(needs, counts)):
         return found
@@ -201,7 +219,7 @@ def _grown(
         for place in growing:
             found[place] += 1
     # Placed from the start they may fit worse than one after another, and on nodes with more room worse than with less.
-    while found != list(counts) and not all(Room(some).take_all(_each(needs, found)) for some in (spared, nodes)):
+    while found != counts and not all(Room(some).take_all(_each(needs, found)) for some in (spared, nodes)):
         added = [have - had for have, had in zip(found, counts, strict=True)]
         found[added.index(max(added))] -= 1
     return found

@@ -225,6 +225,21 @@ def test_what_cannot_fit_is_refused_with_the_need_and_the_find(asked: list[Model
         make_plan(asked, cluster)
 
 
+@pytest.mark.parametrize(
+    ("asked", "cluster", "most"),
+    [
+        (Model(num_cpus=0.5), [node(1)] * 4, 4),  # beside a task on each node
+        (Model(num_cpus=1), [node(1)] * 4, 3),
+        (Model(num_cpus=4), [node(4)] * 4, 3),
+        (Model(num_cpus=4, num_gpus=1), [node(4, GPU=1)] * 3 + [node(1)], 3),  # the node without a GPU reads
+    ],
+)
+def test_a_pool_grows_onto_nodes_that_it_fills_and_leaves_one_for_reading(asked: Model, cluster: list[Node], most: int):
+    plan = make_plan([asked], cluster)
+    assert plan.pools[0].maximum == most
+    hold_rules(plan, [asked], cluster)
+
+
 def test_workers_on_many_small_nodes_leave_room_for_a_task_on_one():
     for count in range(1, 12):
         asked, cluster = [Model(workers=count)], [node(1)] * 4
