@@ -27,6 +27,12 @@ from tests.conftest import WORKER_PATH
 SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
 T = TypeVar("T")
 MARK, SESSION = "CHAOS_MARK", f"session-{os.getpid()}"
+# Before a command that must end on Ctrl-C: whoever starts the tests may ignore SIGINT, and its children inherit that.
+SIGINT_NOT_IGNORED = (
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
+)
 AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
 # A dead run's lease expires after 30 s: here after 10 s.
 COMMAND = """

@@ -27,7 +27,16 @@ from tests.chaos.conftest import (
     write_job,
 )
 from tests.chaos.moments import Moments
-from tests.chaos.runs import Process, Start, set_pace, started_runs, traced_rows, wait_for
+from tests.chaos.runs import (
+    SIGINT_NOT_IGNORED,
+    Process,
+    Start,
+    set_pace,
+    started_runs,
+    traced_rows,
+    wait_for,
+    wait_for_end,
+)
 from tests.prefect_api import ask
 
 pytestmark = pytest.mark.chaos
@@ -53,18 +62,12 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
     moments = Moments("dead_machine")
     folder = write_job(tmp_path_factory.mktemp("machine"), retries={"attempts": 2})
     set_pace(folder, SLOWLY)
-    (folder / "deployments").mkdir()
-    shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
-    parameters = {"job": str(folder / "job.yaml")}
-    deployment = {**shipped["deployments"][0], "name": "slow", "parameters": parameters, "schedules": []}
-    (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
     impatient = tmp_path_factory.mktemp("automations")  # the shipped one waits for four heartbeats
     silent = (FOLDER / "silent-run-has-crashed.yaml").read_text()
     silent = silent.replace("within: 120", "within: 60").replace("name: overnight-", "name: impatient-")
     (impatient / "silent.yaml").write_text(silent)
     with started_runs(folder, prefect_api) as start:
-        deploy = start("deploy")
-        assert deploy.wait(120) == 0, deploy.communicate()
+        deploy(start, folder, "slow")
         assert list(apply_automations(impatient).values()) == ["created"]
         machine = start("worker")
         run = start_deployed(prefect_api, "batch-inference/slow")
@@ -73,6 +76,17 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
         os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
         kill_served_flow(run)
         yield DeadMachine(folder, run, start, settled_rows(folder), traced_rows(folder))
+
+
+def deploy(start: Start, folder: Path, name: str) -> None:
+    """Deploy the job of the folder under this name, with the work pool and the rest of the file that ships."""
+    shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
+    parameters = {"job": str(folder / "job.yaml")}
+    deployment = {**shipped["deployments"][0], "name": name, "parameters": parameters, "schedules": []}
+    (folder / "deployments").mkdir()
+    (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
+    command = start("deploy")
+    assert command.wait(120) == 0, command.communicate()
 
 
 def kill_at_parts(api: str, run: str, process: Process, folder: Path, moments: Moments) -> None:
@@ -146,3 +160,28 @@ def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_its_att
     assert_resumed(receipt, folder, settled, traced)
     assert len(parts(folder)) == 0
     assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED"}
+
+
+@pytest.mark.nightly
+def test_a_run_whose_worker_is_told_to_stop_goes_on_with_the_next_worker(
+    tmp_path: Path, prefect_api: str, moments: Moments
+) -> None:
+    folder = write_job(tmp_path, "stopped")
+    set_pace(folder, SLOWLY)
+    with started_runs(folder, prefect_api) as start:
+        deploy(start, folder, "stopped")
+        worker = start("worker", before=SIGINT_NOT_IGNORED)
+        run = start_deployed(prefect_api, "batch-inference/stopped")
+        wait_for_parts(worker, folder, moments.number(2, 5))
+        moments.record("the worker stopped", len(parts(folder)))
+        worker.terminate()
+        wait_for_end(worker, SECONDS)
+        settled, traced = settled_rows(folder), traced_rows(folder)
+
+        set_pace(folder, 0)
+        start("worker")
+        wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CANCELLED", seconds=240)
+        assert states_of(prefect_api, run)[-1] == "COMPLETED"
+        receipt = receipt_of(folder)
+        assert_exact(receipt, folder)
+        assert_resumed(receipt, folder, settled, traced)

@@ -9,10 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.chaos.runs import wait_for
+from tests.chaos.runs import SIGINT_NOT_IGNORED, wait_for
 
-# Whoever starts the tests may ignore SIGINT, which bash could not undo. A container does not.
-START = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp('bash', ['bash', sys.argv[1]])"
 SCRIPT = Path(__file__).resolve().parents[2] / "deployments/docker/worker.sh"
 
 
@@ -31,7 +29,7 @@ def test_the_worker_and_its_node_end_on_sigterm(prefect_api: str, tmp_path: Path
     log = tmp_path / "log"
     with log.open("w") as output:
         script = subprocess.Popen(
-            [sys.executable, "-c", START, SCRIPT], env=environment, stdout=output, stderr=subprocess.STDOUT
+            [*SIGINT_NOT_IGNORED, "bash", SCRIPT], env=environment, stdout=output, stderr=subprocess.STDOUT
         )
     started = []
     try:
