@@ -149,6 +149,19 @@ def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -
         assert len(services[alone]["networks"]) == 1
 
 
+def test_the_head_has_an_address_that_every_node_reaches() -> None:
+    """Its networks are more than those of the nodes, and Ray by itself takes an address in any of them."""
+    services = compose_file()["services"]
+    shell, option, script, *arguments = services["ray-head"]["command"]
+    command = [shell, option, script.replace("$$", "$"), arguments[0], "echo", *arguments[1:]]
+    [alias] = services["ray-head"]["networks"]["work"]["aliases"]
+    finds = f'getent() {{ test "$*" = "hosts {alias}" && echo "10.0.0.2      {alias}"; }}\n'
+    done = subprocess.run([*command[:2], finds + command[2], *command[3:]], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ray start --head ")
+    assert done.stdout.endswith(" --node-ip-address=10.0.0.2\n")
+    assert all("work" in services[name]["networks"] for name in ("ray-worker", "ray-gpu-worker", "prefect-worker"))
+
+
 def test_prometheus_finds_each_container_at_one_address() -> None:
     """A name has an address in each network that two containers share, and Prometheus scrapes every address."""
     services = compose_file()["services"]
