@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from overnight.flows.deploy.automations import FOLDER
 from overnight.tasks.workers import fork_server
 from tests.chaos.runs import (
     AGENT,
@@ -119,6 +120,17 @@ def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: 
 
 def receipt_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "out/_overnight/all/receipt.json").read_text()))
+
+
+def deploy(start: Start, folder: Path, name: str) -> None:
+    """Deploy the job of the folder under this name, with the work pool and the rest of the file that ships."""
+    shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
+    parameters = {"job": str(folder / "job.yaml")}
+    deployment = {**shipped["deployments"][0], "name": name, "parameters": parameters, "schedules": []}
+    (folder / "deployments").mkdir()
+    (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
+    command = start("deploy")
+    assert command.wait(120) == 0, command.communicate()
 
 
 def start_deployed(api: str, deployment: str, **parameters: Any) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from overnight.flows.deploy.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
     assert_exact,
     assert_resumed,
+    deploy,
     kill_served_flow,
     parts,
     receipt_of,
@@ -76,17 +76,6 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
         os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
         kill_served_flow(run)
         yield DeadMachine(folder, run, start, settled_rows(folder), traced_rows(folder))
-
-
-def deploy(start: Start, folder: Path, name: str) -> None:
-    """Deploy the job of the folder under this name, with the work pool and the rest of the file that ships."""
-    shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())
-    parameters = {"job": str(folder / "job.yaml")}
-    deployment = {**shipped["deployments"][0], "name": name, "parameters": parameters, "schedules": []}
-    (folder / "deployments").mkdir()
-    (folder / "deployments/prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [deployment]}))
-    command = start("deploy")
-    assert command.wait(120) == 0, command.communicate()
 
 
 def kill_at_parts(api: str, run: str, process: Process, folder: Path, moments: Moments) -> None:
