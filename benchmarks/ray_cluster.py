@@ -24,7 +24,6 @@ def cluster(
     folder: Path,
     count: int,
     options: list[str],
-    environment: dict[str, str],
     before: Callable[[], AbstractContextManager[list[str]]] = lambda: nullcontext([]),
 ) -> Iterator[str]:
     """Yield the address of a head without CPUs and of `count` nodes, each at another loopback address.
@@ -32,10 +31,9 @@ def cluster(
     Args:
         folder: For Ray's files and for `ray.log`, the output of all nodes.
         options: Of `ray start` for each node.
-        environment: Added to this process's.
         before: Yields the beginning of a node's command.
     """
-    environment = {**os.environ, **SLOW_START, "RAY_AUTH_MODE": "disabled", **environment}
+    environment = {**os.environ, **SLOW_START, "RAY_AUTH_MODE": "disabled"}
     port = 20_000 + os.getpid() % 10_000
     address = f"{HEAD}:{port}"
     common = ["--object-store-memory=300000000", "--block"]

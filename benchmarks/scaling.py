@@ -107,7 +107,7 @@ def run_on(nodes: int, share: float, folder: Path) -> dict[str, float]:
     (work / "job.yaml").write_text(yaml.safe_dump(job))
     environment = {**os.environ, "PREFECT_HOME": str(folder / "prefect"), "RAY_AUTH_MODE": "disabled"}
     seen: list[tuple[float, int]] = []
-    with cluster(folder, nodes, ["--num-cpus=1", "--num-gpus=0"], {}, partial(limited, share)) as address:
+    with cluster(folder, nodes, ["--num-cpus=1", "--num-gpus=0"], partial(limited, share)) as address:
         command = [sys.executable, "-c", "from overnight.cli.main import main; main()", "run", "job.yaml", "--json"]
         began = time.perf_counter()
         with open(folder / "log", "a") as log:

@@ -85,7 +85,7 @@ def run_job(folder: Path) -> dict[str, Any]:
         "print(json.dumps(ray.timeline()))\n"
     )
     options = ["--num-cpus=2", "--num-gpus=1"]
-    with cluster(folder, NODES, options, {}) as address, open(folder / "run.log", "w") as log:
+    with cluster(folder, NODES, options) as address, open(folder / "run.log", "w") as log:
         environment["RAY_ADDRESS"] = address
         done = subprocess.run(run, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, check=False)
         if done.returncode:
