@@ -41,6 +41,7 @@ NOT_RUN = {
         "it needs a Kubernetes cluster"
     ),
     "kubectl apply --kustomize deployments/kubernetes/history": "it needs a Kubernetes cluster",
+    "kubectl apply --kustomize deployments/kubernetes/redis": "it needs a Kubernetes cluster",
     "python deployments/docker/make_secrets.py": "tests/deployments/test_compose.py makes them",
     "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
