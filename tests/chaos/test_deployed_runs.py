@@ -71,17 +71,16 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
         assert list(apply_automations(impatient).values()) == ["created"]
         machine = start("worker")
         run = start_deployed(prefect_api, "batch-inference/slow")
-        wait_for_parts(machine, folder, moments.number(2, 5))
-        moments.record("the machine killed", len(parts(folder)))
+        wait_for_moment(moments, "the machine killed", machine, folder)
         os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
         kill_served_flow(run)
         yield DeadMachine(folder, run, start, settled_rows(folder), traced_rows(folder))
 
 
-def kill_at_parts(api: str, run: str, process: Process, folder: Path, moments: Moments) -> None:
+def wait_for_moment(moments: Moments, what: str, process: Process, folder: Path) -> None:
+    """Wait until two to five more parts are staged, and record the moment as `what`, which happens next."""
     wait_for_parts(process, folder, len(parts(folder)) + moments.number(2, 5))
-    moments.record("the flow killed", len(parts(folder)))
-    kill_served_flow(run)
+    moments.record(what, len(parts(folder)))
 
 
 @pytest.mark.usefixtures("dead_machine")
@@ -93,13 +92,13 @@ def test_a_served_run_that_is_killed_then_cancelled_then_scheduled_again_repeats
     with started_runs(folder, prefect_api) as start:
         server = start("serve", "job.yaml")
         run = start_deployed(prefect_api, "batch-inference/served")
-        kill_at_parts(prefect_api, run, server, folder, moments)
+        wait_for_moment(moments, "the flow killed", server, folder)
+        kill_served_flow(run)
         settled, traced = settled_rows(folder), traced_rows(folder)
         wait_for("a second start", lambda: ask(prefect_api, f"/flow_runs/{run}")["run_count"] == 2)
         assert states_of(prefect_api, run).count("CRASHED") == 1
 
-        wait_for_parts(server, folder, len(parts(folder)) + moments.number(2, 5))
-        moments.record("Cancel pressed", len(parts(folder)))
+        wait_for_moment(moments, "Cancel pressed", server, folder)
         set_state(prefect_api, run, "CANCELLING")
         wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
         wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
@@ -131,7 +130,8 @@ def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_its_att
     wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED", seconds=120)
     assert states_of(prefect_api, run).count("CRASHED") == 1
     worker = dead_machine.start("worker")
-    kill_at_parts(prefect_api, run, worker, folder, moments)
+    wait_for_moment(moments, "the flow killed", worker, folder)
+    kill_served_flow(run)
     settled, traced = settled_rows(folder), traced_rows(folder)
     assert settled > dead_machine.settled > 0
     assert traced - dead_machine.traced <= settled - dead_machine.settled + UNDER_WAY
@@ -161,8 +161,7 @@ def test_a_run_whose_worker_is_told_to_stop_goes_on_with_the_next_worker(
         deploy(start, folder, "stopped")
         worker = start("worker", before=SIGINT_NOT_IGNORED)
         run = start_deployed(prefect_api, "batch-inference/stopped")
-        wait_for_parts(worker, folder, moments.number(2, 5))
-        moments.record("the worker stopped", len(parts(folder)))
+        wait_for_moment(moments, "the worker stopped", worker, folder)
         worker.terminate()
         wait_for_end(worker, SECONDS)
         settled, traced = settled_rows(folder), traced_rows(folder)
