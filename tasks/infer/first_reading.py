@@ -17,6 +17,7 @@ from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, KEYS, PLACES
 from overnight.tasks.infer import operators
 from overnight.tasks.resources.plan import Plan
+from overnight.tasks.resources.ray_internals import ending_workers
 from overnight.tasks.state import lease
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
@@ -68,9 +69,10 @@ def _read(run: Run, stream: Stream, reading: FirstReading, plan: Plan) -> Iterat
     with ray.data.DataContext.current(operators.context()):
         dataset = operators.read_rows(own, replace(stream, seed=None), plan)
         dataset = operators.prepare_rows(dataset, own, reading.keys, plan)
-        for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
-            if len(table):
-                yield table.cast(KEYS)
+        with ending_workers(dataset):
+            for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
+                if len(table):
+                    yield table.cast(KEYS)
 
 
 def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -6,11 +6,13 @@ groups of nodes that an autoscaler reports, or for whether this process started 
 `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import ray
+import ray.data
 
 from overnight.tasks.errors import PlanError
 
@@ -25,9 +27,8 @@ if not ray.__version__.startswith(WRITTEN_FOR):
 from ray._private import worker  # noqa: E402 - exists only in that version
 from ray._private.state import state  # noqa: E402
 from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
-from ray.data._internal.stats import Timer  # noqa: E402
 
-__all__ = ["ExecutionCallback", "OperatorState", "end_workers", "is_started_here", "operators", "reported_node_groups"]
+__all__ = ["OperatorState", "ending_workers", "is_started_here", "operators", "reported_node_groups"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,41 @@ def operators(executor: Any) -> Iterator[OperatorState]:
         )
 
 
-def end_workers(executor: Any) -> None:
-    """Kill the running workers of the stream that `executor` runs.
+class _Executors(list[Any]):
+    """The executors of a stream, which stay here: Ray Data sends its settings, with the callback, to its Ray tasks."""
 
-    Ray Data would wait for a hung worker, which would hold its CPU or GPU until Ray ends.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Executors, ()
+
+
+@contextlib.contextmanager
+def ending_workers(dataset: ray.data.Dataset, on_step: Callable[[Any], object] = id) -> Iterator[None]:
+    """End the workers of `dataset` with the body, which runs it: kill them unless the stream succeeded.
+
+    Call `on_step` with Ray Data's executor at each step. After a failure, Ray Data leaves idle workers to garbage
+    collection and waits for busy ones. Their CPUs and GPUs would stay reserved while a traceback or a hung call lives.
     """
-    for operator in executor._topology:
-        operator.shutdown(Timer(), force=True)
+    executors = _Executors()
+
+    class Watch(ExecutionCallback):  # here, because Ray Data instantiates it without arguments
+        def before_execution_starts(self, executor: Any) -> None:
+            shutdown = executor.shutdown
+
+            def end(force: bool, exception: BaseException | None = None) -> None:
+                shutdown(force=force or exception is not None, exception=exception)
+
+            executor.shutdown = end
+            executors.append(executor)
+
+        def on_execution_step(self, executor: Any) -> None:
+            on_step(executor)
+
+    dataset.context.custom_execution_callback_classes = [Watch]
+    try:
+        yield
+    finally:
+        while executors:
+            executors.pop().shutdown(force=True)  # does nothing after the stream's own end
 
 
 def is_started_here() -> bool:

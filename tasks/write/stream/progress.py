@@ -13,7 +13,7 @@ from typing import Any
 import ray.data
 
 from overnight.tasks.errors import STREAM_STAGES, StageFailed
-from overnight.tasks.resources.ray_internals import ExecutionCallback, OperatorState, end_workers, operators
+from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators
 from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.state.stream import OperatorNames, Streamed
 
@@ -140,7 +140,7 @@ def follow(
     tell: Callable[[dict[str, int], bool], None],
     stall_timeout_seconds: float | None = None,
 ) -> Iterator[Streamed]:
-    """Report the progress of `dataset` from a thread while the body runs it, more often at first.
+    """Report the progress of `dataset` from a thread while the body runs it, and end its workers with the body.
 
     `names` has the names by which operators of `dataset` are recognized, except those of the write. Yield the stream's
     result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and a bool that is True in the last
@@ -153,30 +153,27 @@ def follow(
     last: tuple[float, Any] = (began, None)
     streamed = Streamed()
 
-    class Watch(ExecutionCallback):  # here, because Ray instantiates it without arguments
-        def on_execution_step(self, executor: Any) -> None:
-            nonlocal last
-            states = list(operators(executor))
-            seen.update(rows_by_stage(states, names))
-            moment = utc_now()
-            for stage in stages_at_work(states, names):
-                streamed.times[stage] = (streamed.times.get(stage, (moment,))[0], moment)
-            now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
-            if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
-                streamed.first_seconds, streamed.first_rows = now - began, first
-            if moved != last[1]:
-                last = (now, moved)
-            elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
-                stage, wait = describe_wait(states, names)
-                end_workers(executor)
-                raise StageFailed(
-                    f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
-                    f"The stream waits for {stage}: {wait}. Staged parts are kept; run again to resume.",
-                    stage,
-                    "Stalled",
-                )
+    def on_step(executor: Any) -> None:
+        nonlocal last
+        states = list(operators(executor))
+        seen.update(rows_by_stage(states, names))
+        moment = utc_now()
+        for stage in stages_at_work(states, names):
+            streamed.times[stage] = (streamed.times.get(stage, (moment,))[0], moment)
+        now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
+        if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
+            streamed.first_seconds, streamed.first_rows = now - began, first
+        if moved != last[1]:
+            last = (now, moved)
+        elif stall_timeout_seconds and now - last[0] >= stall_timeout_seconds:
+            stage, wait = describe_wait(states, names)
+            raise StageFailed(
+                f"no row moved in any stage for {stall_timeout_seconds:g} s (stall_timeout_seconds). "
+                f"The stream waits for {stage}: {wait}. Staged parts are kept; run again to resume.",
+                stage,
+                "Stalled",
+            )
 
-    dataset.context.custom_execution_callback_classes = [Watch]
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
 
     def keep_telling() -> None:
@@ -190,7 +187,8 @@ def follow(
     thread.start()
     finished = False
     try:
-        yield streamed
+        with ending_workers(dataset, on_step):
+            yield streamed
         finished = True
     finally:
         streamed.seconds = time.monotonic() - began

@@ -1,6 +1,9 @@
 """What is read of Ray's internals: this test breaks when they move, and another version of Ray is refused."""
 
 import importlib
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,23 +16,87 @@ from overnight.tasks.resources import ray_internals
 from overnight.tasks.resources.cluster import read_nodes_to_come
 from overnight.tasks.resources.node_types import NodeType, to_come
 from overnight.tasks.resources.ray_internals import (
-    ExecutionCallback,
     OperatorState,
+    ending_workers,
     operators,
     reported_node_groups,
 )
 
 
+class Model:
+    """Fails for batches from 2 on, after all workers have had one; batch 1 may run without an end."""
+
+    def __init__(self, hangs: bool = False) -> None:
+        self._hangs = hangs
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        if self._hangs and batch["id"][0] == 1:
+            threading.Event().wait()
+        if batch["id"][0] >= 2:
+            raise ValueError("not this batch")
+        return batch
+
+
+def hangs(batch: dict[str, Any]) -> dict[str, Any]:
+    if batch["id"][0] >= 1:
+        time.sleep(3600)
+    return batch
+
+
+def numbers(count: int = 4) -> ray.data.Dataset:
+    return ray.data.range(count, override_num_blocks=count)
+
+
+def two_workers(dataset: ray.data.Dataset, model: type = Model, **settings: Any) -> ray.data.Dataset:
+    workers = ray.data.ActorPoolStrategy(size=2)
+    return dataset.map_batches(model, batch_size=1, num_cpus=1, compute=workers, fn_constructor_kwargs=settings)
+
+
+def read_one_and_fail(dataset: ray.data.Dataset) -> None:
+    for _ in dataset.iter_batches(batch_size=1, prefetch_batches=0):
+        raise ValueError("the reader, not the stream")
+
+
+ENDS: dict[str, tuple[Callable[[], ray.data.Dataset], Callable[[ray.data.Dataset], object], type[Exception] | None]] = {
+    "success": (lambda: two_workers(numbers(2)), ray.data.Dataset.materialize, None),
+    "a failed call": (lambda: two_workers(numbers()), ray.data.Dataset.materialize, ValueError),
+    "a failed call beside one that hangs": (
+        lambda: two_workers(numbers(), hangs=True),
+        ray.data.Dataset.materialize,
+        ValueError,
+    ),
+    "a failed call after Ray tasks that hang": (
+        lambda: numbers(3).map_batches(hangs, batch_size=1, num_cpus=0.5).map_batches(Model, concurrency=1, num_cpus=1),
+        read_one_and_fail,
+        ValueError,
+    ),
+    "a reader that fails": (lambda: two_workers(numbers(2)), read_one_and_fail, ValueError),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_workers_of_a_stream_end_with_it_while_its_error_is_kept(ray_session: None, end: str) -> None:
+    make, run, error_type = ENDS[end]
+    dataset, error = make(), None
+    dataset.context.raise_original_map_exception = True
+    try:
+        with ending_workers(dataset):
+            run(dataset)
+    except Exception as raised:
+        error = raised  # with its traceback, as Prefect keeps it while a task waits for its next try
+    assert error_type is None or isinstance(error, error_type)
+    deadline = time.monotonic() + 20
+    while (free := ray.available_resources().get("CPU", 0)) < 2:
+        assert time.monotonic() < deadline, f"{free} of 2 CPUs are free after {end}"
+        time.sleep(0.1)
+
+
 def test_operators_of_a_stream_are_seen_with_their_rows_in_order(ray_session: None) -> None:
     seen: list[list[OperatorState]] = []
 
-    class Watch(ExecutionCallback):
-        def on_execution_step(self, executor: Any) -> None:
-            seen.append(list(operators(executor)))
-
     dataset = ray.data.range(300, override_num_blocks=3).map_batches(lambda batch: batch, num_cpus=0.5)
-    dataset.context.custom_execution_callback_classes = [Watch]
-    assert dataset.count() == 300
+    with ending_workers(dataset, lambda executor: seen.append(list(operators(executor)))):
+        assert dataset.count() == 300
     last = seen[-1][-1]
     assert "MapBatches" in " ".join(state.name for state in seen[-1])
     assert (last.is_complete, last.tasks, last.queued, last.starting) == (True, 0, 0, 0)
