@@ -20,7 +20,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-without-torch slow chaos nightly lint bench lock stop clean
+.PHONY: help install demo docs test test-without-torch slow chaos nightly mutations lint bench lock stop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -50,6 +50,9 @@ chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconne
 
 nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Ceph, Compose, damaged files; two hours or more
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)
+
+mutations: .venv/installed-dev ## change 20 of the newest lines, one at a time, and count the changes that the tests detect; four minutes
+	@$(BIN)/python .ci/mutations.py changed $(MUTATIONS_ARGS)
 
 lint: .venv/installed-dev ## check style, types and the rules of imports
 	@echo "Checking style, types (half a minute the first time) and the rules of imports"

@@ -5,8 +5,9 @@
 
 `changed` draws from the lines that differ from `COMMIT`, with HEAD as the seed. By default that is the newest
 `LANDING` commits, because a fresh clone does not know what landed together. `whole` draws from the whole product. Both
-run only tests without a Ray or a server, in forked processes: the module's mirrored test file, the files that import
-it, the contract suites that reach it, then the tests of its users. `--wide` also runs the other tests of these files.
+run tests in forked processes: the module's mirrored test file, the files that import it, the contract suites that reach
+it, then the tests of its users. Tests that start Ray or a server run last, and only those of the first file. `--wide`
+runs those of all files.
 
 A change that alters no behaviour stands with its reason in `equivalent_mutations.txt`. The command fails if fewer than
 85 % of the other changes are detected.
@@ -271,10 +272,11 @@ def judge(mutation: Mutation, is_wide: bool, deadline: float) -> dict[str, Any] 
 
 
 def _failing(tests: list[str], is_wide: bool, limit: float) -> str:
-    for plugins in ([Light()], []) if is_wide else ([Light()],):
-        for test in tests:
-            if time.monotonic() < limit and _fails(test, plugins, limit):
-                return test
+    """Return the first test file that fails: with its light tests, then `tests` (or only the first) with all tests."""
+    runs = [*((test, [Light()]) for test in tests), *((test, []) for test in (tests if is_wide else tests[:1]))]
+    for test, plugins in runs:
+        if time.monotonic() < limit and _fails(test, plugins, limit):
+            return test
     return ""
 
 
@@ -346,8 +348,8 @@ def main() -> int:
     print(f"{detected} of {len(results)} changes were detected; {len(sample)} were drawn", file=sys.stderr)
     if detected < REQUIRED * len(results):
         print(
-            f"expected at least {REQUIRED:.0%}. Sharpen the tests of the missed lines. If a change alters no behaviour, "
-            f"add it with its reason to {EQUIVALENT.relative_to(ROOT)}.",
+            f"expected at least {REQUIRED:.0%}. Sharpen the tests of the missed lines. Add a change that alters no "
+            f"behaviour, with its reason, to {EQUIVALENT.relative_to(ROOT)}.",
             file=sys.stderr,
         )
         return 1

@@ -74,6 +74,10 @@ class PoisonRowTracker:
         """Record that a worker has finished its block."""
         self._arrived.pop(worker, None)
 
+    def suspects(self, worker: str, block: Hashable) -> list[str]:
+        """Return the other workers that ran rows of the block and have not ended them, so they must have died."""
+        return [other for other, hand in self._hands.items() if hand.block == block and other != worker]
+
     def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
         """Return how a block that may have killed a worker must run: its pieces and its poison rows.
 
@@ -81,7 +85,7 @@ class PoisonRowTracker:
         error type and message. `count` is the number of rows in the block.
         """
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
-        for other in [other for other, hand in self._hands.items() if hand.block == block and other != worker]:
+        for other in self.suspects(worker, block):
             self._convict(case, self._hands.pop(other))
         pieces: list[tuple[int, int]] = []
         for row, size in enumerate(case.pieces):

@@ -7,11 +7,14 @@ process when only a new one can continue: after a row took too long, or broke th
 import contextlib
 import faulthandler
 import os
+import sys
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterator
 from functools import lru_cache
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -97,6 +100,9 @@ class Watchdog:
 
         A piece is (start, stop), rows start <= n < stop of the block. Poison rows must not run.
         """
+        for worker in supervisor.ask(self._run, "suspects", self._worker, self._name(block)):
+            if _ended_by_limit(worker):
+                supervisor.ask(self._run, "explain", worker, self._timeout(), True)
         pieces, condemned = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
         return pieces, {row: _error(*reason) for row, reason in condemned.items()}
 
@@ -120,17 +126,23 @@ class Watchdog:
 
         def give_up() -> None:
             faulthandler.dump_traceback(STANDARD_ERROR)
-            message = f"expected a result within {seconds:g} s, found none; see row_timeout_seconds"
-            supervisor.ask(self._run, "explain", self._worker, ("RowTimeout", message), True)
+            supervisor.ask(self._run, "explain", self._worker, self._timeout(), True)
             os._exit(1)
 
         timer = threading.Timer(seconds, give_up)
         timer.start()
+        mark = _mark(self._worker)
         try:
-            with _process_limited(seconds + GRACE_SECONDS):
+            with mark.open("wb") as file, _process_limited(seconds + GRACE_SECONDS, file.fileno()):
                 yield
         finally:
             timer.cancel()
+            mark.unlink(missing_ok=True)
+
+    def _timeout(self) -> tuple[str, str]:
+        """Return the error type and the message of a row that took too long."""
+        limit = self._run.row_timeout_seconds
+        return "RowTimeout", f"expected a result within {limit:g} s, found none; see row_timeout_seconds"
 
     def _seconds(self, count: int) -> float | None:
         limit = self._run.row_timeout_seconds
@@ -146,13 +158,13 @@ class Watchdog:
         return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
 
 
-_deadlines: dict[object, float] = {}  # by call in this process, in any of its threads
+_deadlines: dict[object, tuple[float, int]] = {}  # and the file of the traceback, by call in any thread of this process
 _deadlines_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _process_limited(seconds: float | None) -> Iterator[None]:
-    """End the process after `seconds`, with a traceback in its log.
+def _process_limited(seconds: float | None, file: int = STANDARD_ERROR) -> Iterator[None]:
+    """End the process after `seconds`, with a traceback in `file`.
 
     It uses faulthandler's watchdog, a thread in C. So it also works if a row hangs in C code and blocks Python's other
     threads. A process has one watchdog, which is set to the earliest deadline.
@@ -162,7 +174,7 @@ def _process_limited(seconds: float | None) -> Iterator[None]:
         return
     mine = object()
     with _deadlines_lock:
-        _deadlines[mine] = time.monotonic() + seconds
+        _deadlines[mine] = time.monotonic() + seconds, file
         _watch()
     try:
         yield
@@ -174,10 +186,26 @@ def _process_limited(seconds: float | None) -> Iterator[None]:
 
 def _watch() -> None:
     if _deadlines:
-        left = max(min(_deadlines.values()) - time.monotonic(), 1e-3)
-        faulthandler.dump_traceback_later(left, exit=True, file=STANDARD_ERROR)
+        deadline, file = min(_deadlines.values())
+        faulthandler.dump_traceback_later(max(deadline - time.monotonic(), 1e-3), exit=True, file=file)
     else:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _mark(worker: str) -> Path:
+    """Return the file that gets the traceback if a row of `worker` holds Python's lock beyond its limit."""
+    return Path(tempfile.gettempdir(), f"overnight-{worker}.timeout")
+
+
+def _ended_by_limit(worker: str) -> bool:
+    """Return True if `worker`, on this node, ended because a row held Python's lock; write its traceback to the log."""
+    try:
+        traceback = _mark(worker).read_text()
+    except FileNotFoundError:
+        return False
+    _mark(worker).unlink()
+    sys.stderr.write(traceback)
+    return bool(traceback)
 
 
 @lru_cache

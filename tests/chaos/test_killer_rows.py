@@ -131,7 +131,7 @@ def test_each_row_that_ends_its_model_worker_is_quarantined_and_a_device_that_fa
     by = {11: "crash", 24: "hang", 37: "hang_in_c", 50: "spoil_device"}
     model = killed(by, once=[43], mark=str(tmp_path / "mark")) | {"batch_size": 16}
     receipt = run_job(job | {"inference": [model], "row_timeout_seconds": 5})
-    errors = {11: "WorkerDied", 24: "RowTimeout", 37: "WorkerDied", 50: "RuntimeError"}
+    errors = {11: "WorkerDied", 24: "RowTimeout", 37: "RowTimeout", 50: "RuntimeError"}
     assert_lost(receipt, tmp_path / "out", {row: ("infer", error) for row, error in errors.items()})
     assert (tmp_path / "mark").exists()
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
