@@ -24,5 +24,7 @@ def test_rows_that_took_so_long_to_collect_go_on_in_a_shorter_block() -> None:
 
 def test_small_blocks_are_collected_to_bytes_or_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(block) for block in rebatch.rebatch_bytes(blocks_of(3, 1, 5), 2**20)] == [9]
+    pieces = (pa.table({"x": pa.array([1, 2])}) for _ in range(7))
+    assert [len(piece) for piece in rebatch.rebatch_bytes(pieces, 3 * 16)] == [6, 6, 2]
     monkeypatch.setattr(rebatch, "SECONDS_AT_ONCE", 0)
     assert [len(block) for block in rebatch.rebatch_bytes(blocks_of(3, 1, 5), 2**20)] == [3, 1, 5]
