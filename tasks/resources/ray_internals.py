@@ -70,7 +70,7 @@ class _Executors(list[Any]):
     """The executors of a stream, which stay here: Ray Data sends its settings, with the callback, to its Ray tasks."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Executors, ()
+        return list, ()
 
 
 @contextlib.contextmanager

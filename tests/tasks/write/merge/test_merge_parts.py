@@ -1,0 +1,137 @@
+"""Parts become files of about the wanted size, with exactly the rows and columns that are to be published."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.blocks import FILTERED, LIVE
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge.merge_parts import OutputFormat, Prepared, merge, published_schema
+from tests.tasks.runs import make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path)
+
+
+def stage(
+    run: Run, name: str, rows: list[tuple[int, int, Any]], others: list[tuple[int, int, int]] | None = None
+) -> None:
+    """A part with these rows (unit, row, value); `others` are rows without any: unit, row, state."""
+    units, numbers, values = zip(*rows, strict=True) if rows else ((), (), ())
+    identity = {"__unit": pa.array(units, pa.int64()), "__row": pa.array(numbers, pa.int64())}
+    table = pa.table({"row_id": [f"{unit}#{row}" for unit, row, _ in rows], "x": pa.array(values), **identity})
+    settled = [*((unit, row, LIVE) for unit, row, _ in rows), *(others or [])]
+    names = ("__unit", "__row", "__state")
+    block = pa.table({name: pa.array(column) for name, column in zip(names, zip(*settled, strict=True), strict=True)})
+    empty = staged_parts.DETAILS.empty_table()
+    staged_parts.write_part(run.parts, name, table, empty, row_ranges.ranges_of(block), {}, "zstd")
+
+
+def merged(run: Run, target_bytes: int = 2**20, schema: pa.Schema | None = None, **settings: Any) -> Prepared:
+    records = staged_parts.read_records(run.parts)
+    ranges = row_ranges.merge([record.ranges for record in records])
+    schema = schema or published_schema(records)
+    return merge(run.parts, records, ranges, schema, run.sink, "f-", ".tmp", "zstd", target_bytes, **settings)
+
+
+def rows_of(prepared: Prepared) -> list[dict[str, Any]]:
+    return [row for file in prepared.files for row in pq.read_table(str(file.place)).to_pylist()]
+
+
+def test_a_row_that_two_attempts_staged_is_published_once_and_filtered_rows_are_not(run: Run) -> None:
+    stage(run, "a", [(0, 0, 1), (0, 1, 2)], [(0, 2, FILTERED)])
+    stage(run, "b", [(0, 1, 20), (0, 3, 4)])
+    prepared = merged(run)
+    by_id = {row["row_id"]: row["x"] for row in rows_of(prepared)}
+    assert (by_id.keys(), prepared.rows) == ({"0#0", "0#1", "0#3"}, 3)
+    assert (by_id["0#0"], by_id["0#3"]) == (1, 4)
+    assert by_id["0#1"] in (2, 20)
+    assert prepared.schema.names == ["row_id", "x"]
+
+
+def test_files_have_the_names_sizes_and_statistics_that_the_receipt_tells(run: Run) -> None:
+    stage(run, "a", [(0, row, row) for row in range(5)])
+    [file] = merged(run).files
+    assert (file.name, file.place.name, file.rows) == ("f-00000.parquet", "f-00000.parquet.tmp", 5)
+    assert file.bytes == Path(str(file.place)).stat().st_size
+    assert file.columns["x"]["nulls"] == 0
+    assert set(file.columns) == {"x"}
+
+
+def test_parts_are_joined_up_to_the_wanted_bytes_and_parts_without_live_rows_make_no_file(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    class Here:
+        """Runs the work of several files in this process, in place of Ray."""
+
+        def __init__(self, work: Callable[..., Any]) -> None:
+            self.remote = work
+
+    monkeypatch.setattr(ray, "remote", lambda **settings: Here)
+    monkeypatch.setattr(ray, "get", lambda results: results)
+    for number in range(3):
+        stage(run, f"a{number}", [(number, row, row) for row in range(4)])
+    stage(run, "b", [], [(7, 0, FILTERED)])
+    size = staged_parts.read_records(run.parts)[0].size
+    assert [file.rows for file in merged(run, 3 * size + 1).files] == [12]
+    two = merged(run, 2 * size + 1)
+    assert [(file.name, file.rows) for file in two.files] == [("f-00000.parquet", 8), ("f-00001.parquet", 4)]
+    assert [file.rows for file in merged(run, 1).files] == [4, 4, 4]
+
+
+def test_without_live_rows_there_is_no_file(run: Run) -> None:
+    stage(run, "b", [], [(7, 0, FILTERED)])
+    assert (merged(run).files, merged(run).rows, merged(run).columns) == ([], 0, {})
+
+
+def test_columns_of_other_parts_are_null_constants_are_added_and_the_schema_decides_the_types(run: Run) -> None:
+    stage(run, "a", [(0, 0, 1), (0, 1, 2)])
+    schema = pa.schema([("x", pa.float64()), ("y", pa.string()), ("row_id", pa.string())])
+    prepared = merged(run, schema=schema, constants={"date": pa.scalar("2026-01-02")})
+    rows = [{"x": 1.0, "y": None, "row_id": "0#0"}, {"x": 2.0, "y": None, "row_id": "0#1"}]
+    assert rows_of(prepared) == [row | {"date": "2026-01-02"} for row in rows]
+
+
+def test_the_same_rows_are_written_in_another_format_beside(run: Run, tmp_path: Path) -> None:
+    @contextlib.contextmanager
+    def opened(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+        file.write(f"{schema.names}\n".encode())
+        yield lambda table: file.write(f"{table['x'].to_pylist()}\n".encode()) and None
+
+    stage(run, "a", [(0, 0, 1), (0, 1, 2)])
+    prepared = merged(run, form=OutputFormat(Location(str(tmp_path / "csv")), ".csv", opened))
+    assert [file.name for file in prepared.files] == ["f-00000.csv"]
+    assert (tmp_path / "csv/f-00000.csv.part").read_text() == "['row_id', 'x']\n[1, 2]\n"
+    assert [row["x"] for row in rows_of(prepared)] == [1, 2]
+
+
+def test_a_function_may_move_values_of_the_rows_to_other_files(run: Run) -> None:
+    moved: list[tuple[str, list[int]]] = []
+
+    def beside(table: pa.Table, name: str) -> pa.Table:
+        if len(table):
+            moved.append((name, table["x"].to_pylist()))
+        return table.drop_columns(["x"])
+
+    stage(run, "a", [(0, 0, 1), (0, 1, 2)])
+    assert rows_of(merged(run, beside=beside)) == [{"row_id": "0#0"}, {"row_id": "0#1"}]
+    assert moved == [("f-00000", [1, 2])]
+
+
+def test_parts_whose_columns_have_no_type_in_common_are_refused(run: Run) -> None:
+    stage(run, "a", [(0, 0, 1)])
+    stage(run, "b", [(1, 0, "text")])
+    with pytest.raises(ContractError):
+        published_schema(staged_parts.read_records(run.parts))
