@@ -2,7 +2,8 @@
 
 `python -m overnight.tasks.workers.fork_server ADDRESS` listens on that Unix socket until its standard input ends.
 Clients find the address in `OVERNIGHT_FORK_SERVER`. They request imports, or a fork that runs a function. The server
-itself only imports: threads and devices would not survive a fork. With `OVERNIGHT_FORK_SERVER=0` no server starts, and
+itself only imports: threads and devices would not survive a fork. The only other thread is jemalloc's, from PyArrow's
+import, which prepares for forks by itself (`pthread_atfork`). With `OVERNIGHT_FORK_SERVER=0` no server starts, and
 every process of Ray imports for itself, as on a cluster.
 
     client                           fork server                     forked process
@@ -33,6 +34,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -140,6 +142,8 @@ def main(address: str) -> None:
     It serves one request after another. So a forked process has all imports that were requested before it.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forked ones
+    # Python 3.12 warns of any thread, also of jemalloc's.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     gc.disable()  # imports stay; a collection in a forked process would copy their memory
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -17,6 +17,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from overnight.flows.runs.early_imports import WORKER_IMPORTS
 from overnight.tasks.errors import ContractError
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun, Forked, ProcessDied, ask, in_process_of_its_own
@@ -110,6 +111,18 @@ def test_it_has_the_place_of_its_caller_and_what_was_imported_before(
     assert first["imported"]
     assert "pyclbr" not in sys.modules
     assert first["random"] != second["random"]
+
+
+def threads_of_parent() -> list[str]:
+    folder = Path(f"/proc/{os.getppid()}/task")
+    return [(thread / "comm").read_text().strip() for thread in folder.iterdir()]
+
+
+def test_what_workers_need_starts_no_thread_in_the_server_that_a_fork_would_lose(server: None) -> None:
+    fork_server.preload([WORKER_IMPORTS])
+    threads = in_process_of_its_own(threads_of_parent, answer)
+    assert sorted(set(threads) - {"jemalloc_bg_thd"}) == [threads[0]]
+    assert len(threads) <= 2
 
 
 def test_methods_yield_return_and_raise_as_they_would_here(thing: Forked) -> None:
