@@ -1,4 +1,4 @@
-"""Rows that kill, hang or spoil their worker cost one row each; a model that runs out of memory costs none."""
+"""Rows that kill, hang or spoil their worker cost one row each."""
 
 import textwrap
 from pathlib import Path
@@ -41,21 +41,15 @@ def spoil_device():
     raise RuntimeError("CUDA error: device-side assert triggered")
 
 
-def run_out_of_memory():
-    raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
 class Killed:
     """Doubles x; `by` says which rows do what. A row in `once` spoils the device once, and leaves a mark."""
 
-    def __init__(self, by, once=(), mark="", rows=None, column="x"):
+    def __init__(self, by, once=(), mark="", column="x"):
         self.by = {int(row): globals()[how] for row, how in by.items()}
-        self.once, self.mark, self.rows, self.column = once, pathlib.Path(mark), rows, column
+        self.once, self.mark, self.column = once, pathlib.Path(mark), column
 
     def __call__(self, batch):
         values = batch[self.column].tolist()
-        if self.rows and len(values) > self.rows:  # it has memory for so many rows
-            run_out_of_memory()
         if set(values) & set(self.once) and not self.mark.exists():
             self.mark.touch()
             spoil_device()
@@ -146,24 +140,6 @@ def test_each_row_that_ends_a_forked_worker_or_its_preparation_is_quarantined(
     losses = {11: ("preprocess", "WorkerDied"), 24: ("infer", "RowTimeout"), 50: ("infer", "WorkerDied")}
     assert_lost(receipt, tmp_path / "out", losses)
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
-
-
-def test_each_row_that_ends_its_preprocess_worker_is_quarantined(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    receipt = run_job(job | {"preprocess": [killed({11: "crash", 50: "hang"})], "row_timeout_seconds": 5})
-    losses = {11: ("preprocess", "WorkerDied"), 50: ("preprocess", "RowTimeout")}
-    assert_lost(receipt, tmp_path / "out", losses)
-
-
-def test_out_of_memory_halves_the_batch_for_good_and_a_row_is_blamed_only_where_it_fails_alone(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    model = killed({37: "run_out_of_memory"}, rows=5) | {"batch_size": 16}
-    receipt = run_job(job | {"inference": [model]})
-    assert_lost(receipt, tmp_path / "out", {37: ("infer", "RuntimeError")})
-    said = [i for i in receipt["incidents"] if "out of memory with 16 rows at a time, 8 from then on" in i["what"]]
-    assert [incident["times"] for incident in said] == [1]
 
 
 def test_a_stream_that_stands_still_fails_and_names_the_stage(

@@ -147,6 +147,20 @@ def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
     assert (state.peak_device_memory(), next(peaks)) == (30, 50)
 
 
+def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_incident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = supervisor.Supervisor()
+    monkeypatch.setattr(supervisor, "tell", lambda run, method, *given: getattr(state, method)(*given))
+    worker = Worker(Link(Counting(batch_size=16, most=5)), make_run(tmp_path))
+    assert counts([*worker(block(32)), *worker(block(16))]) == [4] * 48
+    incidents = [(incident["what"].partition(": ")[2], incident["times"]) for incident in state.incidents()]
+    assert incidents == [
+        ("out of memory with 16 rows at a time, 8 from then on", 1),
+        ("out of memory with 8 rows at a time, 4 from then on", 1),
+    ]
+
+
 @pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
 def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
     with pytest.raises(ValidationError, match=f"gives every CPU a worker. Leave out {next(iter(asked))}"):
