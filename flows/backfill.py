@@ -30,6 +30,7 @@ from overnight.flows.backfill_plan import (
     Select,
     Step,
     entries_of,
+    left_out,
     nothing_to_do,
     planned,
     read_record,
@@ -118,6 +119,8 @@ def backfill(
     why_none = "" if steps else nothing_to_do(loaded, request)
     if why_none:
         get_run_logger().info(why_none)
+    elif not resume and (others := left_out(loaded, request, steps)):
+        get_run_logger().info("left out: %s", others)
     _show_plan(loaded, request, steps, why_none)
     if dry_run:
         return [step.as_json() for step in steps]

@@ -47,6 +47,7 @@ from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_eve
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
+from overnight.tasks.config.proxies import leave_out_this_machine
 from overnight.tasks.errors import OvernightError
 
 R = TypeVar("R")
@@ -234,6 +235,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
         is_well = False
         _leave_imports_alone()
+        leave_out_this_machine()  # the node's environment may have a proxy
         try:
             state = run_prefect_task(*args, **kwargs)
             is_well = state.is_completed()
