@@ -8,7 +8,7 @@ deployment, which wait in the queue `backfill`.
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from datetime import date
@@ -48,6 +48,7 @@ from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError, first_line
+from overnight.tasks.state.lease import LeaseLost, PartitionBusy
 
 SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
 SECONDS_BETWEEN = 1.0
@@ -138,12 +139,19 @@ def backfill(
     finally:
         _show_outcomes(loaded, request, steps, outcomes, why_none)
         show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
-    if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
+    published = {entry.partition for entry in entries_of(loaded, request, steps) if entry.status == "published"}
+    if failed := [outcome for outcome in outcomes if not _is_done(outcome, published)]:
         reason = first_line(str(failed[0].error)).rstrip(".")
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}.\n{rest}"
         )
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
+
+
+def _is_done(outcome: Outcome, published: Collection[str]) -> bool:
+    """Return True if a partition is published: by its run here, or by another run that held it meanwhile."""
+    by_another = isinstance(outcome.error, PartitionBusy | LeaseLost) and outcome.partition in published
+    return outcome.status == "published" or by_another
 
 
 def _run_all(

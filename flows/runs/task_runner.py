@@ -47,6 +47,7 @@ from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_eve
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
+from overnight.tasks.config.code_folders import code_folder
 from overnight.tasks.config.proxies import leave_out_this_machine
 from overnight.tasks.errors import OvernightError
 
@@ -205,7 +206,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             arguments.pop("include_dashboard")
             # In a job of `ray job submit --working-dir`, Ray otherwise refuses a runtime environment of the driver.
             os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-            self._sent = working_folder(Path.cwd())
+            self._sent = working_folder(Path.cwd(), _job_folder())
             self._sent.check()
             with self._sent.linked() as folder:
                 environment = {"working_dir": str(folder), "env_vars": {"PREFECT_API_URL": api}}
@@ -244,6 +245,15 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
+
+
+def _job_folder() -> Path | None:
+    """Return the folder of the job's modules: of the command, or of the deployment's run. None if it is unknown."""
+    if folder := code_folder():
+        return Path(folder)
+    with contextlib.suppress(Exception):  # outside of a run of a deployment
+        return Path(runtime.flow_run.parameters["job"]).parent
+    return None
 
 
 @functools.cache  # once per process, because the collector must find the garbage of later tasks
