@@ -45,6 +45,7 @@ from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppa
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
+from overnight.flows.runs.local_ray import RayEnded
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError, first_line
@@ -197,7 +198,7 @@ def _run_all(
                 for outcome in [future.result() for future in done]:
                     if outcome.receipt:
                         seconds.append(outcome.receipt["seconds"])
-                    if outcome.error and stop_on_failure:
+                    if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):
                         waiting.clear()
                     ended(outcome)
         except BaseException:

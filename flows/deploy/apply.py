@@ -53,7 +53,8 @@ def deploy(
     With `job_paths`, deploy these jobs with the prefect.yaml of the package instead of `prefect_file`. Pools, queues
     and limits that the server already has then keep their sizes.
 
-    Remove deployments that a job no longer has. Raise `JobError` for a wrong file before the server changes, and `OvernightError` if the server refuses a change.
+    Remove deployments that a job no longer has. Raise `JobError` for a wrong file before the server changes, and
+    `OvernightError` if the server refuses a change.
     """
     file = PrefectFile(prefect_file, job_paths)
     named = expected_server_state(file, automations)

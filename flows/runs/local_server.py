@@ -22,7 +22,7 @@ import click
 import httpx
 import psutil
 from prefect.client.orchestration import ServerType, get_client
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.proxies import this_machine_past_proxies
@@ -31,6 +31,7 @@ from overnight.tasks.errors import OvernightError
 START_SECONDS = 120.0
 BUSY_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # of a server that is configured
+BUSY = (429, 502, 503)  # statuses of a server that is busy, or that restarts behind a gateway
 
 
 @contextlib.contextmanager
@@ -70,19 +71,27 @@ def server_problem(url: str) -> str:
 
 
 def _health(url: str) -> str:
-    """Return what the API at `url` answers instead of its health; an empty text for a healthy one."""
-    try:
-        with (
-            temporary_settings({PREFECT_API_URL: url}),
-            get_client(sync_client=True, httpx_settings={"timeout": ANSWER_SECONDS}) as client,
-        ):
-            answer = client.request("GET", "/health")  # with the settings of Prefect: its headers, certificates
-            is_healthy = client.server_type == ServerType.CLOUD or answer.text.strip() == "true"
-        return "" if is_healthy else f"the answer is not that of a Prefect API: {answer.text[:40]!r}"
-    except httpx.HTTPStatusError as error:
-        return f"status {error.response.status_code}"
-    except Exception as error:
-        return masked(f"{type(error).__name__}: {error}")
+    """Return what the API at `url` answers instead of its health; an empty text for a healthy one.
+
+    A server that is busy or restarts has `ANSWER_SECONDS` to answer.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
+    while True:
+        try:
+            with (
+                temporary_settings(settings),
+                get_client(sync_client=True, httpx_settings={"timeout": ANSWER_SECONDS}) as client,
+            ):
+                answer = client.request("GET", "/health")  # with the settings of Prefect: its headers, certificates
+                is_healthy = client.server_type == ServerType.CLOUD or answer.text.strip() == "true"
+            return "" if is_healthy else f"the answer is not that of a Prefect API: {answer.text[:40]!r}"
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in BUSY or time.monotonic() > deadline:
+                return f"status {error.response.status_code}"
+            time.sleep(1)
+        except Exception as error:
+            return masked(f"{type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager

@@ -52,9 +52,7 @@ def _names(cron: str, local: datetime) -> bool:
 
 
 def newest_due(job: Job, now: datetime) -> date:
-    """Return the newest day that is due at `now`: the day that a run without `--partition` takes. Later days are to
-    come.
-    """
+    """Return the newest day that is due at `now`, which a run without `--partition` takes. Later days are to come."""
     return parse_day(resolve_partition(job, None, None, now))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 
-class TargetName(str):  # noqa: SLOT000 - it has attributes
+class TargetName(str):
     """`module:Name` in a job file, with the folder of the job file, as a full path and from the working directory."""
 
     folder: str

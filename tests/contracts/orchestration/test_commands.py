@@ -14,6 +14,7 @@ from tests.contracts.orchestration.suite import COMMAND, DAY, Command
 
 AWAY = "http://127.0.0.1:9/api"  # the port of `discard`, where no server listens
 NO_JOB = "It takes no job file."
+SCRAPES = "It serves until it is interrupted; a job file that is wrong is a metric of its own."
 NO_SERVER = "It asks no Prefect server."
 NO_CODE = "It neither imports nor reads code of the job."
 
@@ -34,7 +35,9 @@ def test_every_command_is_in_the_suite() -> None:
     COMMAND.assert_complete()
 
 
-@COMMAND.promise("A job file that is wrong is refused with status 2 and the name of the key.", init=NO_JOB)
+@COMMAND.promise(
+    "A job file that is wrong is refused with status 2 and the name of the key.", init=NO_JOB, metrics=SCRAPES
+)
 @pytest.mark.parametrize("wrong", [{"sinc": {}}, {"name": "Not Valid"}, {"schedule": {"cron": "never"}}])
 def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, object], tmp_path: Path) -> None:
     path = jobs.write_job(tmp_path / "job.yaml", **wrong)
@@ -45,7 +48,7 @@ def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, object], tm
     assert isinstance(result.exception, SystemExit)
 
 
-@COMMAND.promise("A job file that is not there is refused with status 2 and its path.", init=NO_JOB)
+@COMMAND.promise("A job file that is not there is refused with status 2 and its path.", init=NO_JOB, metrics=SCRAPES)
 def test_a_missing_job_file_is_refused(leaf: Command, tmp_path: Path) -> None:
     result = call(leaf, tmp_path / "gone.yaml")
     assert result.exit_code == 2, result.output
@@ -55,7 +58,7 @@ def test_a_missing_job_file_is_refused(leaf: Command, tmp_path: Path) -> None:
 @COMMAND.promise(
     "An address in PREFECT_API_URL without a server is named, by one sentence and no traceback.",
     **dict.fromkeys(("init", "preview", "show", "diff", "validate", "clean"), NO_SERVER),
-    metrics="Each scrape asks the server, and answers 500 without it.",
+    metrics=SCRAPES,
 )
 def test_an_address_without_a_server_is_named(leaf: Command, tmp_path: Path) -> None:
     jobs.write_days(tmp_path, [DAY])
@@ -69,7 +72,7 @@ def test_an_address_without_a_server_is_named(leaf: Command, tmp_path: Path) -> 
 @COMMAND.promise(
     "Code beside the job file is found from every folder.",
     init=NO_JOB,
-    metrics="It serves until it is interrupted.",
+    metrics=SCRAPES,
     clean=NO_CODE,
     search="It embeds by a model of the job, and a Python model has no embeddings of texts.",
     **dict.fromkeys(("run", "backfill", "deploy", "serve"), "Shown with a whole run in test_code_beside_the_job.py."),

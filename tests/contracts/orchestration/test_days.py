@@ -73,8 +73,8 @@ def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_
         steps = make_plan(job, request, now=now)
         expected = [day for day in scheduled if "all" in select or days.get(day, "missing") in select]
         assert [step.partition for step in steps] == sorted(expected, reverse=order == "newest")
-        assert all(step.force == (days.get(step.partition) == "published") for step in steps)
-        to_come = max(0, (end - max(due, start - timedelta(1))).days)
+        assert all(step.force == (step.entry.status == "published") for step in steps)
+        to_come = [day for day in partitions_between(job, start, end) if date.fromisoformat(day) > due]
         if to_come and not steps:
             assert "to come" in nothing_to_do(job, request, now)
         told = left_out(job, request, steps, now)

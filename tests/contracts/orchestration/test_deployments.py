@@ -1,4 +1,4 @@
-"""Promises of `overnight deploy` and `serve` over drawn job files: each job has its deployments, and keeps no others."""
+"""Promises of `overnight deploy` and `serve` over drawn job files: each job has its deployments, and no others."""
 
 import tempfile
 from itertools import product

@@ -112,19 +112,20 @@ def test_this_machine_is_asked_past_the_proxy_and_other_hosts_through_it(
 ) -> None:
     for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in ({"http_proxy": "http://127.0.0.1:9", "all_proxy": "http://127.0.0.1:9"} | before).items():
+    for name, value in before.items():
         monkeypatch.setenv(name, value)
-    environment = dict(os.environ)
-    with this_machine_past_proxies(), http_server({}, (200, "true")) as port:
-        if host != "[::1]":  # the server of the test listens on IPv4
-            assert httpx.get(f"http://{host}:{port}/x").status_code == 200
-        with pytest.raises(httpx.HTTPError) as refused:
-            httpx.get(f"http://{host}:1/x")
-        assert refused.value.request.url.port == 1
-        if before.get("no_proxy") != "*":
-            with pytest.raises(httpx.ConnectError):  # by the proxy, which does not listen
-                httpx.get("http://example.invalid/x")
-    assert dict(os.environ) == environment
+    with http_server({}, (200, "true")) as port, http_server({}, (502, "by the proxy")) as proxy:
+        for name in ("http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy}")
+        environment = dict(os.environ)
+        with this_machine_past_proxies():
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(f"http://{host}:1/x")
+            if host != "[::1]":  # the server of the test listens on IPv4
+                assert httpx.get(f"http://{host}:{port}/x").status_code == 200
+            if before.get("no_proxy") != "*":
+                assert httpx.get("http://example.invalid/x").status_code == 502
+        assert dict(os.environ) == environment
 
 
 def test_a_server_that_runs_is_found_behind_a_proxy(prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def test_a_server_that_runs_is_found_behind_a_proxy(prefect_api: str, monkeypatc
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with temporary_settings(restore_defaults={PREFECT_API_URL}):
-        with this_machine_past_proxies(), prefect_server(show=False) as url, get_client(sync_client=True) as client:
-            assert url == prefect_api
-            client.read_flows(limit=1)
+    without = temporary_settings(restore_defaults={PREFECT_API_URL})
+    with without, prefect_server(show=False) as url, get_client(sync_client=True) as client:
+        assert url == prefect_api
+        client.read_flows(limit=1)
