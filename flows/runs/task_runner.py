@@ -259,7 +259,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
 def _job_folder() -> Path | None:
     """Return the folder of the job's modules: of the command, or of the deployment's run. None if it is unknown."""
     if folder := code_folder():
-        return Path(folder)
+        return Path(folder.path)
     with contextlib.suppress(Exception):  # outside of a run of a deployment
         return Path(runtime.flow_run.parameters["job"]).parent
     return None

@@ -21,7 +21,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.writing import plain_value
 from overnight.flows.job.yaml_loader import yaml_document, yaml_line
 from overnight.flows.schedule.partitions import resolve_partition
-from overnight.tasks.config.code_folders import TargetName, modules_in
+from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import Location
 
@@ -84,7 +84,7 @@ def _code_folder(job: AnyJob) -> str:
     if isinstance(job, str | os.PathLike):
         return str(Path(job).parent)
     targets = (code.target for code in job.code()) if isinstance(job, Job) else ()
-    return next((target.folder for target in targets if isinstance(target, TargetName)), os.getcwd())
+    return next((folder.path for target in targets if (folder := folder_of(target))), os.getcwd())
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:

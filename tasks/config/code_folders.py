@@ -9,30 +9,45 @@ import os
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 
-class TargetName(str):
-    """`module:Name` in a job file, with the folder of the job file, as a full path and from the working directory."""
+@dataclass(frozen=True)
+class CodeFolder:
+    """The folder of a job file, as a full path and from the working directory in which the job was loaded."""
 
-    folder: str
+    path: str
     below: str
 
-    def __new__(cls, name: str, folder: str) -> "TargetName":
+    def here(self) -> str:
+        """Return the path on this machine. Return the working directory if the folder is neither here nor in it."""
+        if os.path.isdir(self.path):
+            return os.path.abspath(self.path)
+        return os.getcwd() if self.below.startswith("..") else os.path.abspath(self.below)
+
+
+class TargetName(str):
+    """`module:Name` in a job file, with the folder of the job file."""
+
+    folder: CodeFolder
+
+    def __new__(cls, name: str, folder: CodeFolder) -> "TargetName":
         """Return the name as it is in the job file in `folder`."""
         target = super().__new__(cls, name)
-        target.folder = os.path.abspath(folder)
-        target.below = os.path.relpath(folder)
+        target.folder = folder
         return target
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return str.__new__, (type(self), str(self)), {"folder": self.folder, "below": self.below}
+        return type(self), (str(self), self.folder)
 
 
 @contextlib.contextmanager
-def modules_in(folder: str) -> Iterator[None]:
+def modules_in(folder: str | CodeFolder | None) -> Iterator[None]:
     """Give targets that are validated while the body runs this folder, unless an outer call gave them another."""
+    if isinstance(folder, str):
+        folder = CodeFolder(os.path.abspath(folder), os.path.relpath(folder))
     token = _FOLDER.set(_FOLDER.get() or folder)
     try:
         yield
@@ -40,9 +55,14 @@ def modules_in(folder: str) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
-def code_folder() -> str | None:
+def code_folder() -> CodeFolder | None:
     """Return the folder of `modules_in`, or None outside of its body."""
     return _FOLDER.get()
+
+
+def folder_of(target: str | None) -> CodeFolder | None:
+    """Return the folder of the job file that has this target; None if it is unknown."""
+    return target.folder if isinstance(target, TargetName) else None
 
 
 def with_folder(target: str) -> str:
@@ -53,12 +73,8 @@ def with_folder(target: str) -> str:
 
 def folders_of(target: str) -> list[str]:
     """Return the folders in which the module of a target may be, in the order of the import path."""
-    here = os.getcwd()
-    if not isinstance(target, TargetName):
-        return [here]
-    below = os.path.abspath(target.below) if not target.below.startswith("..") else here
-    folder = target.folder if os.path.isdir(target.folder) else below
-    return [here] if folder == here else [here, folder]
+    folder = folder_of(target)
+    return list(dict.fromkeys([os.getcwd(), *([folder.here()] if folder else [])]))
 
 
 def put_last(folders: list[str]) -> None:
@@ -77,5 +93,5 @@ def put_last(folders: list[str]) -> None:
             del sys.modules[name]
 
 
-_FOLDER: ContextVar[str | None] = ContextVar("code_folder", default=None)
+_FOLDER: ContextVar[CodeFolder | None] = ContextVar("code_folder", default=None)
 _ON_PATH: list[str] = []  # the folders of job files on the import path, without the working directory

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from overnight.tasks.config import user_frames
-from overnight.tasks.config.code_folders import TargetName, folders_of, put_last, with_folder
+from overnight.tasks.config.code_folders import folder_of, folders_of, put_last, with_folder
 from overnight.tasks.errors import JobError, OvernightError
 
 
@@ -163,7 +163,8 @@ def name_missing(target: str, public: list[str], stage: str) -> JobError:
 
 def not_found(target: str, stage: str | None) -> JobError:
     """Return the error for a `target` (`module:Name`) whose module does not exist."""
-    beside = f" or beside the job file in {target.folder}" if isinstance(target, TargetName) else ""
+    folder = folder_of(target)
+    beside = f" or beside the job file in {folder.path}" if folder else ""
     return JobError(
         f"{target}: expected a module {target.partition(':')[0]}, installed, in the working directory {os.getcwd()}"
         f"{beside}, found none. Correct the name, or put the file beside the job file.",
