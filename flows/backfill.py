@@ -8,7 +8,7 @@ deployment, which wait in the queue `backfill`.
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from datetime import date
@@ -30,6 +30,7 @@ from overnight.flows.backfill_plan import (
     Select,
     Step,
     entries_of,
+    left_out,
     nothing_to_do,
     planned,
     read_record,
@@ -44,9 +45,11 @@ from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppa
 from overnight.flows.runs.crash_recovery import after_crashes
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
+from overnight.flows.runs.local_ray import RayEnded
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError, first_line
+from overnight.tasks.state.lease import LeaseLost, PartitionBusy
 
 SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
 SECONDS_BETWEEN = 1.0
@@ -118,6 +121,8 @@ def backfill(
     why_none = "" if steps else nothing_to_do(loaded, request)
     if why_none:
         get_run_logger().info(why_none)
+    elif not resume and (others := left_out(loaded, request, steps)):
+        get_run_logger().info("left out: %s", others)
     _show_plan(loaded, request, steps, why_none)
     if dry_run:
         return [step.as_json() for step in steps]
@@ -135,12 +140,19 @@ def backfill(
     finally:
         _show_outcomes(loaded, request, steps, outcomes, why_none)
         show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
-    if failed := [outcome for outcome in outcomes if outcome.status != "published"]:
+    published = {entry.partition for entry in entries_of(loaded, request, steps) if entry.status == "published"}
+    if failed := [outcome for outcome in outcomes if not _is_done(outcome, published)]:
         reason = first_line(str(failed[0].error)).rstrip(".")
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}.\n{rest}"
         )
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
+
+
+def _is_done(outcome: Outcome, published: Collection[str]) -> bool:
+    """Return True if a partition is published: by its run here, or by another run that held it meanwhile."""
+    by_another = isinstance(outcome.error, PartitionBusy | LeaseLost) and outcome.partition in published
+    return outcome.status == "published" or by_another
 
 
 def _run_all(
@@ -186,7 +198,7 @@ def _run_all(
                 for outcome in [future.result() for future in done]:
                     if outcome.receipt:
                         seconds.append(outcome.receipt["seconds"])
-                    if outcome.error and stop_on_failure:
+                    if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):
                         waiting.clear()
                     ended(outcome)
         except BaseException:

@@ -8,13 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any, Literal
 
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
+from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json
@@ -86,8 +87,15 @@ def request_of(record: dict[str, Any]) -> Request:
     )
 
 
-def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lambda done, total: None) -> list[Step]:
-    """Return a step for each partition that the request selects, in its order. Skip partitions that another run holds.
+def make_plan(
+    job: Job,
+    request: Request,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+    now: datetime | None = None,
+) -> list[Step]:
+    """Return a step for each partition that the request selects, in its order.
+
+    Skip partitions that another run holds, and days that are still to come at `now`, by default the current time.
 
     If the request selects `stale` or `all`, list the inputs of published partitions to see if they changed. Then `tell`
     gets the number of partitions whose inputs are listed so far, and their total.
@@ -95,12 +103,24 @@ def make_plan(job: Job, request: Request, tell: Callable[[int, int], None] = lam
     Raise `JobError` if the end is before the start. Raise `ServiceUnavailable` if the storage cannot be reached, and
     `LedgerCorrupt` if a file of the ledger cannot be read.
     """
-    if request.end < request.start:
-        raise JobError(f"expected an end that is not before the start, found {request.start} to {request.end}.")
+    check_range(request.start, request.end)
     looks = {"stale", "all"} & set(request.select)
-    entries = read_ledger(job, request.start, request.end, bool(looks), tell)
-    chosen = [entry for entry in entries if entry.status in _statuses(request) or _is_retry(entry, request)]
+    now = now or datetime.now(UTC)
+    entries = read_ledger(job, request.start, request.end, bool(looks), tell, now)
+    due = newest_due(job, now).isoformat()
+    chosen = [
+        entry
+        for entry in entries
+        if entry.partition <= due and (entry.status in _statuses(request) or _is_retry(entry, request))
+    ]
     return _ordered(entries, chosen, request)
+
+
+def _to_come(job: Job, request: Request, now: datetime) -> str:
+    """Return how many days of the request are still to come at `now`, as a phrase; an empty text if none is."""
+    due = newest_due(job, now)
+    days = partitions_between(job, max(request.start, due + timedelta(days=1)), request.end)
+    return f"{len(days)} to come (the newest day that is due is {due})" if days else ""
 
 
 def _statuses(request: Request) -> set[Status]:
@@ -191,13 +211,15 @@ def summary(steps: Sequence[Step]) -> str:
     return f"{len(steps)} partition{'' if len(steps) == 1 else 's'}{about}"
 
 
-def nothing_to_do(job: Job, request: Request) -> str:
+def nothing_to_do(job: Job, request: Request, now: datetime | None = None) -> str:
     """Return a sentence that explains why a backfill has no steps, with the number of its partitions by status.
 
     This lists the inputs of published partitions, because only they show which partitions are stale.
     """
-    statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True))
-    found = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "none"
+    now = now or datetime.now(UTC)
+    statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True, now=now))
+    counts = [f"{count} {status}" for status, count in sorted(statuses.items())]
+    found = ", ".join(filter(None, [*counts, _to_come(job, request, now)])) or "none"
     wanted = " or ".join(request.select)
     advice = ""
     if statuses["stale"] and not {"stale", "all"} & set(request.select):
@@ -205,17 +227,20 @@ def nothing_to_do(job: Job, request: Request) -> str:
     return f"{job.name}: no partition from {request.start} to {request.end} is {wanted}; found {found}{advice}."
 
 
-def left_out(job: Job, request: Request, steps: Sequence[Step]) -> str:
+def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | None = None) -> str:
     """Return how many partitions of the range are not among the steps, by status and with advice.
 
     Return an empty text if all are. This lists no inputs, so it counts a partition as stale only if the job changed.
     """
     mine = {step.partition for step in steps}
-    entries = read_ledger(job, request.start, request.end)
-    found = Counter(entry.status for entry in entries if entry.partition not in mine)
+    now = now or datetime.now(UTC)
+    due = newest_due(job, now).isoformat()
+    entries = read_ledger(job, request.start, request.end, now=now)
+    found = Counter(entry.status for entry in entries if entry.partition not in mine and entry.partition <= due)
     advice: dict[Status, str] = {status: f" (add {status} to select)" for status in ("missing", "failed", "stale")}
     advice["running"] = " (other runs hold them)"
-    return ", ".join(f"{number} {status}{advice.get(status, '')}" for status, number in sorted(found.items()))
+    counts = [f"{number} {status}{advice.get(status, '')}" for status, number in sorted(found.items())]
+    return ", ".join(filter(None, [*counts, _to_come(job, request, now)]))
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import FOLDER, HEARTBEAT_SECONDS, apply_automations, read_automations
 from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
 from overnight.flows.deploy.frozen_job import freeze_job
-from overnight.flows.deploy.prefect_yaml import PREFECT_FILE, SLUG, PrefectFile, deployable
+from overnight.flows.deploy.prefect_yaml import (
+    PREFECT_FILE,
+    SLUG,
+    PrefectFile,
+    deployable_jobs,
+    obsolete_deployments,
+)
 from overnight.flows.deploy.server_state import Change, ServerObject, changes, read_deployments, read_things
 from overnight.flows.deploy.work_pools import apply_limits, apply_work_pool
 from overnight.flows.job.model import Job
@@ -47,7 +53,8 @@ def deploy(
     With `job_paths`, deploy these jobs with the prefect.yaml of the package instead of `prefect_file`. Pools, queues
     and limits that the server already has then keep their sizes.
 
-    Raise `JobError` for a wrong file before the server changes, and `OvernightError` if the server refuses a change.
+    Remove deployments that a job no longer has. Raise `JobError` for a wrong file before the server changes, and
+    `OvernightError` if the server refuses a change.
     """
     file = PrefectFile(prefect_file, job_paths)
     named = expected_server_state(file, automations)
@@ -66,7 +73,20 @@ def deploy(
             freeze_job(client, found)
             if name in deployed:
                 _mend(client, deployed[name], found, file.deployments[name])
+        remove_deployments(client, file.obsolete)
         return changes(before, read_things(client, file), named)
+
+
+def remove_deployments(client: SyncPrefectClient, names: Collection[str]) -> list[str]:
+    """Remove the deployments with these names from the server, and return the names of those that it had.
+
+    Their schedules would start runs that can only fail.
+    """
+    deployments = read_deployments(client, {name.partition("/")[0] for name in names})
+    found = sorted(deployments.keys() & set(names))
+    for name in found:
+        client.delete_deployment(deployments[name].id)
+    return found
 
 
 def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list[ServerObject]:
@@ -131,7 +151,10 @@ def serve(job_paths: Sequence[Path]) -> None:
 
     Raise `JobError` for a job file that is wrong or has relative paths.
     """
-    jobs = {path: deployable(path) for path in job_paths}
+    jobs = deployable_jobs(job_paths)
+    with get_client(sync_client=True) as client:
+        for name in remove_deployments(client, set[str]().union(*map(obsolete_deployments, jobs.values()))):
+            click.echo(f"deployment {name}: removed", err=True)
     for name, done in apply_automations().items():
         click.echo(f"automation {name}: {done}", err=True)
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)

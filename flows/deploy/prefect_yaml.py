@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, flow_at
+from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, flow_at
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
 from overnight.flows.runs.ray_address import check_ray_address
@@ -67,7 +67,9 @@ class _Definitions(BaseModel):
 class PrefectFile:
     """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written.
 
-    `is_default` is True for the file of the package with jobs added. `described` is the whole content as YAML values.
+    `obsolete` has the names of deployments that the jobs of the file no longer have, because a job lost its dates or
+    its deadline. `is_default` is True for the file of the package with jobs added. `described` is the whole content as
+    YAML values.
     """
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
@@ -87,20 +89,31 @@ class PrefectFile:
         except (yaml.YAMLError, ValidationError) as error:
             raise JobError(f"{path}: {error}") from None
         if job_paths:
-            described["deployments"] = [entry for job in job_paths for entry in _entries(job, described["definitions"])]
+            jobs = deployable_jobs(job_paths)
+            described["deployments"] = [
+                entry for path, job in jobs.items() for entry in _entries(path, job, described["definitions"])
+            ]
         self.described = described
         self.work_pools = definitions.work_pools
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}
+        self.obsolete: set[str] = set()
         for entry in described["deployments"]:
-            self.deployments[f"{flow_at(entry['entrypoint']).name}/{entry['name']}"] = entry
+            name = f"{flow_at(entry['entrypoint']).name}/{entry['name']}"
+            if other := self.deployments.get(name):
+                files = " and ".join(str((found.get("parameters") or {}).get("job")) for found in (other, entry))
+                raise JobError(
+                    f"{self.path}: expected one deployment with the name {name}, found two, for {files}. Change the "
+                    "name of a job, and of its entries."
+                )
+            self.deployments[name] = entry
             self._check(entry)
         self._check_places()
 
     @property
     def flow_names(self) -> set[str]:
-        """Return the names of the flows that the file deploys."""
-        return {name.partition("/")[0] for name in self.deployments}
+        """Return the names of the flows that the file deploys, and of those of `DEPLOYED`."""
+        return deployed_flows() | {name.partition("/")[0] for name in self.deployments}
 
     def _check(self, entry: Mapping[str, Any]) -> None:
         environment = (entry["work_pool"].get("job_variables") or {}).get("env") or {}
@@ -108,6 +121,7 @@ class PrefectFile:
         if entry["entrypoint"] not in DEPLOYED:
             return  # a flow of your own
         job = deployable(Path(entry["parameters"]["job"]))
+        self.obsolete |= obsolete_deployments(job)
         found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
         try:
             schedule = DEPLOYED[entry["entrypoint"]](job)
@@ -135,9 +149,8 @@ class PrefectFile:
                 )
 
 
-def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _entries(job_path: Path, job: Job, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield an entry of a prefect.yaml for each flow that the job is deployed with."""
-    job = deployable(job_path)
     for entrypoint, when in DEPLOYED.items():
         try:
             schedule = when(job)
@@ -151,6 +164,36 @@ def _entries(job_path: Path, definitions: Mapping[str, Any]) -> Iterator[dict[st
             "tags": ["overnight", f"job:{job.name}"],
             "schedules": [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else [],
         }
+
+
+def deployable_jobs(job_paths: Sequence[Path]) -> dict[Path, Job]:
+    """Load jobs for deployments, each with its file.
+
+    Raise `JobError` if a job cannot be deployed, or if two files have a job of the same name.
+    """
+    files: dict[str, Path] = {}
+    jobs: dict[Path, Job] = {}
+    for path in job_paths:
+        jobs[path] = deployable(path)
+        name = jobs[path].name
+        if name in files:
+            raise JobError(
+                f"expected one job file with the name {name}, found two: {files[name]} and {path}. The name of a job "
+                "is the name of its deployment. Change one of them."
+            )
+        files[name] = path
+    return jobs
+
+
+def obsolete_deployments(job: Job) -> set[str]:
+    """Return the names of the deployments that this job does not have, such as `freshness/NAME` without a deadline."""
+    names = set()
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            when(job)
+        except UndeployedJob:
+            names.add(f"{flow_at(entrypoint).name}/{job.name}")
+    return names
 
 
 def deployable(job_path: Path) -> Job:

@@ -33,7 +33,7 @@ class Change:
 
     kind: str
     name: str
-    done: str  # created, changed, unchanged, left alone
+    done: str  # created, changed, unchanged, removed, left alone
     fields: tuple[tuple[str, Any, Any], ...] = ()
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def read_deployments(client: SyncPrefectClient, flow_names: Collection[str]) -> 
 
 
 def changes(before: ServerState, after: ServerState, named: Collection[ServerObject]) -> list[Change]:
-    """Compare two states of the server, and return the change of each object in `after`.
+    """Compare two states of the server, and return the change of each object.
 
     The objects in `named`, which the applied file defines, come first. Another object without a change is `left alone`.
     """
@@ -110,7 +110,7 @@ def changes(before: ServerState, after: ServerState, named: Collection[ServerObj
         fields = tuple((field, old.get(field), new[field]) for field in new if old.get(field) != new[field])
         left = (kind, name) not in named and not fields
         found.append(Change(kind, name, "left alone" if left else "changed" if fields else "unchanged", fields))
-    return found
+    return [*found, *(Change(kind, name, "removed") for kind, name in before if (kind, name) not in after)]
 
 
 def _paged(read: Any) -> Iterator[Any]:

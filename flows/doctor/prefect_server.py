@@ -16,7 +16,7 @@ from overnight.flows.deploy.server_state import ServerState, read_things
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.doctor.next_runs import check_late_runs, check_next_runs, described, start_worker
 from overnight.flows.job.model import Job
-from overnight.flows.runs.local_server import running_server
+from overnight.flows.runs.local_server import running_server, server_problem
 from overnight.tasks.errors import JobError
 
 
@@ -45,11 +45,10 @@ def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Fin
 
 def _check(url: str, hint: str, job: Job | None, job_path: Path | None) -> Iterator[Finding]:
     shown = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()
+    if problem := server_problem(url):
+        yield Finding("server", "wrong", f"PREFECT_API_URL: {problem}", "Set it to the API of a running server.")
+        return
     with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
-        if error := client.api_healthcheck():
-            told = f"{shown} does not answer: {type(error).__name__}: {error}".replace(url, shown)
-            yield Finding("server", "wrong", told, "Start it, or set PREFECT_API_URL to a running server.")
-            return
         yield from _server(client, shown, hint)
         yield from _deployed(client, job, job_path)
 

@@ -16,6 +16,7 @@ from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.tasks.config.code_folders import modules_in
 from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
@@ -71,7 +72,9 @@ def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] 
             section = section[key]
         section[keys[-1]] = absolute(found)
     try:
-        job = _with_upstream(Job.model_validate(data), Path(path), readers)
+        with modules_in(str(Path(path).parent)):
+            job = Job.model_validate(data)
+        job = _with_upstream(job, Path(path), readers)
         lines = column_problems(job)
     except ValidationError as error:
         lines = explain(error, data, job_schema())

@@ -22,7 +22,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
 from overnight.flows.runs.run import describe_run
-from overnight.flows.schedule.partitions import parse_day, partitions_between, resolve_partition
+from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.state.run import FORMAT_VERSION, Run
@@ -74,8 +74,8 @@ def read_ledger(
 ) -> list[PartitionStatus]:
     """Return the status of each partition from `start` to `end`, by date.
 
-    By default, `start` is the first partition that ever ran, and `end` is the last that is due. Without `end`, later
-    partitions that ran are included too. Days that the job's schedule skips are included only if they ran.
+    By default, `start` is the first partition that ever ran, and `end` is the last that is due. Days to come, and days
+    that the job's schedule skips, are included only if they ran.
 
     With `inputs`, `tell` gets the number of partitions whose inputs are listed so far, and their total.
 
@@ -95,8 +95,8 @@ def read_ledger(
 
 
 def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: datetime) -> list[str]:
-    if start and end and start > end:
-        raise JobError(f"expected an end that is not before the start, found {start} to {end}.")
+    if start and end:
+        check_range(start, end)
     if not job.is_dated:
         if given := start or end:
             raise JobError(
@@ -104,8 +104,8 @@ def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: d
             )
         return ["all"]
     known = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
-    due = parse_day(resolve_partition(job, None, None, now))
-    first, last = start or min(known, default=due), end or max(due, start or due)
+    due = newest_due(job, now)
+    first, last = start or min(known, default=due), min(end or due, due)
     there = {day for day in known if first <= day <= (end or day)}
     return sorted({*partitions_between(job, first, last), *(day.isoformat() for day in there)})
 

@@ -16,15 +16,22 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+import httpx
+import psutil
+from prefect.client.orchestration import ServerType, get_client
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
 
 from overnight.tasks.config.masking import masked
+from overnight.tasks.config.proxies import this_machine_past_proxies
 from overnight.tasks.errors import OvernightError
 
 START_SECONDS = 120.0
 BUSY_SECONDS = 60.0
+ANSWER_SECONDS = 60.0  # of a server that is configured
+BUSY = (429, 502, 503)  # statuses of a server that is busy, or that restarts behind a gateway
 
 
 @contextlib.contextmanager
@@ -32,17 +39,59 @@ def prefect_server(show: bool = True) -> Iterator[str]:
     """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
     This is the configured server, otherwise the local one, which is started if it does not run. If `show`, print a line
-    before the start. Raise `OvernightError` if no server can be started.
+    before the start. Raise `OvernightError` if the configured server does not answer, or if none can be started.
     """
     home, url = Path(get_current_settings().home), get_current_settings().api.url
     ours: dict[Any, str] = {}
-    if not url:
-        home.mkdir(parents=True, exist_ok=True)
-        with open(home / "overnight-server.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            url = ours[PREFECT_API_URL] = _running(home) or _start(home, show)
-    with settings_shared(ours):
-        yield url
+    with this_machine_past_proxies():
+        if url and (problem := server_problem(url)):
+            raise OvernightError(f"PREFECT_API_URL: {problem}")
+        if not url:
+            home.mkdir(parents=True, exist_ok=True)
+            with open(home / "overnight-server.lock", "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                url = ours[PREFECT_API_URL] = _running(home, show) or _start(home, show)
+        with settings_shared(ours):
+            yield url
+
+
+def server_problem(url: str) -> str:
+    """Return why no Prefect server answers at the URL of an API, and what to do; an empty text if one does."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        return f"expected an address such as http://127.0.0.1:4200/api, found {masked(url)}."
+    found = _health(url)
+    if not found:
+        return ""
+    advice = "Start it, or correct the variable; without it, Overnight starts a server of its own"
+    if not url.rstrip("/").endswith("/api") and not _health(f"{url.rstrip('/')}/api"):
+        advice = f"The address has to end in /api: set it to {masked(url.rstrip('/'))}/api"
+    elif url.startswith("http:") and urllib.request.getproxies().get("http"):
+        advice += ". The environment has a proxy (http_proxy): if it cannot reach the server, name the host in NO_PROXY"
+    return f"expected a Prefect server at {masked(url)}, found none: {found}. {advice}."
+
+
+def _health(url: str) -> str:
+    """Return what the API at `url` answers instead of its health; an empty text for a healthy one.
+
+    A server that is busy or restarts has `ANSWER_SECONDS` to answer.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
+    while True:
+        try:
+            with (
+                temporary_settings(settings),
+                get_client(sync_client=True, httpx_settings={"timeout": ANSWER_SECONDS}) as client,
+            ):
+                answer = client.request("GET", "/health")  # with the settings of Prefect: its headers, certificates
+                is_healthy = client.server_type == ServerType.CLOUD or answer.text.strip() == "true"
+            return "" if is_healthy else f"the answer is not that of a Prefect API: {answer.text[:40]!r}"
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in BUSY or time.monotonic() > deadline:
+                return f"status {error.response.status_code}"
+            time.sleep(1)
+        except Exception as error:
+            return masked(f"{type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager
@@ -76,33 +125,40 @@ def known_server() -> str | None:
 
 def running_server() -> str | None:
     """Return the URL of the API of the local Prefect server, or None if that server does not run."""
-    return _running(Path(get_current_settings().home))
+    return _running(Path(get_current_settings().home), show=False)
 
 
-def _running(home: Path) -> str | None:
+def _running(home: Path, show: bool) -> str | None:
     try:
         url = str(json.loads((home / "overnight-server.json").read_text())["url"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
     deadline = time.monotonic() + BUSY_SECONDS
     while not _answers(url):
-        if not _is_alive(home / "server.pid") or time.monotonic() > deadline:
+        if not _is_alive(home / "server.pid", url) or time.monotonic() > deadline:
             return None
+        if show:
+            click.echo(f"Waiting for the Prefect server at {url}, which is busy", err=True)
+            show = False
+        time.sleep(0.2)
     return url
 
 
-def _is_alive(pid_file: Path) -> bool:
-    """Return True if the process of a pid file runs. A busy server may need a while to answer."""
+def _is_alive(pid_file: Path, url: str) -> bool:
+    """Return True if the process of a pid file runs and is the server of this URL, and not a later process.
+
+    A busy server may need a while to answer.
+    """
     try:
-        os.kill(int(pid_file.read_text()), 0)
-    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return str(urlsplit(url).port) in psutil.Process(int(pid_file.read_text())).cmdline()
+    except (FileNotFoundError, ValueError, psutil.Error):
         return False
-    return True
 
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(f"{url}/health", timeout=5) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

@@ -11,6 +11,7 @@ from prefect.futures import PrefectFuture
 
 from overnight.flows.job.retries import Retries
 from overnight.flows.runs.cancellation import pause
+from overnight.flows.runs.local_ray import RayEnded
 from overnight.tasks.errors import ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
 
@@ -39,7 +40,8 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
             return future
         except Exception as error:
             found = explain(error, task.name)
-            if not future.state.is_crashed() or number == retries.attempts:
+            is_last = number == retries.attempts or isinstance(found, RayEnded)
+            if not future.state.is_crashed() or is_last:
                 raise found from None
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, found)
         pause(delays[number - 1])

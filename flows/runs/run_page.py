@@ -148,22 +148,22 @@ def _links(client: SyncPrefectClient, run: Run, flow_run: UUID) -> dict[str, str
 
 
 @contextlib.contextmanager
-def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float, str]]], None]]:
+def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float | None, str]]], None]]:
     """Yield a function that shows the progress of all stages in one artifact of the current task.
 
-    It takes a percentage and a text for each stage. The artifact's own percentage is that of the last stage. The
-    metadata has the percentage of each stage, for bars in the terminal.
+    It takes a percentage, None if it is unknown, and a text for each stage. The artifact's own percentage is that of
+    the last stage. The metadata has the percentage of each stage, for bars in the terminal; it is empty if unknown.
     """
     made: list[UUID] = []
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
     # would retry for minutes on a server that it reached before; the next update is retry enough.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
-        def show(stages: Mapping[str, tuple[float, str]]) -> None:
+        def show(stages: Mapping[str, tuple[float | None, str]]) -> None:
             shown: dict[str, Any] = {
-                "data": round([share for share, _ in stages.values()][-1], 1),
+                "data": round([share for share, _ in stages.values()][-1] or 0.0, 1),
                 "description": " · ".join(text for _, text in stages.values()),
-                "metadata_": {stage: f"{share:.1f}" for stage, (share, _) in stages.items()},
+                "metadata_": {stage: "" if share is None else f"{share:.1f}" for stage, (share, _) in stages.items()},
             }
             if made:
                 client.update_artifact(made[0], ArtifactUpdate(**shown))

@@ -41,12 +41,15 @@ from prefect_ray.context import RemoteOptionsContext
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
+from overnight.flows.runs.local_ray import LocalRay, RayEnded
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.near_server import near_server
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
+from overnight.tasks.config.code_folders import code_folder
+from overnight.tasks.config.proxies import leave_out_this_machine
 from overnight.tasks.errors import OvernightError
 
 R = TypeVar("R")
@@ -111,11 +114,18 @@ class OvernightFuture(EndableFuture[R]):
         except INTERRUPTIONS:
             self._stop()
             raise
+        except RayEnded as error:
+            self._report(Crashed(message=error.message))
+            raise
         except Exception:
             return  # super() raises the error again
 
     def _watch(self, timeout: float | None) -> None:
-        """Wait for the future. Raise its error, `TimeoutError`, or KeyboardInterrupt if the run must stop."""
+        """Wait for the future. Raise its error, `TimeoutError`, or KeyboardInterrupt if the run must stop.
+
+        Raise `RayEnded` if there is no Ray any more that could end it.
+        """
+        local_ray = LocalRay()
         future, deadline = self.wrapped_future.future(), time.monotonic() + (math.inf if timeout is None else timeout)
         while True:
             try:
@@ -124,6 +134,7 @@ class OvernightFuture(EndableFuture[R]):
             except FutureTimeoutError:
                 if is_stopping():
                     raise KeyboardInterrupt from None
+                local_ray.check()
                 if future.done() or time.monotonic() >= deadline:
                     raise
 
@@ -204,7 +215,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             arguments.pop("include_dashboard")
             # In a job of `ray job submit --working-dir`, Ray otherwise refuses a runtime environment of the driver.
             os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-            self._sent = working_folder(Path.cwd())
+            self._sent = working_folder(Path.cwd(), _job_folder())
             self._sent.check()
             with self._sent.linked() as folder:
                 environment = {"working_dir": str(folder), "env_vars": {"PREFECT_API_URL": api}}
@@ -234,6 +245,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
     def _run_prefect_task(*args: Any, **kwargs: Any) -> Any:
         is_well = False
         _leave_imports_alone()
+        leave_out_this_machine()  # the node's environment may have a proxy
         try:
             state = run_prefect_task(*args, **kwargs)
             is_well = state.is_completed()
@@ -242,6 +254,15 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
+
+
+def _job_folder() -> Path | None:
+    """Return the folder of the job's modules: of the command, or of the deployment's run. None if it is unknown."""
+    if folder := code_folder():
+        return Path(folder.path)
+    with contextlib.suppress(Exception):  # outside of a run of a deployment
+        return Path(runtime.flow_run.parameters["job"]).parent
+    return None
 
 
 @functools.cache  # once per process, because the collector must find the garbage of later tasks

@@ -1,5 +1,7 @@
 """The files of the working folder that a run sends to a Ray cluster, so that workers find the user's modules.
 
+If the job file is in a folder elsewhere, the files of that folder travel too.
+
 All files travel except data by their extension (images, audio, video, PDF, and the binary table formats), weights and
 logs, folders that begin with a dot, virtual environments, and what a `.gitignore` or `.rayignore` excludes. A link to a
 folder is followed, unless it leads to a folder above it. The run fails before anything is sent if the files have more
@@ -40,23 +42,31 @@ NAMED = 3  # entries in the message of a folder that is too large
 class WorkingFolder:
     """What of a folder travels: `sizes` maps each file's path, relative to `root`, to its bytes.
 
-    `left_out` counts the other files of data, by extension, and folders that cannot be read.
+    `left_out` counts the other files of data, by extension, and folders that cannot be read. `beside` has the files of
+    the folder of a job file that is elsewhere; they join those of `root`, which come first.
     """
 
     root: Path
     sizes: dict[str, int]
     left_out: Counter[str]
+    beside: "WorkingFolder | None" = None
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """Return the place of each file on this machine, by its path in the folder that travels."""
+        others = self.beside.places if self.beside else {}
+        return others | {path: self.root / path for path in self.sizes}
 
     @property
     def size(self) -> int:
-        return sum(self.sizes.values())
+        return sum(self.sizes.values()) + (self.beside.size if self.beside else 0)
 
     def check(self) -> None:
         """Raise `OvernightError` if the files are too large to send. The message names the largest entries."""
         if self.size <= MOST_BYTES:
             return
         by_entry: Counter[str] = Counter()
-        for path, size in self.sizes.items():
+        for path, size in [*self.sizes.items(), *(self.beside.sizes.items() if self.beside else ())]:
             by_entry[path.partition(os.sep)[0]] += size
         largest = ", ".join(f"{name} ({_mib(size)})" for name, size in by_entry.most_common(NAMED))
         raise OvernightError(
@@ -69,23 +79,24 @@ class WorkingFolder:
     def linked(self) -> Iterator[Path]:
         """Yield a temporary folder with a link to each of the files."""
         with tempfile.TemporaryDirectory(prefix="overnight-sent-") as folder:
-            for path in self.sizes:
+            for path, place in self.places.items():
                 link = Path(folder, path)
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(self.root / path)
+                link.symlink_to(place)
             yield Path(folder)
 
     def __str__(self) -> str:
-        files = f"{len(self.sizes):,} file{'s' * (len(self.sizes) != 1)}"
+        files = f"{len(self.places):,} file{'s' * (len(self.places) != 1)}"
+        roots = f"{self.root} and {self.beside.root}" if self.beside else str(self.root)
         left = ", ".join(f"{count:,} x {extension}" for extension, count in self.left_out.most_common())
-        return f"sent to the cluster: {files} of {self.root}, {_mib(self.size)}" + (
-            f"; left out: {left}" if left else ""
-        )
+        return f"sent to the cluster: {files} of {roots}, {_mib(self.size)}" + (f"; left out: {left}" if left else "")
 
 
-def working_folder(root: Path) -> WorkingFolder:
-    """Find the files below `root` that travel to a cluster."""
-    found = WorkingFolder(root, {}, Counter())
+def working_folder(root: Path, job_folder: Path | None = None) -> WorkingFolder:
+    """Find the files below `root` that travel to a cluster, and those of the job file's folder if that is elsewhere."""
+    is_elsewhere = job_folder is not None and not job_folder.resolve().is_relative_to(root.resolve())
+    beside = working_folder(job_folder) if job_folder and is_elsewhere else None
+    found = WorkingFolder(root, {}, Counter(), beside)
     _look(found, root, [], frozenset())
     return found
 

@@ -51,6 +51,11 @@ def _names(cron: str, local: datetime) -> bool:
     return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 
 
+def newest_due(job: Job, now: datetime) -> date:
+    """Return the newest day that is due at `now`, which a run without `--partition` takes. Later days are to come."""
+    return parse_day(resolve_partition(job, None, None, now))
+
+
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
     """Return the partitions from `start` to `end`, both included. Leave out days that the job's schedule never takes.
 
@@ -73,6 +78,12 @@ def _is_scheduled(job: Job, partition: date) -> bool:
     day = partition - job.offset
     before = datetime.combine(day, time()) - timedelta(minutes=1)
     return next(CronSim(cron, before)).date() == day
+
+
+def check_range(start: date, end: date) -> None:
+    """Raise `JobError` if the end is before the start."""
+    if end < start:
+        raise JobError(f"expected an end that is not before the start, found {start} to {end}.")
 
 
 def parse_day(text: str) -> date:

@@ -21,6 +21,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.writing import plain_value
 from overnight.flows.job.yaml_loader import yaml_document, yaml_line
 from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import Location
 
@@ -69,13 +70,21 @@ def prepared(
     folder = None
     if data is not None:
         mapping, folder = _with_data(name, mapping, overrides, partition, data, data_folder)
-    loaded = validated(name, _overridden(mapping, overrides))
-    with tempfile.TemporaryDirectory(prefix="overnight-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="overnight-") as temporary, modules_in(_code_folder(job)):
+        loaded = validated(name, _overridden(mapping, overrides))
         path = Path(temporary) / f"{loaded.name}.yaml"
         path.write_text(yaml_document(mapping), encoding="utf-8")
         yield Prepared(path, loaded, overrides, _partition(loaded, partition))
     if folder:
         folder.remove()
+
+
+def _code_folder(job: AnyJob) -> str:
+    """Return the folder of the job's file; the working directory if the job never had one."""
+    if isinstance(job, str | os.PathLike):
+        return str(Path(job).parent)
+    targets = (code.target for code in job.code()) if isinstance(job, Job) else ()
+    return next((folder.path for target in targets if (folder := folder_of(target))), os.getcwd())
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:

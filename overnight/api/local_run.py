@@ -34,6 +34,7 @@ from overnight.flows.runs.ray_of_caller import server_known_to_workers
 from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.similarity_search import similarity_search
+from overnight.tasks.config.code_folders import modules_in
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import STREAM_STAGES, explain
 from overnight.tasks.infer.kinds import imports
@@ -127,7 +128,8 @@ def _run(
     try:
         check_ray_address()
         labels = [f"job:{job.name}", *labels]
-        with fork_server_for_local_ray(), _server(show), server_known_to_workers():
+        beside = modules_in(str(Path(parameters["job"]).parent))
+        with beside, fork_server_for_local_ray(), _server(show), server_known_to_workers():
             fork_server.preload(imports(job.models))
             if is_in_a_flow():
                 return flow(**parameters)

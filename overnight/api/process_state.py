@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from overnight.api.logging_state import logging_restored
+from overnight.tasks.config.proxies import leave_out_this_machine
 from overnight.tasks.errors import OvernightError
 
 P = ParamSpec("P")
@@ -65,6 +66,7 @@ def restored() -> Iterator[None]:
     signals = {number: signal.getsignal(number) for number in signal.valid_signals()} if is_main else {}
     with warnings.catch_warnings(), logging_restored():
         try:
+            leave_out_this_machine()
             yield
         finally:
             for name in os.environ.keys() - environment.keys():

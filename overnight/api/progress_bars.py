@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from overnight.api.console import VisibleConsole
 from overnight.flows.runs.background import in_background
@@ -34,7 +35,7 @@ TASKS = {
     "write": "checking the rows and publishing them",
 }
 
-Show = Callable[[str, float, str], None]  # takes a stage, its percentage and its text
+Show = Callable[[str, float | None, str], None]  # takes a stage, its percentage, None if unknown, and its text
 
 
 @contextlib.contextmanager
@@ -44,7 +45,7 @@ def progress(
     """Show the progress of a flow run on stderr while the body runs. `stages` are the stages to show.
 
     A line appears when a task begins. On a terminal and in a notebook, each stage has a bar. Elsewhere a line every ten
-    seconds has the percentage of each stage, after the seconds since the start. Warnings of the run are shown. If
+    seconds has the rows of each stage, after the seconds since the start. Warnings of the run are shown. If
     `verbose`, the rest of its log is shown too, with the output of user code.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
@@ -90,22 +91,28 @@ def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as drawn:
         bars = {stage: drawn.add_task(stage, total=100) for stage in stages}
-        yield lambda stage, percent, text: drawn.update(bars[stage], completed=percent, description=text)
+
+        def show(stage: str, percent: float | None, text: str) -> None:
+            # rich keeps a total if it gets None, and draws a moving bar without one
+            drawn.tasks[stages.index(stage)].total = None if percent is None else 100
+            drawn.update(bars[stage], completed=percent or 0.0, description=text)
+
+        yield show
 
 
 @contextlib.contextmanager
 def _bars_of_notebook(stages: Sequence[str]) -> Iterator[Show]:
     """Yield a function that draws a stage's bar in the output of the cell. At the end the bars go."""
     display: Any = importlib.import_module("IPython.display")
-    bars = dict.fromkeys(stages, (0.0, ""))
+    bars: dict[str, tuple[float | None, str]] = dict.fromkeys(stages, (0.0, ""))
     drawn = display.display(display.HTML(_as_html(bars)), display_id=True)
 
-    def show(stage: str, percent: float, text: str) -> None:
+    def show(stage: str, percent: float | None, text: str) -> None:
         bars[stage] = (percent, text)
         drawn.update(display.HTML(_as_html(bars)))
 
@@ -115,12 +122,17 @@ def _bars_of_notebook(stages: Sequence[str]) -> Iterator[Show]:
         drawn.update(display.HTML(""))
 
 
-def _as_html(bars: Mapping[str, tuple[float, str]]) -> str:
-    lines = (
-        f'<div><progress max="100" value="{percent:.0f}"></progress> {escape(text or stage)}</div>'
-        for stage, (percent, text) in bars.items()
-    )
+def _as_html(bars: Mapping[str, tuple[float | None, str]]) -> str:
+    lines = []
+    for stage, (percent, text) in bars.items():
+        value = "" if percent is None else f' value="{percent:.0f}"'
+        lines.append(f'<div><progress max="100"{value}></progress> {escape(text or stage)}</div>')
     return "".join(lines)
+
+
+def _as_line(progress: Mapping[str, tuple[float | None, str]]) -> str:
+    """Return the rows of each stage, with the percentage if it is known."""
+    return ", ".join(text if percent is None else f"{text} ({percent:.0f}%)" for percent, text in progress.values())
 
 
 def _follow(
@@ -146,26 +158,25 @@ def _follow(
                 if (begun := _running_task(client, flow_run_id)) not in ("", task):
                     task, line = begun, f"{begun}: {TASKS[begun]}"
                 elif not show and time.monotonic() - said_at >= SECONDS_BETWEEN_LINES:
-                    line = ", ".join(f"{stage} {percent:.0f}%" for stage, (percent, _) in found.items()) or (
-                        f"{task}: {TASKS[task]}" if task else "waiting for the first task"
-                    )
+                    line = _as_line(found) or (f"{task}: {TASKS[task]}" if task else "waiting for the first task")
                 if line:
                     said_at = time.monotonic()
                     console.print(f"{said_at - began:4.0f} s  {line}", markup=False)
 
 
-def _progress(client: SyncPrefectClient, keys: Sequence[str], since: str) -> dict[str, tuple[float, str]]:
+def _progress(client: SyncPrefectClient, keys: Sequence[str], since: str) -> dict[str, tuple[float | None, str]]:
     """Return the percent and the text of each stage, from the progress artifacts of runs that have not ended.
 
     A run's artifact has the percent of each stage in its metadata. A backfill's has no stages.
     """
     asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
-    begun, found = datetime.fromisoformat(since), dict[str, tuple[float, str]]()
+    begun, found = datetime.fromisoformat(since), dict[str, tuple[float | None, str]]()
     for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys)):
         if one.updated and one.updated >= begun and not _has_ended(client, one.flow_run_id):
             shares = one.metadata_ or {"backfill": str(one.data)}
             texts = str(one.description).split(" · ")
-            found |= {stage: (float(share), text) for (stage, share), text in zip(shares.items(), texts, strict=True)}
+            for (stage, share), text in zip(shares.items(), texts, strict=True):
+                found[stage] = (float(share) if share else None, text)
     return found
 
 
@@ -184,5 +195,5 @@ def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:
         "limit": 1,
     }
     found = client.request("POST", "/task_runs/filter", json=asked).json()
-    name = str(found[0]["name"]).partition("-")[0] if found else ""
-    return name if name in TASKS else ""
+    name = re.match(r"[a-z]*", str(found[0]["name"])) if found else None  # such as `infer: read, prepare, infer, stage`
+    return name[0] if name and name[0] in TASKS else ""

@@ -65,18 +65,22 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
 
     By default these are the missing and the failed ones. Each partition publishes separately.
     """
+    from overnight.flows.schedule.partitions import check_range, parse_day
+
+    with exit_on_error():
+        first, last = (parse_day(day) if day else None for day in (start, end))
+        if first and last:
+            check_range(first, last)
     if not dry_run:
         start_fork_server()
     from overnight.flows.backfill_plan import entries_of, left_out, nothing_to_do, planned
     from overnight.flows.job.loading import JobFile
-    from overnight.flows.schedule.partitions import parse_day
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports
 
     resume = options["resume"]
     chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
     with exit_on_error():
-        first, last = (parse_day(day) if day else None for day in (start, end))
         job, request, steps = planned(
             JobFile(job_path), resume or "new", first, last, **chosen, is_resumed=bool(resume)
         )

@@ -52,15 +52,14 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
     It serves until you interrupt it. The Prefect UI has a form that starts a run of each job.
     """
     from overnight.flows.deploy.apply import serve as serve_jobs
-    from overnight.flows.deploy.prefect_yaml import deployable
+    from overnight.flows.deploy.prefect_yaml import deployable_jobs
     from overnight.flows.runs.local_server import prefect_server, ui_address
     from overnight.flows.runs.ray_address import check_ray_address
 
     with exit_on_error():
         check_ray_address()
         _write_absolute_paths(job_paths, absolute_paths)
-        for path in job_paths:
-            deployable(path)  # refuses bad jobs before a server starts
+        deployable_jobs(job_paths)  # refuses bad jobs before a server starts
     with exit_on_error(), prefect_server() as url:
         click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
         serve_jobs(job_paths)

@@ -23,6 +23,7 @@ from overnight.cli.search import search
 from overnight.cli.show import show
 from overnight.cli.status import status
 from overnight.cli.validate import validate
+from overnight.tasks.config.proxies import this_machine_past_proxies
 
 # Before Prefect is imported: the terminal shows the command's output, and the Prefect UI has the log.
 os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
@@ -61,6 +62,7 @@ def main() -> None:
     # Garbage collection costs 1 s of the 4 s that imports and the end of this process take.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     click.get_current_context().call_on_close(skip_last_collection)
+    click.get_current_context().with_resource(this_machine_past_proxies())
 
 
 def skip_last_collection() -> None:

@@ -1,7 +1,7 @@
 """Import code that a job file names as `module:Name`. Identify code by a hash, without running it.
 
-A module is installed, or is in the working directory. The working directory comes last on the path, so that no file in
-it can replace an installed package. This file does not use the purpose of the code.
+A module is installed, or is in the working directory, or beside the job file. These two come last on the path, so that
+no file in them can replace an installed package. This file does not use the purpose of the code.
 """
 
 import ast
@@ -18,9 +18,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from overnight.tasks.config import user_frames
+from overnight.tasks.config.code_folders import folder_of, folders_of, put_last, with_folder
 from overnight.tasks.errors import JobError, OvernightError
 
 
@@ -48,10 +49,11 @@ Target = Annotated[
     str,
     Field(
         pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        description="module:Name of a class or function, installed or in the working directory.",
+        description="module:Name of a class or function, installed, beside the job file or in the working directory.",
         examples=["my_models:ResNet"],
     ),
     BeforeValidator(name_of),
+    AfterValidator(with_folder),
 ]
 
 
@@ -61,7 +63,7 @@ def import_target(target: str, stage: str) -> Any:
     Raise `JobError`, with this stage, if it is not found, if its import fails, or if it cannot be called.
     """
     module_name, _, name = target.partition(":")
-    _put_working_directory_last()
+    put_last(folders_of(target))
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
@@ -115,7 +117,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     `target` is `module:Name`. Raise `JobError`, with this stage, if the module does not exist.
     """
     module_name = target.partition(":")[0]
-    _put_working_directory_last()
+    put_last(folders_of(target))
     importlib.invalidate_caches()
     if _source(module_name) is None:
         raise not_found(target, stage)
@@ -127,7 +129,7 @@ def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
         if path is None:
             continue
         relative = name.replace(".", "/") + (f"/{path.name}" if path.stem == "__init__" else path.suffix)
-        is_local = path.resolve() == Path(relative).resolve()
+        is_local = any(path.resolve() == Path(folder, relative).resolve() for folder in folders_of(target))
         if is_local or name == module_name:
             files[relative] = hashlib.sha256(path.read_bytes()).hexdigest()
         if is_local:
@@ -161,24 +163,21 @@ def name_missing(target: str, public: list[str], stage: str) -> JobError:
 
 def not_found(target: str, stage: str | None) -> JobError:
     """Return the error for a `target` (`module:Name`) whose module does not exist."""
+    folder = folder_of(target)
+    beside = f" or beside the job file in {folder.path}" if folder else ""
     return JobError(
-        f"{target}: expected a module {target.partition(':')[0]}, installed or in the working directory {os.getcwd()}, "
-        "found none. Correct the name, or run the job where the file is.",
+        f"{target}: expected a module {target.partition(':')[0]}, installed, in the working directory {os.getcwd()}"
+        f"{beside}, found none. Correct the name, or put the file beside the job file.",
         stage,
     )
 
 
-def _put_working_directory_last() -> None:
-    here = os.getcwd()
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here] + [here]
-
-
-def source_of(module_name: str) -> Path | None:
+def source_of(module_name: str, target: str = "") -> Path | None:
     """Return the file that an import of `module_name` would run; None if there is no such file. No code runs.
 
-    The file may be in the working directory.
+    The file may be in the working directory, or beside the job file of `target`.
     """
-    _put_working_directory_last()
+    put_last(folders_of(target))
     importlib.invalidate_caches()
     return _source(module_name)
 

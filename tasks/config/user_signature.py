@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from overnight.tasks.config.code_folders import with_folder
 from overnight.tasks.config.user_code import import_target, imported_module, name_missing, not_found, source_of
 from overnight.tasks.errors import JobError
 
@@ -36,7 +37,7 @@ class UserCode:
         No code runs. What the source does not show, such as an inherited `__init__`, passes.
         """
         module_name, _, name = self.target.partition(":")
-        path = source_of(module_name)
+        path = source_of(module_name, self.target)
         if path is None:
             raise not_found(self.target, self.stage)
         tree = self._parsed(path)
@@ -111,11 +112,12 @@ def is_function(target: str) -> bool:
     It may be a lambda, a function that is imported from another module, another name of a function, or a `partial` of
     one. Return False for a class, for a name that is not found, and for the result of another call.
     """
+    target = with_folder(target)
     module_name, _, name = target.partition(":")
     seen: set[tuple[str, str]] = set()
     while (module_name, name) not in seen:
         seen.add((module_name, name))
-        path = source_of(module_name)
+        path = source_of(module_name, target)
         try:
             tree = ast.parse(path.read_bytes()) if path and path.suffix == ".py" else None
         except (OSError, SyntaxError, ValueError):

@@ -7,6 +7,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overnight.tasks.config.code_folders import CodeFolder, folder_of, modules_in
 from overnight.tasks.preprocess.decided import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import apply, rebatch, result
@@ -98,7 +99,8 @@ def _apply(piece: pa.Table, steps: tuple[Step | Decided, ...], run: Run, stage: 
 
 def build(step: Step) -> result.Work:
     """Return the work of a step. Each process builds it only once. Raise `JobError` for a step that cannot be built."""
-    return _built(type(step), step.model_dump_json(exclude_unset=True))
+    folder = folder_of(getattr(step, "target", None))
+    return _built(type(step), step.model_dump_json(exclude_unset=True), folder)
 
 
 def try_first_rows(read: Read, steps: tuple[Step, ...], run: Run, count: int) -> pa.Table:
@@ -141,5 +143,6 @@ def try_steps(block: pa.Table, steps: tuple[Step, ...], run: Run) -> pa.Table:
 
 
 @lru_cache(maxsize=64)
-def _built(leaf: type[Step], settings: str) -> result.Work:
-    return leaf.model_validate_json(settings).build()
+def _built(leaf: type[Step], settings: str, folder: CodeFolder | None) -> result.Work:
+    with modules_in(folder):
+        return leaf.model_validate_json(settings).build()

@@ -30,12 +30,13 @@ KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has s
 class QuarantineLimit:
     """A counter of distinct quarantined rows, which stops a run as soon as there are more than `limit`.
 
-    `already` is the number of rows that earlier attempts staged as quarantined. A row that Ray runs twice counts once,
+    `already` is the number of rows that earlier attempts staged as quarantined. `of` is a phrase for the message, which
+    says of which rows `limit` are allowed. A row that Ray runs twice counts once,
     because rows are identified by unit and number. The final count comes from the staged parts.
     """
 
-    def __init__(self, limit: int, already: int) -> None:
-        self._limit, self._already = limit, already
+    def __init__(self, limit: int, already: int, of: str) -> None:
+        self._limit, self._already, self._of = limit, already, of
         self._seen: set[tuple[int, int]] = set()
         self._details: dict[tuple[int, int], dict[str, str]] = {}
 
@@ -63,7 +64,7 @@ class QuarantineLimit:
             return None
         first = next(iter(self._details.values()))
         return (
-            f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} of this partition. "
+            f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} {self._of}. "
             "Correct the cause, or allow more. "
             f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
         )
@@ -83,12 +84,12 @@ class Supervisor(PoisonRowTracker):
         self._device_memory: int | None = None
         self._log = RunLog()
 
-    def allow(self, limit: int, already: int) -> None:
+    def allow(self, limit: int, already: int, of: str = "of this partition") -> None:
         """Allow `limit` quarantined rows of this partition from now on.
 
-        Earlier attempts have staged `already` of them.
+        Earlier attempts have staged `already` of them. `of` says in messages of which rows `limit` are allowed.
         """
-        self._limit = QuarantineLimit(limit, already)
+        self._limit = QuarantineLimit(limit, already, of)
 
     def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
         """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.

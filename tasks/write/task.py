@@ -94,7 +94,8 @@ def stage(
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
         counts, _ = read_manifest(run.manifest, COUNTS)
-        supervisor.tell(run, "allow", quarantine_limit(run, checks, counts), read_plan.read_quarantined(run.order))
+        limit = quarantine_limit(run, checks, counts)
+        supervisor.tell(run, "allow", limit.rows, read_plan.read_quarantined(run.order), limit.of)
         if sampled.failed:
             with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
                 supervisor.report_quarantined(sampled.failed[1], None, run)

@@ -1,5 +1,7 @@
 """The number of rows of a partition that may be quarantined before the run ends."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,16 +11,28 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.write.checks.settings import Checks
 
 
-def quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> int:
-    """Return the number of rows of the partition that may be quarantined before the run ends.
+@dataclass(frozen=True)
+class QuarantineLimit:
+    """The most rows that may be quarantined before the run ends, and `of`, a phrase that says of which rows."""
+
+    rows: int
+    of: str
+
+
+def quarantine_limit(run: Run, checks: Checks, counts: pa.Table) -> QuarantineLimit:
+    """Return how many rows of the partition may be quarantined before the run ends.
 
     `counts` has the columns `rows` and `size` (in bytes) of the manifest. If `rows` is null for some units, the limit
     is computed for the most rows that the files' bytes can contain. With compressed files (`.gz`), it is practically
     infinite.
     """
+    share = f"({checks.max_quarantined:g})"
     if counts["rows"].null_count == 0:
-        return checks.quarantine_limit(int(np.sum(counts["rows"].to_numpy())))
+        total = int(np.sum(counts["rows"].to_numpy()))
+        return QuarantineLimit(checks.quarantine_limit(total), f"of the {total:,} rows {share}")
     paths = read_manifest(run.manifest, ["path"])[0]["path"]
     if pc.any(pc.ends_with(paths, ".gz", ignore_case=True)).as_py():
-        return 2**62
-    return checks.quarantine_limit(int(np.sum(counts["size"].to_numpy())) // 2 + len(counts))  # two bytes per row
+        return QuarantineLimit(2**62, share)
+    most = int(np.sum(counts["size"].to_numpy())) // 2 + len(counts)  # two bytes per row
+    unknown = f"even if the files held {most:,} rows, the most that their bytes can hold {share}"
+    return QuarantineLimit(checks.quarantine_limit(most), unknown)

@@ -18,7 +18,7 @@ from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.state.stream import OperatorNames, Streamed
 
 WRITE: OperatorNames = {"write": ("Write",)}  # Ray Data's own name
-Progress = Mapping[str, tuple[float, str]]  # by stage: percent and text
+Progress = Mapping[str, tuple[float | None, str]]  # by stage: percent, None if unknown, and text
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
@@ -72,17 +72,16 @@ def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, in
 def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
     """Return the percent and the text of each stage, from `rows`: stage -> its finished rows.
 
-    `total` is the number of source rows to do, None if unknown. If `finished`, the stream has ended and each stage has
-    100 %.
+    `total` is the number of source rows to do, None if unknown; then the percent is unknown, too. If `finished`, the
+    stream has ended and each stage has 100 %.
     """
     known = rows["ingest"] if finished else total
-    return {
-        stage: (
-            100.0 if finished else min(99.9, 100 * rows.get(stage, 0) / total) if total else 0.0,
-            described(stage, rows.get(stage, 0), known, finished),
-        )
-        for stage in STREAM_STAGES
-    }
+    progress: dict[str, tuple[float | None, str]] = {}
+    for stage in STREAM_STAGES:
+        count = rows.get(stage, 0)
+        percent = min(99.9, 100 * count / total) if total else (None if total is None else 0.0)
+        progress[stage] = (100.0 if finished else percent, described(stage, count, known, finished))
+    return progress
 
 
 def described(stage: str, done: int, total: int | None, finished: bool) -> str:

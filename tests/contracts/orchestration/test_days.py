@@ -1,0 +1,206 @@
+"""Promises about days, over drawn job files, ranges, clocks and ledgers: plans, statuses, catch-up and deadlines."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from overnight.flows.backfill_plan import Request, left_out, make_plan, nothing_to_do
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.partition_status import read_ledger
+from overnight.flows.runs.run import describe_run
+from overnight.flows.schedule.catch_up import LATE, missed_cron_times, why_skipped
+from overnight.flows.schedule.cron import cron_times, last_cron_time
+from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
+from overnight.flows.schedule.partitions import partitions_between, resolve_partition
+from overnight.tasks.state.run import write_json
+from tests import jobs
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Pacific/Kiritimati", "Pacific/Pago_Pago"]
+MOMENTS = st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31), timezones=st.just(UTC))
+SCHEDULES = st.none() | st.fixed_dictionaries(
+    {
+        "cron": st.sampled_from(["0 2 * * *", "0 0 * * *", "59 23 * * *", "30 2 * * 1", "15 3 1 * *", "0 */6 * * *"]),
+        "timezone": st.sampled_from(ZONES),
+        "offset_days": st.sampled_from([-1, 0, -7, 2]),
+    }
+)
+STATUSES = ("published", "missing", "failed")
+
+
+@contextmanager
+def drawn_job(schedule: dict[str, Any] | None) -> Iterator[Job]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield jobs.load(Path(folder), schedule=schedule)
+
+
+def record(job: Job, day: str, status: str) -> None:
+    """Write what a run leaves in the ledger of a day."""
+    run = replace(describe_run(job, day), partition=day)
+    if status == "published":
+        receipt = {"job": job.name, "generation": "g", "fingerprint": run.fingerprint, "ingredients": run.ingredients}
+        receipt |= {"rows_in": 9, "rows_resumed": 0, "rows_quarantined": 0, "seconds": 1.0, "inputs": ""}
+        write_json(run.ledger / "receipt.json", receipt)
+    elif status == "failed":
+        failure = {"stage": "infer", "error_message": "x", "failed_at": "2026-01-01T00:00:00Z", "attempt": "a"}
+        write_json(run.ledger / "failure.json", {"job": job.name, **failure})
+
+
+@given(SCHEDULES, MOMENTS, st.integers(-40, 40), st.integers(0, 40), st.data())
+def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_to_come(
+    schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, data: st.DataObject
+) -> None:
+    with drawn_job(schedule) as job:
+        due = date.fromisoformat(resolve_partition(job, None, None, now))
+        start = due + timedelta(begins)
+        end = start + timedelta(length)
+        scheduled = [day for day in partitions_between(job, start, end) if date.fromisoformat(day) <= due]
+        days = {day: data.draw(st.sampled_from(STATUSES)) for day in scheduled[:4]}
+        for day, status in days.items():
+            record(job, day, status)
+        select = data.draw(st.sets(st.sampled_from(["missing", "failed", "all"]), min_size=1))
+        order = data.draw(st.sampled_from(["oldest", "newest"]))
+        request = Request("a", start, end, tuple(sorted(select)), order)
+        steps = make_plan(job, request, now=now)
+        expected = [day for day in scheduled if "all" in select or days.get(day, "missing") in select]
+        assert [step.partition for step in steps] == sorted(expected, reverse=order == "newest")
+        assert all(step.force == (step.entry.status == "published") for step in steps)
+        to_come = [day for day in partitions_between(job, start, end) if date.fromisoformat(day) > due]
+        if to_come and not steps:
+            assert "to come" in nothing_to_do(job, request, now)
+        told = left_out(job, request, steps, now)
+        assert ("to come" in told) == bool(to_come)
+
+
+@given(SCHEDULES, MOMENTS, st.integers(-10, 10), st.integers(0, 20), st.booleans())
+def test_a_status_lists_no_day_to_come_unless_it_ran(
+    schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, ran: bool
+) -> None:
+    with drawn_job(schedule) as job:
+        due = date.fromisoformat(resolve_partition(job, None, None, now))
+        start = due + timedelta(begins)
+        end = start + timedelta(length)
+        early = (due + timedelta(3)).isoformat()
+        if ran:
+            record(job, early, "published")
+        found = {entry.partition: entry.status for entry in read_ledger(job, start, end, now=now)}
+        later = {day: status for day, status in found.items() if date.fromisoformat(day) > due}
+        assert later == ({early: "published"} if ran and start.isoformat() <= early <= end.isoformat() else {})
+        assert [day for day in found if day not in later] == [
+            day for day in partitions_between(job, start, end) if date.fromisoformat(day) <= due
+        ]
+
+
+@given(SCHEDULES.filter(bool), MOMENTS, st.timedeltas(timedelta(0), timedelta(days=12)), st.integers(0, 5))
+def test_a_downtime_of_any_length_runs_what_catch_up_says_and_no_day_twice(
+    schedule: dict[str, Any], began: datetime, length: timedelta, made_ahead: int
+) -> None:
+    ended = began + length
+    fires = cron_times(jobs.load(Path("/x"), schedule=schedule).schedule, began, ended)  # type: ignore[arg-type]
+    assume(fires)
+    for policy in ("all", "latest", "none"):
+        job = jobs.load(Path("/x"), schedule={**schedule, "catch_up": policy})
+        assert job.schedule
+        runs = set(fires[: made_ahead + 1])
+        ran: list[datetime] = []
+        waiting = sorted(runs)
+        while waiting:
+            fire = waiting.pop(0)
+            due = cron_times(job.schedule, fire, ended)
+            missed = missed_cron_times(job.schedule, due, runs)
+            runs |= set(missed)
+            waiting = sorted({*waiting, *missed})
+            if not why_skipped(job, fire, ended, runs):
+                ran.append(fire)
+        expected = {"all": fires, "latest": fires[-1:], "none": [fire for fire in runs if ended - fire <= LATE]}
+        assert ran == sorted(expected[policy])
+
+
+@given(SCHEDULES.filter(bool), MOMENTS, st.sampled_from(["00:00", "06:00", "23:30"]))
+def test_the_newest_deadline_is_that_of_its_partition_and_lies_after_its_run(
+    schedule: dict[str, Any], moment: datetime, deadline: str
+) -> None:
+    assume(schedule["cron"] != "0 */6 * * *")
+    job = jobs.load(Path("/x"), schedule={**schedule, "deadline": deadline})
+    found = latest_deadline(job, moment)
+    assert found.deadline <= moment
+    assert deadline_of(job, found.partition) == found
+    fire = last_cron_time(job.schedule, found.deadline)  # type: ignore[arg-type]
+    assert fire
+    assert resolve_partition(job, None, fire, fire) == found.partition
+
+
+# Where a day's fire is on the night that the clock springs: at midnight, and a minute before it.
+SPRINGS = [
+    ("Africa/Cairo", "0 0 * * *", "2026-04-24"),
+    ("Asia/Beirut", "0 0 * * *", "2026-03-29"),
+    ("America/Havana", "30 0 * * *", "2026-03-08"),
+    ("America/Nuuk", "59 23 * * *", "2026-03-28"),
+    ("Asia/Pyongyang", "59 23 * * *", "2018-05-04"),
+]
+
+
+@pytest.mark.parametrize(("zone", "cron", "day"), SPRINGS)
+def test_a_fire_that_the_clock_springs_over_takes_the_day_that_cron_means(zone: str, cron: str, day: str) -> None:
+    assert taken(zone, cron, datetime.fromisoformat(day)).count(day) == 1
+
+
+@pytest.mark.parametrize("cron", ["0 0 * * *", "59 23 * * *", "30 2 * * *"])
+def test_each_day_is_taken_by_one_fire_in_every_zone_whenever_its_clock_changes(cron: str) -> None:
+    for zone, day in changes():
+        found = [datetime.fromisoformat(day) for day in taken(zone, cron, day)]
+        days = [found[0] + timedelta(n) for n in range((found[-1] - found[0]).days + 1)]
+        assert found == [day for day in days if is_there(day, ZoneInfo(zone))], (zone, day)
+
+
+def taken(zone: str, cron: str, around: datetime) -> list[str]:
+    """The days that a daily schedule takes from three days before a day to three days after it."""
+    daily = jobs.load(Path("/x"), schedule={"cron": cron, "timezone": zone, "offset_days": 0})
+    assert daily.schedule
+    middle = around.replace(tzinfo=UTC)
+    fires = cron_times(daily.schedule, middle - timedelta(days=3), middle + timedelta(days=3))
+    return [resolve_partition(daily, None, fire, datetime.max) for fire in fires]
+
+
+@cache
+def changes() -> list[tuple[str, datetime]]:
+    """A zone and a day for each way in which a clock changed from 1996 to 2037: from what to what, and at what time."""
+    found: dict[tuple[timedelta, timedelta, time], tuple[str, datetime]] = {}
+    for zone in sorted(available_timezones()):
+        for moment, before, after in changes_of(ZoneInfo(zone)):
+            local = (moment + before).replace(tzinfo=None)
+            found.setdefault((before, after, local.time()), (zone, datetime.combine(local, time())))
+    return list(found.values())
+
+
+def changes_of(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta, timedelta]]:
+    week, moment, end = timedelta(days=7), datetime(1996, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
+    while moment < end:
+        before, after = offset(zone, moment), offset(zone, moment + week)
+        if before != after:
+            low, high = 0, 7 * 24 * 60  # minutes
+            while high - low > 1:
+                middle = (low + high) // 2
+                is_before = offset(zone, moment + timedelta(minutes=middle)) == before
+                low, high = (middle, high) if is_before else (low, middle)
+            yield moment + timedelta(minutes=high), before, after
+        moment += week
+
+
+def offset(zone: ZoneInfo, moment: datetime) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
+
+
+def is_there(day: datetime, zone: ZoneInfo) -> bool:
+    """Whether a zone had this day: Samoa left out 30 December 2011."""
+    noon = day.replace(hour=12, tzinfo=zone)
+    return noon.astimezone(UTC).astimezone(zone).date() == day.date()
