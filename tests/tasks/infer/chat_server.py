@@ -121,7 +121,7 @@ def chat_server() -> Iterator[ChatServer]:
         def _respond(self, body: dict[str, Any], asked: str, fault: Any) -> None:
             if state.key and self.headers.get("Authorization") != f"Bearer {state.key}":
                 fault = (401, f"Incorrect API key provided: {self.headers.get('Authorization')}", {})
-            if self.path.partition("?")[0] != "/v1/chat/completions":
+            if not self.path.partition("?")[0].endswith("/v1/chat/completions"):  # a proxy gets the whole URL
                 fault = (404, "Not Found", {})
             reply = state.reply(fault, body)
             time.sleep(reply.seconds)
