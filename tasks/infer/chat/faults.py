@@ -108,7 +108,7 @@ def fault_in(error: Any) -> Fault:
 
 
 def _classified(status: int, error: Any, words: str, sentence: str, after: float | None) -> Fault:
-    codes = _codes(error)
+    codes = [*_codes(error), words.strip().lower()]
     at_200 = BY_CODE_AT_200 if status == 200 else {}
     by_code = next((blame for code in codes if (blame := BY_CODE.get(code) or at_200.get(code))), None)
     if NO_CREDIT in words:

@@ -28,7 +28,7 @@ from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 SECONDS_BETWEEN_WARNINGS = 60.0
