@@ -161,8 +161,9 @@ class _InProcess:
         """Return the block with the model's columns, and their names. The model is loaded, run and released."""
         with self._stage("infer", f"{name}: load"):
             require_inputs(link, blocks.live_block(block))
-            worker = Worker(replace(link, steps=None, read=None), self.run, is_restarted=False)
-            self.warnings += [link.model.fallback] if link.model.fallback else []
+            model = link.model.for_preview()
+            worker = Worker(replace(link, model=model, steps=None, read=None), self.run, is_restarted=False)
+            self.warnings += [model.fallback] if model.fallback else []
         with self._stage("infer", name):
             done = rebatch.joined(worker(block))
         made = worker.made

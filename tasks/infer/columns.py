@@ -8,6 +8,7 @@ from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.values_as_text import refuse_bytes
 from overnight.tasks.rows import blocks
 
 
@@ -33,9 +34,10 @@ def columns_made(
 def require_inputs(link: Link, sample: pa.Table) -> None:
     """Raise `ContractError` if the block `sample` lacks a column that the link's model reads.
 
-    The message suggests a column of a similar name.
+    The message suggests a column of a similar name. Raise it also for a column of bytes or images in a prompt.
     """
-    found = blocks.live_rows(sample)[0].column_names
+    rows = blocks.live_rows(sample)[0]
+    found = rows.column_names
     for name in link.model.inputs() or ():
         if name not in found:
             raise ContractError(
@@ -43,6 +45,8 @@ def require_inputs(link: Link, sample: pa.Table) -> None:
                 f"{did_you_mean(name, found)}. Name the column in the model's settings, or make it before the model.",
                 "infer",
             )
+    for name in link.model.prompt_columns():
+        refuse_bytes(f"inference {link.model.name or link.model.kind}: {name}", rows[name])
 
 
 def warnings_of_replaced(sample: pa.Table, links: Sequence[Link], trials: Sequence[Trial | None]) -> Iterator[str]:

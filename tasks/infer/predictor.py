@@ -291,6 +291,14 @@ class Predictor(Leaf):
         copy._pins = dict(pins)
         return copy
 
+    def for_preview(self) -> "Predictor":
+        """Return this model as a preview runs it, in front of its user: it does not wait long for a service."""
+        return self
+
+    def prompt_columns(self) -> list[str]:
+        """Return the names of the columns whose values become text in a prompt."""
+        return []
+
     @abc.abstractmethod
     def load(self) -> Predict:
         """Load the model onto the worker's device, and return the function that is called with each batch.

@@ -7,9 +7,10 @@ answers after a crash.
 
 import abc
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.infer.chat.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.chat.openai_client import Endpoint, RetryLimits
@@ -20,6 +21,7 @@ from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
 
+TRIES_OF_A_PREVIEW = 4  # in about 4 s, if the endpoint refuses the connection
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's requests run meanwhile
 
 
@@ -52,9 +54,18 @@ class RemoteChat(ChatSettings):
         dict[str, Any], Field(description="Further fields of each request; null removes a field.")
     ] = {}
 
+    _gives_up: bool = PrivateAttr(default=False)
+
     operational: ClassVar[tuple[str, ...]] = (
         *("max_concurrent_requests", "timeout_seconds", "retry_timeout_seconds", "max_tries"),
     )
+
+    @field_validator("extra_body")
+    @classmethod
+    def _answers_come_whole(cls, extra_body: dict[str, Any]) -> dict[str, Any]:
+        if extra_body.get("stream"):
+            raise ValueError("expected no stream: answers are read whole. Leave out stream")
+        return extra_body
 
     @model_validator(mode="after")
     def _only_one_number_of_texts(self) -> "RemoteChat":
@@ -76,6 +87,11 @@ class RemoteChat(ChatSettings):
 
     def needs_warm_up(self) -> bool:
         return False
+
+    def for_preview(self) -> "RemoteChat":
+        copy = self.model_copy(update={"max_tries": min(self.max_tries, TRIES_OF_A_PREVIEW)})
+        copy._gives_up = True
+        return copy
 
     @abc.abstractmethod
     def body(self, messages: Any) -> dict[str, Any]:
@@ -106,16 +122,19 @@ class RemoteChat(ChatSettings):
         log_place: Location | None,
         requests: float | None = None,
         tokens: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Predict:
         """Return a function that takes a batch, gets answers from the endpoint at `url`, and returns their columns.
 
-        `key` is the API key; None sends no key. The function sends at most `requests` requests and `tokens` tokens per
+        `key` is the API key; None sends no key. `headers` are sent with each request. The function sends at most `requests` requests and `tokens` tokens per
         minute; None sets no limit. The directory `log_place` keeps the answers for a resumed run; None keeps no answer.
         """
-        limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries)
+        limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries, self._gives_up)
         paces = RateLimiter(requests), RateLimiter(tokens)
         asking = ConcurrentRequests(
-            lambda: Endpoint(url, key, self.max_concurrent_requests, limits, *paces, texts=self.num_return_sequences),
+            lambda: Endpoint(
+                url, key, self.max_concurrent_requests, limits, *paces, self.num_return_sequences, headers
+            ),
             open_log(log_place),
         )
 

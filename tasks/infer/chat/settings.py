@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.infer.prompt_templates import filled, placeholders
 from overnight.tasks.infer.reasoning import Thought, split_reasoning
@@ -50,7 +50,8 @@ class Answer:
     they are not reported. `finish_reason` is the reason why the text ends, such as `stop` or `length`; None if it is
     not reported. `reasoning` is what an endpoint returns apart from the text, or None. `is_begun` is True if the text
     begins inside the reasoning, because the prompt ends with `<think>`. `others` has one sequence per further text: the
-    text, its finish reason, and its reasoning if that is apart.
+    text, its finish reason, and its reasoning if that is apart. `problem` describes what an endpoint returned in the
+    place of a text; then the row fails, and the answer is kept, because it was paid for.
     """
 
     text: str | None
@@ -60,6 +61,7 @@ class Answer:
     reasoning: str | None = None
     is_begun: bool = False
     others: Sequence[Sequence[Any]] = ()
+    problem: str | None = None
 
     @property
     def choices(self) -> "list[Choice]":
@@ -140,21 +142,30 @@ class ChatSettings(Predictor):
             raise ValueError("num_return_sequences: texts of temperature 0 do not differ. Set temperature above 0")
         return self
 
+    def content_settings(self, *but: str) -> dict[str, Any]:
+        from overnight.tasks.infer.chat.structured_output import AnswerSchema
+
+        settings = super().content_settings(*but)
+        if self.output_schema is not None and AnswerSchema(self.output_schema).has_alternatives:
+            settings["answer_types"] = "alternatives"  # these columns were JSON text before
+        return settings
+
     def draws(self) -> bool:
         """Return True if the tokens of an answer are drawn at random, and False if the likeliest tokens are taken."""
         return self.temperature > 0
 
     def inputs(self) -> list[str]:
-        columns = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user"), "row_id"]
-        return list(dict.fromkeys(columns))
+        return list(dict.fromkeys([*self.prompt_columns(), "row_id"]))
+
+    def prompt_columns(self) -> list[str]:
+        return [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
 
     def outputs_made(self) -> list[str]:
         more = {"reasoning": self.reasoning, "structured_output": self.output_schema is not None}
         return [*ANSWER_COLUMNS, *(name for name, is_made in more.items() if is_made)]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        templates = [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
-        return as_texts(column) if name in templates else super().given(name, column)
+        return as_texts(column, name) if name in self.prompt_columns() else super().given(name, column)
 
     def messages(self, batch: Batch) -> list[list[Message]]:
         """Return for each row its chat messages, as dicts with `role` and `content`.
@@ -176,6 +187,9 @@ class ChatSettings(Predictor):
         """
         failed = {row: answer for row, answer in enumerate(answers) if isinstance(answer, Exception)}
         given = [answer if isinstance(answer, Answer) else None for answer in answers]
+        for row, answer in enumerate(given):
+            if answer and (problem := self._problem(answer)):
+                failed[row], given[row] = problem, None
         choices = [one.choices if one else None for one in given]
         if not self.reasoning:
             failed |= {
@@ -204,6 +218,18 @@ class ChatSettings(Predictor):
         if self.output_schema is not None:
             columns["structured_output"] = self._column(*_structured(self.output_schema, given, failed))
         return Outcome(columns, failed=failed)
+
+    def _problem(self, answer: Answer) -> RowError | None:
+        """Return why an answer has too few texts, or None."""
+        if answer.problem:
+            return RowError(f"expected a text as answer, found {answer.problem}.{_tokens(answer)}")
+        count, expected = len(answer.choices), self.num_return_sequences
+        if count < expected:
+            return InvalidValues(
+                f"expected {expected} texts, found {count}: the endpoint returns fewer than the request asks for. "
+                f"Set num_return_sequences: {count}, or use an endpoint that supports n.{_tokens(answer)}"
+            )
+        return None
 
     def _column(self, rows: Sequence[list[Any] | None], kind: pa.DataType) -> pa.Array:
         """Return a column of type `kind` from the texts of each row: lists, or the only text of each row."""

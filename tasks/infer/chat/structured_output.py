@@ -1,13 +1,14 @@
 """Answers in JSON: the text of an answer becomes a value that fits a JSON schema, which determines the Arrow type.
 
 An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean the type of
-that name. Values without one such type (an object without properties, anyOf, a union) stay JSON text. The type comes
-from the schema alone, so that it is the same in every batch.
+that name. Null beside one type (`anyOf`, a list of types) changes nothing, and `enum` and `const` have the type of their
+values. Values without one such type (an object without properties, a union) stay JSON text, and dates stay text. The type
+comes from the schema alone, so that it is the same in every batch.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +22,16 @@ from referencing.jsonschema import DRAFT202012
 from overnight.tasks.errors import RowError
 
 FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
+ALTERNATIVES = ("anyOf", "oneOf", "allOf")
+NO_TYPE = {*ALTERNATIVES, "enum", "const"}
+KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}  # of JSON's values
 PLAIN = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
 class AnswerSchema:
     """The JSON schema of answers, from the job file, and `type`, the Arrow type of values that fit it.
+
+    `has_alternatives` is True if anyOf, enum or the like determines a part of the type.
 
     Raises `ValueError` if `schema` is not a JSON schema, or refers to another document.
     """
@@ -42,6 +48,8 @@ class AnswerSchema:
             raise ValueError(f"expected a JSON schema, found an invalid one: {why}") from None
         self._validator = kind(schema, registry=Registry())  # without one, a $ref to another document would be fetched
         self.type = _arrow_type(schema, targets)
+        named_types = {name: _without_alternatives(target) for name, target in targets.items()}
+        self.has_alternatives = self.type != _arrow_type(_without_alternatives(schema), named_types)
 
     def value(self, text: str) -> Any:
         """Parse the answer `text`, and return its value for a column of `self.type`.
@@ -71,15 +79,51 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...]
         if reference in inside:
             return pa.string()  # the type of a recursive schema would have no end
         return _arrow_type(targets[reference], targets, (*inside, reference))
-    named = schema.get("type", [])
-    kinds = [one for one in (named if isinstance(named, list) else [named]) if one != "null"]
-    kind = kinds[0] if len(kinds) == 1 else ""
+    kind = _kind(schema)
+    if kind is None:
+        alternatives = next((schema[name] for name in ALTERNATIVES if name in schema), [])
+        return _common_type(alternatives, targets, inside)
     if kind == "object" and schema.get("properties"):
         fields = [(name, _arrow_type(inner, targets, inside)) for name, inner in schema["properties"].items()]
         return pa.struct(fields)
     if kind == "array" and "items" in schema:
         return pa.list_(_arrow_type(schema["items"], targets, inside))
     return PLAIN.get(kind, pa.string())
+
+
+def _common_type(schemas: Sequence[Any], targets: Mapping[str, Any], inside: tuple[str, ...]) -> pa.DataType:
+    """Return the type of all alternatives but null: pydantic writes `Optional[int]` as one of integer and null."""
+    kinds = {_arrow_type(schema, targets, inside) for schema in schemas if not _is_null(schema)}
+    if kinds == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    return kinds.pop() if len(kinds) == 1 else pa.string()
+
+
+def _without_alternatives(schema: Any) -> Any:
+    """Return the schema without the keywords that name alternatives."""
+    if isinstance(schema, list):
+        return [_without_alternatives(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _without_alternatives(inner) for name, inner in schema.items() if name not in NO_TYPE}
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (schema.get("type") in ("null", ["null"]) or schema.get("const", 0) is None)
+
+
+def _kind(schema: Mapping[str, Any]) -> str | None:
+    """Return the only type of values that fit, besides null: the `type`, or that of the values of enum and const."""
+    if "type" in schema:
+        named = schema["type"]
+        kinds = set(named if isinstance(named, list) else [named])
+    else:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        kinds = {KINDS.get(type(value), "object") for value in values}
+    kinds.discard("null")
+    if kinds == {"integer", "number"}:
+        return "number"
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _parsed(text: str) -> Any:

@@ -8,11 +8,12 @@ There is one worker, unless the job sets more, because a worker mostly waits.
 """
 
 import os
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
@@ -21,6 +22,8 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location, expand
 
 MILLION = 1_000_000
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+OWN_HEADERS = {"content-type", "content-length", "transfer-encoding", "connection", "host"}  # of the client itself
 
 Price = Annotated[
     float | None, Field(ge=0, description="The price of a million tokens. With both prices each row has its cost.")
@@ -43,6 +46,14 @@ class OpenAI(RemoteChat):
             examples=["OPENAI_API_KEY"],
         ),
     ] = None
+    headers: Annotated[
+        dict[str, str],
+        Field(
+            description="Further headers of each request, such as a gateway's key. Each value names an environment "
+            "variable of the workers in ${...}.",
+            examples=[{"api-key": "${AZURE_OPENAI_KEY}"}],
+        ),
+    ] = {}
     workers: Annotated[
         PositiveInt | tuple[PositiveInt, PositiveInt],
         Field(description="Processes that send requests: a number, or [min, max]. One is enough: it mostly waits."),
@@ -57,7 +68,7 @@ class OpenAI(RemoteChat):
     price_per_million_output_tokens: Price = None
 
     operational: ClassVar[tuple[str, ...]] = (
-        *("api_key_env", "requests_per_minute", "tokens_per_minute"),
+        *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute"),
         *("price_per_million_input_tokens", "price_per_million_output_tokens"),
     )
 
@@ -67,6 +78,27 @@ class OpenAI(RemoteChat):
         if "@" in url:
             raise ValueError("expected a URL without user and password; name a variable in api_key_env")
         return url
+
+    @field_validator("headers")
+    @classmethod
+    def _names_variables(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not HEADER.fullmatch(name) or name.lower() in OWN_HEADERS:
+                raise ValueError(f"expected the name of a header that the client does not set itself, found {name!r}")
+            if not re.search(r"\$\{\w+\}", value):
+                raise ValueError(
+                    f"{name}: expected an environment variable in the value, such as ${{GATEWAY_KEY}}, found none: the "
+                    "job file is stored with the results, and must have no secret"
+                )
+        if len({name.lower() for name in headers}) < len(headers):
+            raise ValueError("expected each header once; names that differ only in case are the same header")
+        return headers
+
+    @model_validator(mode="after")
+    def _key_is_named_once(self) -> "OpenAI":
+        if self.api_key_env and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("headers: api_key_env already sends the header Authorization. Leave one of them out")
+        return self
 
     def body(self, messages: Any) -> dict[str, Any]:
         return self.plain_body(self.model, messages)
@@ -85,7 +117,8 @@ class OpenAI(RemoteChat):
             raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
         most = self.workers if isinstance(self.workers, int) else self.workers[1]
         limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]
-        return self.asking(expand(self.base_url), key, log_place, *limits)
+        headers = {name: _header(name, value) for name, value in self.headers.items()}
+        return self.asking(expand(self.base_url), key, log_place, *limits, headers)
 
     def outcome(self, answers: Any) -> Outcome:
         found = super().outcome(answers)
@@ -95,3 +128,11 @@ class OpenAI(RemoteChat):
             costs = [pc.multiply(count, (price or 0) / MILLION) for count, price in zip(counts, prices, strict=True)]
             return Outcome({**found.columns, "cost": pc.add(*costs)}, failed=found.failed)
         return found
+
+
+def _header(name: str, value: str) -> str:
+    """Return the value of a header with its variables filled in. Raise `JobError` if no header can have it."""
+    text = expand(value).strip()
+    if not (text and text.isascii() and text.isprintable()):
+        raise JobError(f"headers: {name}: the variables of {value} give no valid value of a header. Set them.", "infer")
+    return text

@@ -89,8 +89,11 @@ class TextGeneration(PretrainedPredictor):
         return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        in_prompt = placeholders(self.prompt or "")
-        return as_texts(column) if name in in_prompt and name != self.text_column else super().given(name, column)
+        is_text = name in self.prompt_columns() and name != self.text_column
+        return as_texts(column, name) if is_text else super().given(name, column)
+
+    def prompt_columns(self) -> list[str]:
+        return placeholders(self.prompt or "")
 
     def outputs_made(self) -> list[str] | None:
         return ["generated_text", *(["reasoning"] if self.reasoning else [])]

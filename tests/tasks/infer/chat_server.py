@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +20,35 @@ MOOD = {
 }
 
 
+@dataclass(frozen=True)
+class Reply:
+    """What the server sends: a body of bytes, or a value as JSON, of which `share` arrives before the connection ends.
+
+    A `status` of None sends nothing at all, after `seconds`.
+    """
+
+    status: int | None = 200
+    body: Any = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    share: float = 1.0
+    seconds: float = 0.0
+
+    @property
+    def content(self) -> bytes:
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+def refusal(status: int, message: str, *headers: tuple[str, str], **more: Any) -> Reply:
+    """An error in OpenAI's form."""
+    return Reply(status, {"error": {"message": message, **more}}, headers)
+
+
 @dataclass
 class ChatServer:
     """`faults`: what befalls the next tries of a message, one each; `always`: all others of it; `down`: any request.
 
-    A fault is a status with words and headers, `drop`, `cut`, `hang`, or the body of an answer. Other messages are
-    answered with what `answer` makes of them, after `seconds`.
+    A fault is a `Reply`, or a short form of one: a status with words and headers, `drop`, `cut`, `hang`, or the body of
+    an answer. Other messages are answered with what `answer` makes of them, after `seconds`.
     """
 
     faults: dict[str, list[Any]] = field(default_factory=dict)
@@ -34,6 +58,7 @@ class ChatServer:
     seconds: float = 0.0
     seen: list[tuple[float, str]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Any] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
     most_at_once: int = 0
     url: str = ""
@@ -44,6 +69,22 @@ class ChatServer:
         if "response_format" in body:
             return json.dumps({"mood": "good" if len(text) % 2 else "bad"})
         return f"{body['messages'][0]['content']}|{text}"[::-1]
+
+    def requests(self) -> Counter[str]:
+        """How often each message was asked."""
+        return Counter(text for _, text in self.seen)
+
+    def reply(self, fault: Any, body: dict[str, Any]) -> Reply:
+        """Return a fault, or the answer without one, as a `Reply`."""
+        if isinstance(fault, Reply):
+            return fault
+        if isinstance(fault, tuple):
+            status, words, headers = fault
+            return refusal(status, words, *headers.items())
+        if fault in ("drop", "hang"):
+            return Reply(None, seconds=GONE_SECONDS if fault == "hang" else 0)
+        content = fault if isinstance(fault, bytes) else completion(self.answer(body))
+        return Reply(200, content, share=0.5 if fault == "cut" else 1, seconds=self.seconds)
 
 
 def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7, reason: str = "stop") -> bytes:
@@ -68,6 +109,7 @@ def chat_server() -> Iterator[ChatServer]:
                 state.most_at_once = max(state.most_at_once, len(under_way))
                 state.seen.append((time.monotonic(), asked))
                 state.bodies.append(body)
+                state.headers.append(self.headers)
                 own = state.faults.get(asked)
                 fault = own.pop(0) if own else state.always.get(asked, state.down)
             try:
@@ -79,32 +121,29 @@ def chat_server() -> Iterator[ChatServer]:
         def _respond(self, body: dict[str, Any], asked: str, fault: Any) -> None:
             if state.key and self.headers.get("Authorization") != f"Bearer {state.key}":
                 fault = (401, f"Incorrect API key provided: {self.headers.get('Authorization')}", {})
-            if self.path.partition("?")[0] != "/v1/chat/completions":
+            if not self.path.partition("?")[0].endswith("/v1/chat/completions"):  # a proxy gets the whole URL
                 fault = (404, "Not Found", {})
-            if fault == "hang":
-                time.sleep(GONE_SECONDS)
-            if fault in ("drop", "hang"):
+            reply = state.reply(fault, body)
+            time.sleep(reply.seconds)
+            if reply.status is None:
                 self.close_connection = True
                 return
-            if isinstance(fault, tuple):
-                status, words, headers = fault
-                self._send(status, json.dumps({"error": {"message": words}}).encode(), headers)
-                return
-            time.sleep(state.seconds)
-            content = fault if isinstance(fault, bytes) else completion(state.answer(body))
-            self._send(200, content, {}, cut=fault == "cut")
-            with state.lock:
-                state.answered.append(asked)
+            self._send(reply)
+            if reply.status == 200:
+                with state.lock:
+                    state.answered.append(asked)
 
-        def _send(self, status: int, content: bytes, headers: dict[str, str], cut: bool = False) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": len(content), **headers}.items():
-                self.send_header(name, str(value))
+        def _send(self, reply: Reply) -> None:
+            own = {name.lower() for name, _ in reply.headers}
+            usual = [("Content-Type", "application/json"), ("Content-Length", str(len(reply.content)))]
+            self.send_response(reply.status or 0)
+            for name, value in [pair for pair in usual if pair[0].lower() not in own] + list(reply.headers):
+                self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # whoever asked may be dead
-                self.wfile.write(content[: len(content) // 2] if cut else content)
-            if cut:
+                self.wfile.write(reply.content[: int(len(reply.content) * reply.share)])
                 self.wfile.flush()
+            if reply.share < 1:
                 self.close_connection = True
 
         def log_message(self, *_: object) -> None:

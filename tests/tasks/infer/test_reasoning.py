@@ -71,13 +71,6 @@ def test_reasoning_is_a_column_of_its_own(server: ChatServer) -> None:
     assert (row["reasoning"], row["generated_text"]) == (None, "because")
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_that_a_server_returns_apart_is_taken(server: ChatServer, name: str) -> None:
-    answer = completion("because", {name: "why"})
-    assert ask(server, answer, reasoning=True)[0]["reasoning"] == "why"
-    assert ask(server, answer)[0]["generated_text"] == "because"
-
-
 def test_the_columns_that_are_known_before_a_run_are_those_that_it_makes(server: ChatServer) -> None:
     prices = {"price_per_million_input_tokens": 1, "price_per_million_output_tokens": 2}
     for settings in ({}, {"reasoning": True}, {"reasoning": True, **STRUCTURED, **prices}):
@@ -98,7 +91,7 @@ def test_reasoning_that_was_cut_off_is_told_from_an_answer(server: ChatServer) -
     _, why = ask(server, completion(None, {"reasoning": "why, why"}, reason="length"))
     assert why.startswith("expected a text as answer, found none: finish_reason length. The model returned only its re")
     _, why = ask(server, completion(None, {"reasoning": "", "refusal": "I cannot help"}), reasoning=True)
-    assert why == "expected a text as answer, found none: I cannot help"
+    assert why.startswith("expected a text as answer, found none: I cannot help.")
 
 
 @pytest.mark.parametrize("reasoning", [True, False])

@@ -8,7 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.infer.columns import require_inputs
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.models.chat import Chat
+from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.values_as_text import as_texts
@@ -39,7 +43,6 @@ NOON = datetime.datetime(2024, 2, 29, 12)
         ([["a", "ä"]], pa.list_(pa.string()), '["a", "ä"]'),
         ([[1, None]], pa.list_(pa.int64()), "[1, null]"),
         ([{"at": NOON, "n": [float("nan")]}], None, '{"at": "2024-02-29 12:00:00", "n": [null]}'),
-        ([b"\xff"], pa.binary(), "/w=="),
     ],
 )
 def test_a_value_has_one_text_whichever_rows_share_its_batch(values: list[Any], kind: Any, text: str) -> None:
@@ -50,6 +53,24 @@ def test_a_value_has_one_text_whichever_rows_share_its_batch(values: list[Any], 
 
 def test_an_array_in_a_prompt_is_json() -> None:
     assert as_texts(pa.chunked_array([to_arrow(np.ones((1, 2, 2), np.uint8))])).tolist() == ["[[1, 1], [1, 1]]"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Chat(model="m", user="{it}"),
+        Chat(model="m", user="{n}", system="{it}"),
+        ImageCaptioning(model="m", user="{it}"),
+        TextGeneration(model="m", text_column="n", prompt="{n} {it}"),
+    ],
+)
+def test_bytes_and_images_in_a_prompt_are_refused(model: Any) -> None:
+    for values in (pa.array([b"\xff"]), to_arrow(np.ones((1, 2, 2, 3), np.uint8))):
+        rows = pa.table({"row_id": ["a"], "n": ["b"], "image": ["c"], "it": values})
+        with pytest.raises(ContractError):
+            model.given("it", rows["it"])
+        with pytest.raises(ContractError):
+            require_inputs(Link(model), source_block(0, 0, rows))
 
 
 @pytest.mark.parametrize("value", [None, float("nan")])

@@ -1,12 +1,18 @@
 """Answers that fit a JSON schema become values of one type; ten that do not, each say why."""
 
-from typing import Any
+import datetime
+import enum
+import json
+from typing import Any, Literal
 
 import pyarrow as pa
+import pydantic
 import pytest
+from pydantic import BaseModel
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.structured_output import AnswerSchema
+from overnight.tasks.infer.models.openai import OpenAI
 
 REVIEW: dict[str, Any] = {
     "type": "object",
@@ -84,3 +90,64 @@ def test_a_schema_that_holds_itself_is_text_where_it_would_go_on_for_ever() -> N
     }
     schema = AnswerSchema(tree)
     assert schema.value('{"name": "a", "next": {"name": "b", "next": {"name": "c"}}}')["name"] == "a"
+
+
+class Mood(enum.Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+class Author(BaseModel):
+    born: int | None = None
+
+
+INTEGER, TEXT = pa.int64(), pa.string()
+AUTHOR = pa.struct([("born", INTEGER)])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind", "value", "expected"),
+    [
+        (int | None, INTEGER, 1999, 1999),
+        (int | None, INTEGER, None, None),
+        (Author, AUTHOR, {"born": None}, {"born": None}),
+        (Author | None, AUTHOR, {"born": 1950}, {"born": 1950}),
+        (list[Author | None] | None, pa.list_(AUTHOR), [None, {"born": 1}], [None, {"born": 1}]),
+        (list[list[float]], pa.list_(pa.list_(pa.float64())), [[1.5]], [[1.5]]),
+        (Mood | None, TEXT, "good", "good"),
+        (enum.IntEnum("Stars", ["ONE", "TWO"]), INTEGER, 2, 2),
+        (Literal["a", None], TEXT, "a", "a"),
+        (Literal[1, 2], INTEGER, 2, 2),
+        (Literal[True], pa.bool_(), True, True),
+        (Literal["a", 1], TEXT, 1, "1"),
+        (bool | None, pa.bool_(), False, False),
+        (int | float, pa.float64(), 2, 2.0),
+        (int | str, TEXT, 5, "5"),
+        (int | list[int], TEXT, [5], "[5]"),
+        (dict[str, int], TEXT, {"a": 1}, '{"a": 1}'),
+        (dict[str, int] | None, TEXT, {"a": 1}, '{"a": 1}'),
+        (datetime.date | None, TEXT, "2024-02-29", "2024-02-29"),
+        (tuple[int, str], TEXT, [1, "a"], '[1, "a"]'),
+        (Any, TEXT, {"a": [1]}, '{"a": [1]}'),
+    ],
+)
+def test_a_schema_that_pydantic_writes_gives_the_type_of_its_annotation(
+    annotation: Any, kind: pa.DataType, value: Any, expected: Any
+) -> None:
+    model = pydantic.create_model("Answer", x=(annotation, ...))
+    schema = AnswerSchema(model.model_json_schema())
+    assert schema.type == pa.struct([("x", kind)])
+    assert schema.value(json.dumps({"x": value})) == {"x": expected}
+
+
+def test_an_alternative_that_names_no_type_leaves_the_type() -> None:
+    schema = AnswerSchema({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]})
+    assert schema.type == pa.struct([("a", TEXT)])
+
+
+@pytest.mark.parametrize(("field", "is_changed"), [({"type": "integer"}, False), ({"enum": [1, 2]}, True)])
+def test_only_a_job_whose_columns_are_typed_anew_has_another_fingerprint(field: Any, is_changed: bool) -> None:
+    schema = {"type": "object", "properties": {"x": field}}
+    settings = OpenAI(model="m", user="{text}", output_schema=schema).content_settings()
+    assert settings.pop("answer_types", None) == ("alternatives" if is_changed else None)
+    assert settings == {"kind": "openai", "model": "m", "user": "{text}", "output_schema": schema}

@@ -1,0 +1,227 @@
+"""Whose fault a failed request is, and whether it can pass by itself: one table for all dialects of endpoints.
+
+    blame      answers                                              tries
+    ROW        400, 413, 422, 451 and other 4xx; a filter; a 429    1
+               of a limit that this request alone exceeds
+    KEY        401, 402, 403; no quota, no credit                   1. A 403 is the row's if a test request succeeds
+    SETTINGS   404, 405, 501, a redirect; an unknown model          1. The row's if a test request succeeds
+    LIMIT      429                                                  until `retry_timeout_seconds`; all requests wait
+    SERVER     408, 409, 425, 5xx; a time-out, a cut connection,    `max_tries` if other requests succeed, otherwise
+               a web page, an answer that is not JSON               until `retry_timeout_seconds`
+
+An error with status 200 counts by its `code`. This file knows no request and sends none.
+"""
+
+import enum
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class Blame(enum.Enum):
+    """The cause of a failed request."""
+
+    ROW = "the row"
+    KEY = "the key or the account"
+    SETTINGS = "base_url, model or headers"
+    LIMIT = "a limit per minute"
+    SERVER = "the server"
+
+
+BY_STATUS = {
+    401: (Blame.KEY, "the server does not accept the key; see api_key_env and headers"),
+    402: (Blame.KEY, "the server requires a payment"),
+    403: (Blame.KEY, "the server does not allow this"),
+    404: (Blame.SETTINGS, "no such path or model; see base_url and model"),
+    405: (Blame.SETTINGS, "no chat completions there; see base_url"),
+    407: (Blame.SETTINGS, "the proxy of the environment requires a password"),
+    408: (Blame.SERVER, ""),
+    409: (Blame.SERVER, ""),
+    425: (Blame.SERVER, ""),
+    429: (Blame.LIMIT, ""),
+    501: (Blame.SETTINGS, "no chat completions there; see base_url"),
+}
+UNSURE = {403, 404, 405, 501}  # a firewall or a moderation before the model may refuse one row so
+BY_CODE = {  # values of `code`, `type` or `status` in the error, which say more than the status of the answer
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"), Blame.KEY),
+    **dict.fromkeys(("invalid_api_key", "api_key_invalid", "account_deactivated", "authentication_error"), Blame.KEY),
+    **dict.fromkeys(("model_not_found", "deploymentnotfound", "deployment_not_found"), Blame.SETTINGS),
+    **dict.fromkeys(("content_filter", "content_policy_violation", "responsibleaipolicyviolation"), Blame.ROW),
+    **dict.fromkeys(("context_length_exceeded", "string_above_max_length", "request_too_large"), Blame.ROW),
+}
+BY_CODE_AT_200 = {
+    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "resource_exhausted"), Blame.LIMIT),
+    **dict.fromkeys(("invalid_request_error", "badrequesterror", "invalid_argument"), Blame.ROW),
+}
+NO_CREDIT = "credit balance is too low"  # Anthropic's code for it is that of a wrong request
+
+_TOO_LARGE = re.compile(r"request too large|(?:input|prompt|message) (?:is )?too (?:large|long)", re.IGNORECASE)
+_LIMIT, _REQUESTED = (re.compile(rf"\b{word}:? ?([\d,]+)", re.IGNORECASE) for word in ("limit", "requested"))
+_TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
+
+
+@dataclass
+class Fault(Exception):
+    """A request without an answer.
+
+    `sentence` has the server's own words, unmasked. `advice` is about the cause. `after` is the server's number of
+    seconds to wait, or None. If the fault `is_sure`, a test request cannot change the blame.
+    """
+
+    blame: Blame
+    sentence: str
+    advice: str = ""
+    after: float | None = None
+    is_sure: bool = True
+
+    @property
+    def passes(self) -> bool:
+        """Return True if the same request may succeed later."""
+        return self.blame in (Blame.LIMIT, Blame.SERVER)
+
+
+def fault_of(response: "httpx.Response") -> Fault:
+    """Return the fault of a response with a status other than 200."""
+    status, payload = response.status_code, _json(response.content)
+    words = words_of(payload) or words_of_text(response.text)
+    if target := response.headers.get("location"):
+        words = f"it redirects to {target} {words}".rstrip()
+    return _classified(status, error_of(payload), words, f"HTTP {status}: {words}", seconds_to_wait(response.headers))
+
+
+def fault_in(error: Any) -> Fault:
+    """Return the fault that an error in an answer with status 200 describes."""
+    codes = _codes(error)
+    status = next((int(code) for code in codes if code.isdigit() and 300 <= int(code) < 600), 200)
+    words = words_of(error) or str(error)
+    shown = f"error {status}" if status != 200 else "an error"
+    return _classified(status, error, words, f"{shown} with status 200: {words}", None)
+
+
+def _classified(status: int, error: Any, words: str, sentence: str, after: float | None) -> Fault:
+    codes = [*_codes(error), words.strip().lower()]
+    at_200 = BY_CODE_AT_200 if status == 200 else {}
+    by_code = next((blame for code in codes if (blame := BY_CODE.get(code) or at_200.get(code))), None)
+    if NO_CREDIT in words:
+        by_code = Blame.KEY
+    if status == 401:
+        sentence = sentence.removesuffix(words).rstrip(": ")  # the words may have a part of the key
+    blame, advice = BY_STATUS.get(status, (_of_range(status), ""))
+    if by_code:
+        is_same = blame is by_code
+        blame, advice = by_code, advice if is_same else ""
+    if blame is Blame.LIMIT and exceeds_alone(words):
+        blame = Blame.ROW
+    if blame is Blame.SETTINGS and not advice:
+        advice = "see base_url and model"
+    return Fault(blame, sentence, advice, after, is_sure=by_code is not None or status not in UNSURE)
+
+
+def _of_range(status: int) -> Blame:
+    if status >= 500 or status == 200:
+        return Blame.SERVER
+    return Blame.ROW if status >= 400 else Blame.SETTINGS
+
+
+def exceeds_alone(words: str) -> bool:
+    """Return True if the words of a limit show that the request exceeds it by its own size, so that no wait helps."""
+    limit, requested = _LIMIT.search(words), _REQUESTED.search(words)
+    if limit and requested:
+        return int(requested[1].replace(",", "") or 0) > int(limit[1].replace(",", "") or 0)
+    return bool(_TOO_LARGE.search(words))
+
+
+def error_of(payload: Any) -> Any:
+    """Return the error in the JSON of an answer, in any of the forms of gateways; the payload itself without one."""
+    if isinstance(payload, list) and payload:
+        payload = payload[0]
+    if isinstance(payload, dict):
+        return payload.get("error") or payload
+    return payload
+
+
+def words_of(payload: Any) -> str:
+    """Return the sentence of an error in the JSON of an answer, or an empty text."""
+    for _ in range(4):
+        if isinstance(payload, list) and payload:
+            payload = payload[0]
+        elif isinstance(payload, dict):
+            payload = next((payload[name] for name in ("error", "message", "detail", "msg") if payload.get(name)), None)
+    return payload if isinstance(payload, str) else ""
+
+
+def words_of_text(text: str) -> str:
+    """Return the words of an answer that is not JSON: the title of a web page, otherwise its text."""
+    if title := _TITLE.search(text):
+        return title[1].strip()
+    return _TAG.sub(" ", text) if text.lstrip().startswith("<") else text
+
+
+def _codes(error: Any) -> list[str]:
+    if not isinstance(error, dict):
+        return []
+    inner = error.get("innererror")
+    found = [error.get(name) for name in ("code", "type", "status")] + [
+        inner.get("code") if isinstance(inner, dict) else 0
+    ]
+    return [str(code).lower() for code in found if isinstance(code, str | int) and code]
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def seconds_to_wait(headers: "httpx.Headers | Mapping[str, str]") -> float | None:
+    """Return the seconds that the server asks to wait; None if it does not say.
+
+    Retry-After is a number or a date. Without it, the reset of each limit counts that has nothing left.
+    """
+    given = headers.get("retry-after", "")
+    values = [_retry_after(value) for value in ([given] if "GMT" in given else given.split(","))]
+    values.append(_number(headers.get("retry-after-ms", ""), 1000))
+    if all(value is None for value in values):
+        values = [
+            _duration(headers.get(f"x-ratelimit-reset-{what}", ""))
+            for what in ("requests", "tokens")
+            if _number(headers.get(f"x-ratelimit-remaining-{what}", "")) == 0
+        ]
+    return max((value for value in values if value is not None), default=None)
+
+
+def _retry_after(value: str) -> float | None:
+    seconds = _number(value)
+    if seconds is None:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return max(seconds, 0.0)
+
+
+def _number(value: str, per_second: float = 1) -> float | None:
+    try:
+        number = float(value) / per_second
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number
+
+
+def _duration(value: str) -> float | None:
+    """Return the seconds of a duration such as `6m0s`, `200ms` or `1.5`."""
+    parts = _DURATION.fullmatch(value.strip())
+    if not value.strip() or not parts:
+        return _number(value)
+    hours, minutes, seconds, thousandths = (float(part or 0) for part in parts.groups())
+    return hours * 3600 + minutes * 60 + seconds + thousandths / 1000

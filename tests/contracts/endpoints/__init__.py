@@ -1,0 +1,1 @@
+"""What every kind that asks an endpoint promises, whatever a server or a gateway answers."""

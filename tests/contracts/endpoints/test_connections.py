@@ -1,0 +1,165 @@
+"""The way to an endpoint: proxies, headers, secrets, and how long a preview waits."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from overnight.tasks.errors import AccessDenied, ContractError, JobError, OvernightError, ServiceUnavailable
+from overnight.tasks.infer.columns import require_inputs
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.models.openai import OpenAI
+from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask, batch_of
+from tests.tasks.blocks import source_block
+from tests.tasks.infer.chat_server import ChatServer, chat_server, refusal
+
+OWN_SERVER = "its worker starts the server on the loopback address, and nothing stands between"
+LOOPBACK = [
+    "localhost",
+    "LOCALHOST",
+    "localhost.",
+    "a.localhost",
+    "127.0.0.1",
+    "127.1",
+    "127.0.0.53",
+    "0.0.0.0",
+    "[::1]",
+]
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    """A proxy that answers by itself, in the environment."""
+    with chat_server() as state:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", state.url.removesuffix("/v1"))
+        monkeypatch.setenv("all_proxy", state.url.removesuffix("/v1"))
+        yield state
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, "[::ffff:127.0.0.1]"])
+@ENDPOINTS.promise("this machine's own addresses are never asked through a proxy")
+def test_loopback(leaf: Adapter, host: str, server: ChatServer, proxy: ChatServer) -> None:
+    server.url = server.url.replace("127.0.0.1", host)
+    with contextlib.suppress(ServiceUnavailable):  # of addresses on which this server does not listen
+        ask(leaf, server, ["a"], retry_timeout_seconds=0.1)
+        assert server.requests() == {"a": 1}
+    assert not proxy.seen
+
+
+@ENDPOINTS.promise(
+    "another host is asked through the proxy of the environment, unless NO_PROXY names it", vllm=OWN_SERVER
+)
+def test_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("http://gateway.test/v1", "http://192.0.2.7/v1"):
+        assert not ask(leaf, ChatServer(url=url), ["a"]).failed
+    assert len(proxy.seen) == 2
+    monkeypatch.setenv("no_proxy", "10.0.0.0/8, 192.0.2.0/24, .test")
+    for url in ("http://gateway.test/v1", "http://192.0.2.7/v1"):
+        with pytest.raises(ServiceUnavailable):
+            ask(leaf, ChatServer(url=url), ["a"], retry_timeout_seconds=0.1, timeout_seconds=0.2)
+    assert len(proxy.seen) == 2
+
+
+@ENDPOINTS.promise("a proxy that does not answer is named", vllm=OWN_SERVER)
+def test_dead_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://me:canary-1@127.0.0.1:9")
+    with pytest.raises(ServiceUnavailable) as caught:
+        ask(leaf, ChatServer(url="http://gateway.test/v1"), ["a"], retry_timeout_seconds=0.1)
+    assert "127.0.0.1:9" in str(caught.value)
+    assert "NO_PROXY" in str(caught.value)
+    assert "canary-1" not in str(caught.value)
+    monkeypatch.setenv("http_proxy", "nonsense://")
+    with pytest.raises(JobError):
+        ask(leaf, ChatServer(url="http://gateway.test/v1"), ["a"])
+
+
+@ENDPOINTS.promise("headers that a gateway needs are sent, and their values are shown nowhere", vllm=OWN_SERVER)
+def test_headers(
+    leaf: Adapter, server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", " canary-12345\n")
+    headers = {"api-key": "${GATEWAY_KEY}", "X-Auth": "Basic ${GATEWAY_KEY}"}
+    assert not ask(leaf, server, ["a"], headers=headers).failed
+    [sent] = server.headers
+    assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic  canary-12345")
+    model = leaf.make(server.url, user="{text}", headers=headers)
+    assert model.content_settings() == leaf.make(server.url, user="{text}").content_settings()
+    server.always["odd"] = refusal(400, "what is canary-12345?")
+    caplog.set_level(0)
+    done = ask(leaf, server, ["odd"], headers=headers)
+    assert "what is ***?" in str(done.failed[0])
+    server.down = refusal(403, "the key canary-12345 is not allowed")
+    with pytest.raises(AccessDenied) as caught:
+        ask(leaf, server, ["b"], headers=headers)
+    assert "canary" not in str(caught.value) + caplog.text + model.model_dump_json()
+    monkeypatch.delenv("GATEWAY_KEY")
+    with pytest.raises(JobError, match="GATEWAY_KEY"):
+        ask(leaf, server, ["a"], headers=headers)
+    monkeypatch.setenv("GATEWAY_KEY", "a\nb")
+    with pytest.raises(JobError, match="api-key"):
+        ask(leaf, server, ["a"], headers=headers)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"headers": {"api-key": "a secret in the job file"}},
+        {"headers": {"bad name": "${A}"}},
+        {"headers": {"Content-Type": "${A}"}},
+        {"headers": {"x-a": "${A}", "X-A": "${A}"}},
+        {"headers": {"Authorization": "${A}"}, "api_key_env": "A"},
+        {"base_url": "https://me:secret@host/v1"},
+        {"base_url": "ftp://host"},
+        {"api_key_env": "sk-123"},
+        {"extra_body": {"stream": True}},
+        {"extra_body": {"n": 2}, "num_return_sequences": 2, "temperature": 1},
+    ],
+)
+def test_settings_that_hold_a_secret_or_contradict_are_refused(settings: dict) -> None:
+    with pytest.raises(ValidationError):
+        OpenAI(**{"model": "m", "user": "{text}"} | settings)
+
+
+@ENDPOINTS.promise("a preview says at once what it waits for, and gives up within seconds")
+def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    model = leaf.make(url, user="{text}").for_preview()
+    started = time.monotonic()
+    with pytest.raises(OvernightError) as caught:
+        leaf.load(model, url, None)(batch_of(["a", "b"]))
+    assert isinstance(caught.value, ServiceUnavailable)
+    assert time.monotonic() < started + 10
+    [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.created < caplog.records[-1].created or len(caplog.records) == 1
+    assert "ConnectError" in warning.getMessage()
+
+
+BYTES = [
+    pa.array([b"x"]),
+    pa.array([b"x"], pa.large_binary()),
+    pa.array([b"x"], pa.binary(1)),
+    pa.array([b"x"], pa.binary_view()),
+    pa.array([[b"x"]]),
+    pa.array([{"a": {"b": b"x"}}]),
+    pa.array([b"x"]).dictionary_encode(),
+    pa.array([None], pa.binary()),
+]
+
+
+@pytest.mark.parametrize("values", BYTES, ids=lambda values: str(values.type)[:20])
+@ENDPOINTS.promise("bytes in a prompt are refused by their type, before the first request")
+def test_bytes(leaf: Adapter, values: pa.Array, server: ChatServer) -> None:
+    model = leaf.make(server.url, user="{text} {n}")
+    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": values})
+    with pytest.raises(ContractError, match="n: .* bytes"):
+        require_inputs(Link(model), source_block(0, 0, rows))
+    with pytest.raises(ContractError):
+        model.given("n", rows["n"])
