@@ -61,7 +61,8 @@ class TextEmbedding(TextPredictor):
         def embed(encoded: list[Encoded]) -> np.ndarray:
             batch = tokenizer.pad(encoded, padding_side="right", return_tensors="pt").to(device)
             pooled = pool(model(**batch).last_hidden_state.float(), batch["attention_mask"], settings.modes)
-            return (torch.nn.functional.normalize(pooled) if settings.normalize else pooled).cpu().numpy()
+            vectors = torch.nn.functional.normalize(pooled) if settings.normalize else pooled
+            return vectors[:, : settings.dimensions].cpu().numpy()
 
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))

@@ -5,8 +5,8 @@
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
 In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
-result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict keeps its
-names, and a single tensor is `output`. bfloat16 and float16 are returned as float32.
+result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict or a named tuple
+keeps its names, and a single tensor is `output`. Numbers of fewer than 32 bits are returned as float32.
 """
 
 import contextlib
@@ -166,6 +166,8 @@ def _array(found: Any) -> np.ndarray:
 
     if not isinstance(found, torch.Tensor):
         raise ContractError(f"expected tensors from the model, found {type(found).__name__}.", "infer")
-    narrow = found.dtype in (torch.bfloat16, torch.float16)
-    array: np.ndarray = (found.float() if narrow else found).detach().cpu().numpy()
+    found = found.dequantize() if found.is_quantized else found
+    found = found.to_dense() if found.layout != torch.strided else found
+    is_narrow = found.dtype.is_floating_point and found.dtype.itemsize < 4
+    array: np.ndarray = (found.float() if is_narrow else found).detach().cpu().numpy()
     return array
