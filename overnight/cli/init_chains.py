@@ -48,6 +48,7 @@ CHAINS = {
             "a chain: objects are found in images, cropped, and labelled by a second model",
             "image",
             "hustvl/yolos-tiny,google/vit-base-patch16-224",
+            "yolos,vit",
             whole_images=True,
         ),
         _labelled_objects,

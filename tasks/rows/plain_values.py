@@ -51,6 +51,7 @@ REMEDY = "Use numbers, texts, bytes, times, lists, dicts or arrays, or JSON text
 def plain_column(name: str, values: Column) -> Column:
     """Return the values of column `name` as an array or a list that `to_arrow` takes; such values stay unchanged."""
     if isinstance(values, pa.Array):
+        _require_storable(name, values.type)
         return values
     if hasattr(values, "__arrow_c_stream__") and not is_pandas_value(values):
         # Polars has it, too. Through NumPy, whole numbers with nulls would be rounded.
@@ -68,7 +69,7 @@ def plain_column(name: str, values: Column) -> Column:
     kinds = set(map(type, values))
     if kinds <= PLAIN and not {str, bytes} <= kinds:
         return values
-    cells = [_plain(name, value) for value in values]
+    cells = [_cell(name, value) for value in values]
     _require_one_kind(name, cells)
     return cells
 
@@ -97,7 +98,7 @@ def snapshot(value: Any) -> Any:
 
 
 def arrow_column(name: str, values: Column) -> pa.Array:
-    """Return the values of column `name` as Arrow. Raise `InvalidValues`, with the reason, for values without a type."""
+    """Return the values of column `name` as Arrow. Raise `InvalidValues`, with the reason, if they have no type."""
     try:
         return to_arrow(values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -130,8 +131,6 @@ def _plain(name: str, value: Any) -> Any:
     """Return one value of column `name`, or a value inside it."""
     if type(value) in PLAIN or is_pandas_value(value):
         return value
-    if value is np.ma.masked:
-        return None
     if isinstance(value, enum.Enum):
         return _plain(name, value.value)
     if (fields := fields_of(value)) is not None:
@@ -160,13 +159,26 @@ def _plain(name: str, value: Any) -> Any:
     raise _refused(name, f"a value of type {type(value).__name__}", REMEDY)
 
 
+def _cell(name: str, value: Any) -> Any:
+    """Return the value of a row in column `name`."""
+    value = _plain(name, value)
+    if isinstance(value, np.ma.MaskedArray) and value.ndim and np.ma.is_masked(value):
+        raise _masked_entries(name)
+    return value
+
+
+def _masked_entries(name: str) -> InvalidValues:
+    remedy = "Use filled(nan), or lists with None"
+    return _refused(name, "arrays with masked entries, and an array in a column has no nulls", remedy)
+
+
 def _inner(name: str, value: Any) -> Any:
     """Return a value inside another one. Arrow takes arrays of one dimension there, and lists of lists."""
     value = _plain(name, value)
     if is_pandas_value(value):
         return _inner_of_pandas(name, value)
     if isinstance(value, np.ma.MaskedArray) or (isinstance(value, np.ndarray) and value.ndim != 1):
-        return value.tolist()
+        return value.tolist()  # None for masked values
     if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] == "D":
         return value.item()  # Arrow takes a date there, and no day of NumPy
     return value
@@ -241,6 +253,14 @@ def _require_arrow_type(name: str, dtype: np.dtype) -> None:
             raise _refused(name, f"{dtype} values, and a column has the units {', '.join(units)}", remedy)
 
 
+def _require_storable(name: str, kind: pa.DataType) -> None:
+    """Raise `InvalidValues` for a type of Arrow that no file of tables has."""
+    if pa.types.is_union(kind) or pa.types.is_interval(kind):
+        raise _refused(name, f"values of the type {kind}, which tables in files lack", "Use another type, or JSON text")
+    for place in range(kind.num_fields if pa.types.is_nested(kind) else 0):
+        _require_storable(name, kind.field(place).type)
+
+
 def _masked(name: str, values: np.ma.MaskedArray) -> Column:
     """Return a column with null for its masked values. Raise `InvalidValues` if a part of a row's array is masked."""
     array, mask = _array(name, values.data), np.ma.getmaskarray(values)
@@ -248,8 +268,7 @@ def _masked(name: str, values: np.ma.MaskedArray) -> Column:
         return pa.array(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")), mask=mask)
     gone = mask.reshape(len(mask), -1)
     if (gone.any(1) != gone.all(1)).any():
-        remedy = "Use filled(nan), or lists with None"
-        raise _refused(name, "arrays with masked entries, and an array in a column has no nulls", remedy)
+        raise _masked_entries(name)
     cells = [None if is_gone else cell for cell, is_gone in zip(array, gone.any(1), strict=True)]
     return plain_column(name, cells)
 

@@ -108,8 +108,12 @@ def rank(column: pa.ChunkedArray) -> int | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Return True if a value represents null: None, or the missing values of pandas (NaT, NA)."""
-    return value is None or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
+    """Return True if a value represents null: None, NumPy's masked value, or the missing values of pandas (NaT, NA)."""
+    return (
+        value is None
+        or value is np.ma.masked
+        or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
+    )
 
 
 def is_pandas_value(value: Any) -> bool:

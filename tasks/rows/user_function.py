@@ -31,7 +31,8 @@ def outcome_of(
     values. `what` names the code in messages.
 
     The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
-    support. Its values are in memory of their own, because the code may use its memory again. Raise `ContractError` for another form, and `InvalidValues` for a value that no column can have.
+    support. Its values are in memory of their own, because the code may use its memory again. Raise `ContractError` for
+    another form, and `InvalidValues` for a value that no column can have.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:

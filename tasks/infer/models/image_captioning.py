@@ -28,6 +28,7 @@ class ImageCaptioning(LocalChat):
         "descriptions of images (SmolVLM, LLaVA, ...)",
         "image",
         "HuggingFaceTB/SmolVLM-256M-Instruct",
+        "idefics3",
         whole_images=True,
     )
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (

@@ -24,6 +24,7 @@ class TextClassification(TextPredictor):
         "labels of texts, sentiment for example",
         "text",
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+        "distilbert",
         lambda column: {"text_column": column},
     )
     top_k: TopK = 1

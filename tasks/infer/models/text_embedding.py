@@ -31,6 +31,7 @@ class TextEmbedding(TextPredictor):
         "vectors of texts, for search and clustering (MiniLM, ...)",
         "text",
         "sentence-transformers/all-MiniLM-L6-v2",
+        "bert",
         lambda column: {"text_column": column},
     )
 

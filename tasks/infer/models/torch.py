@@ -24,6 +24,7 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.storage.argument_files import argument_files
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +75,7 @@ class TorchModel(Predictor):
     def fingerprint(self) -> dict[str, str]:
         code = fingerprint(self.module, "infer") if self.module else {}
         written = self.program or self.weights
-        return code | (file_versions(written) if written else {})
+        return code | (file_versions(written) if written else {}) | argument_files(self.kwargs)
 
     def outputs_made(self) -> list[str] | None:
         return self.outputs
