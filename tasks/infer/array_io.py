@@ -68,8 +68,8 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return name -> output for the result of a model: a mapping, a tuple or list of outputs, or a single output.
 
     `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping or a named tuple
-    keeps its own names, and a single output is `output`. Raise `ContractError` if a mapping lacks one of `names`. Raise it too if
-    other outputs differ in number from `names`, or are several without `names`.
+    keeps its own names, and a single output is `output`. Raise `ContractError` if a mapping lacks one of `names`. Raise
+    it too if other outputs differ in number from `names`, or are several without `names`.
     """
     fields = None if names and isinstance(returned, tuple) else fields_of(returned)
     if fields is not None:

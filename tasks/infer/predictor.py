@@ -37,16 +37,17 @@ class Offer:
     """The entry of a kind of model in `overnight init`, which offers kinds by their use.
 
     `words` describes the task in a few words. `column` is the column that the model needs: `image`, `audio` or `text`.
-    `model` is the hub name of a usual model, and `architecture` is the `model_type` in its config. `settings` takes the name of the column and returns further settings for
-    the job file. `whole_images` is True if cropped images would spoil the result.
+    `model` is the hub name of a usual model. `settings` takes the name of the column and returns further settings for
+    the job file. `whole_images` is True if cropped images would spoil the result. `architecture` is the `model_type` in
+    the config of the usual model.
     """
 
     words: str
     column: str
     model: str
-    architecture: str = ""
     settings: Callable[[str], dict[str, str]] = lambda column: {}
     whole_images: bool = False
+    architecture: str = ""
 
 
 class Predictor(Leaf):

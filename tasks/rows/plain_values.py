@@ -141,10 +141,8 @@ def _plain(name: str, value: Any) -> Any:
         return bytes(value)
     if isinstance(value, datetime.time):
         return _time(name, value)
-    if isinstance(value, KNOWN):
-        return value
-    if isinstance(value, np.generic) and value.dtype.kind in KNOWN_TO_NUMPY:
-        _require_arrow_type(name, value.dtype)
+    if isinstance(value, KNOWN) or (isinstance(value, np.generic) and value.dtype.kind in KNOWN_TO_NUMPY):
+        _require_arrow_type(name, getattr(value, "dtype", None))
         return value
     if isinstance(value, os.PathLike | uuid.UUID):
         return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
@@ -237,8 +235,10 @@ def _array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _require_arrow_type(name: str, dtype: np.dtype) -> None:
-    """Raise `InvalidValues` for numbers or times of NumPy that no type of Arrow holds unchanged."""
+def _require_arrow_type(name: str, dtype: np.dtype | None) -> None:
+    """Raise `InvalidValues` for numbers or times of NumPy that no type of Arrow holds. Other types pass."""
+    if not isinstance(dtype, np.dtype):
+        return
     if dtype.kind == "c":
         raise _refused(name, f"{dtype} numbers", "Use their real and imaginary parts in two columns")
     if dtype.kind == "f" and dtype.itemsize > 8 and not dtype.type.__module__.startswith("ml_dtypes"):

@@ -23,7 +23,8 @@ def argument_files(kwargs: Mapping[str, Any]) -> dict[str, str]:
     """Return argument -> version for each value in `kwargs` that names an existing file or folder.
 
     An argument is written as in `kwargs.weights` or `kwargs.parts.0`. Folders to which a job publishes do not count,
-    and neither do folders around the working directory. Raise `AccessDenied` and `ServiceUnavailable` for a store's errors.
+    and neither do folders around the working directory. Raise `AccessDenied` and `ServiceUnavailable` for the errors of
+    a store.
     """
     versions = {}
     for argument, text in _texts("kwargs", kwargs):

@@ -37,8 +37,8 @@ class SentenceSettings:
     `subfolder` is the folder of the transformer itself, below the model's; empty if both are the same. The results of
     several `modes` of pooling, values of `MODES`, are concatenated. With `normalize`, vectors get the length 1. Texts
     are cut at `max_length` tokens; None is the model's own limit. With `lower_case`, texts are put in lower case.
-    `prompt` is put before every text. Vectors have their first `dimensions` numbers; None is all. `beyond` describes requirements that only sentence-transformers supports. If it
-    is not empty, the other settings are incomplete.
+    `prompt` is put before every text. Vectors are cut at `dimensions` numbers; None is all. `beyond` describes
+    requirements that only sentence-transformers supports. If it is not empty, the other settings are incomplete.
     """
 
     subfolder: str = ""

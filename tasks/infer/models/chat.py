@@ -20,8 +20,8 @@ class Chat(LocalChat):
         "answers to a question about each text, by a model tuned for chats",
         "text",
         "Qwen/Qwen2.5-0.5B-Instruct",
-        "qwen2",
         lambda column: {"user": f"Summarise in one sentence: {{{column}}}"},
+        architecture="qwen2",
     )
 
     def load(self) -> Predict:

@@ -28,8 +28,8 @@ class ImageCaptioning(LocalChat):
         "descriptions of images (SmolVLM, LLaVA, ...)",
         "image",
         "HuggingFaceTB/SmolVLM-256M-Instruct",
-        "idefics3",
         whole_images=True,
+        architecture="idefics3",
     )
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (
         "Describe this image in one sentence."

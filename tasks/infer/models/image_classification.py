@@ -16,7 +16,9 @@ class ImageClassification(PretrainedPredictor):
     """Labels images with one class each, or with several."""
 
     kind: Literal["image_classification"] = "image_classification"
-    offer: ClassVar[Offer] = Offer("labels of images (ResNet, ViT, ...)", "image", "microsoft/resnet-152", "resnet")
+    offer: ClassVar[Offer] = Offer(
+        "labels of images (ResNet, ViT, ...)", "image", "microsoft/resnet-152", architecture="resnet"
+    )
     top_k: TopK = 1
 
     def inputs(self) -> list[str]:

@@ -28,7 +28,7 @@ class ImageEmbedding(PretrainedPredictor):
         "vectors of images, for search and clustering (CLIP, DINOv2, ...)",
         "image",
         "openai/clip-vit-base-patch32",
-        "clip",
+        architecture="clip",
     )
 
     def inputs(self) -> list[str]:

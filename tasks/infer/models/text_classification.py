@@ -24,8 +24,8 @@ class TextClassification(TextPredictor):
         "labels of texts, sentiment for example",
         "text",
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
-        "distilbert",
         lambda column: {"text_column": column},
+        architecture="distilbert",
     )
     top_k: TopK = 1
 

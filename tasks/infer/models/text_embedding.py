@@ -31,8 +31,8 @@ class TextEmbedding(TextPredictor):
         "vectors of texts, for search and clustering (MiniLM, ...)",
         "text",
         "sentence-transformers/all-MiniLM-L6-v2",
-        "bert",
         lambda column: {"text_column": column},
+        architecture="bert",
     )
 
     def outputs_made(self) -> list[str] | None:

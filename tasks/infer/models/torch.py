@@ -5,8 +5,8 @@
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
 In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
-result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict or a named tuple
-keeps its names, and a single tensor is `output`. Numbers of fewer than 32 bits are returned as float32.
+result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict or a named
+tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and float8 are returned as float32.
 """
 
 import contextlib

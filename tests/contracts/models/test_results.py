@@ -1,7 +1,6 @@
 """What every kind of model promises of the rows that it gets."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,11 @@ from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.workers import retry
-from tests.contracts.models.adapters.endpoints import SERVERS
 from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor, results, rows_of, worked
 from tests.contracts.models.suite import SUITE
 
 NOT_HERE = "asks an endpoint: suite of endpoints"
 Build = Callable[..., tuple[str, Case]]
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
-    """A function that returns the kind of a leaf and the case of one of its forms, which it writes once."""
-    cases: dict[tuple[str, str], Case] = {}
-
-    def case_of(leaf: ModelLeaf, form: str | None = None) -> tuple[str, Case]:
-        kind = next(kind for kind, known in SUITE.adapters.items() if known is leaf)
-        key = kind, form or leaf.first
-        if key not in cases:
-            cases[key] = leaf.forms[key[1]](tmp_path_factory.mktemp(kind))
-        return kind, cases[key]
-
-    with SERVERS:
-        yield case_of
 
 
 def assert_rows(found: list[dict[str, Any]], case: Case, rows: Any = slice(None)) -> None:

@@ -203,7 +203,8 @@ def test_a_column_changed_in_place_is_seen_to_be_changed():
         batch["even"][1][0] = 7
         return batch
 
-    found = user_function.outcome_of(change, table, "infer", "model").columns
+    changed = user_function.outcome_of(change, table, "infer", "model").columns
+    found = {name: tensors.to_numpy(values) for name, values in changed.items()}
     assert found["image"][0][0, 0] == 9
     assert found["text"][0] == "z"
     assert found["even"][1].tolist() == [7, 4]

@@ -9,7 +9,6 @@ import torch
 from PIL import Image
 from transformers import (
     AutoImageProcessor,
-    AutoModel,
     AutoModelForImageTextToText,
     AutoProcessor,
     CLIPConfig,
