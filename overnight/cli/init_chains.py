@@ -49,6 +49,7 @@ CHAINS = {
             "image",
             "hustvl/yolos-tiny,google/vit-base-patch16-224",
             whole_images=True,
+            architecture="yolos,vit",
         ),
         _labelled_objects,
     ),

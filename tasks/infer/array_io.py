@@ -13,6 +13,7 @@ from pydantic import Field
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.rows.plain_values import fields_of, snapshot
 
 Columns = Annotated[
     list[str],
@@ -23,7 +24,7 @@ Outputs = Annotated[
     Field(min_length=1, description="Names of the model's outputs, in their order; default: its own names."),
 ]
 
-Call = Callable[[list[np.ndarray]], Mapping[str, np.ndarray]]
+Call = Callable[[list[np.ndarray]], Mapping[str, Any]]  # a list in place of an array has one value per row
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
@@ -37,16 +38,18 @@ def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]
     places, made = [], []
     for rows, arrays in _alike([_numbers(batch[name], name) for name in columns]):
         outputs = call(arrays)
-        for name, found in outputs.items():
-            if not found.ndim or len(found) != len(rows):
-                shape = " x ".join(map(str, found.shape)) or "a single value"
+        for name, values in outputs.items():
+            shape = (len(values),) if isinstance(values, list) else values.shape
+            if not shape or shape[0] != len(rows):
+                found = " x ".join(map(str, shape)) or "a single value"
                 raise ContractError(
-                    f"output {name!r}: expected {len(rows)} values, one per row, found {shape}. Export the model with "
+                    f"output {name!r}: expected {len(rows)} values, one per row, found {found}. Export the model with "
                     "a first dimension of any length.",
                     "infer",
                 )
         places.append(rows)
-        made.append(outputs)
+        # The next call may use the memory of this one again.
+        made.append({name: snapshot(values) for name, values in outputs.items()})
     back = np.argsort(np.concatenate(places))
     return {name: _in_order([outputs[name] for outputs in made], back) for name in made[0]}
 
@@ -64,11 +67,13 @@ def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """Return name -> output for the result of a model: a mapping, a tuple or list of outputs, or a single output.
 
-    `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping keeps its own
-    names, and a single output is `output`. Raise `ContractError` if a mapping lacks one of `names`. Raise it too if
-    other outputs differ in number from `names`, or are several without `names`.
+    `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping or a named tuple
+    keeps its own names, and a single output is `output`. Raise `ContractError` if a mapping lacks one of `names`. Raise
+    it too if other outputs differ in number from `names`, or are several without `names`.
     """
-    if isinstance(returned, Mapping):
+    fields = None if names and isinstance(returned, tuple) else fields_of(returned)
+    if fields is not None:
+        returned = fields
         missing = [name for name in names or () if name not in returned]
         if missing:
             raise ContractError(
@@ -79,6 +84,20 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
         return {name: returned[name] for name in names or returned}
     several = list(returned) if isinstance(returned, tuple | list) else [returned]
     return named(several, names or ["output"])
+
+
+def cast(array: np.ndarray, kind: np.dtype | type, name: str, column: str) -> np.ndarray:
+    """Return the array of `column` in the type `kind` of the model's input `name`.
+
+    Raise `ContractError` if that would cut numbers to whole numbers.
+    """
+    if not np.can_cast(array.dtype, kind, "same_kind"):
+        raise ContractError(
+            f"{column}: expected {np.dtype(kind).name} for the model's input {name}, found {array.dtype}. "
+            "Convert it in preprocess.",
+            "infer",
+        )
+    return np.ascontiguousarray(array, kind)
 
 
 def _numbers(values: np.ndarray, column: str) -> np.ndarray:
@@ -108,8 +127,8 @@ def _alike(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.ndarr
         yield np.array(rows), stacked
 
 
-def _in_order(parts: list[np.ndarray], back: np.ndarray) -> Any:
-    if len({part.shape[1:] for part in parts}) == 1:
+def _in_order(parts: list[Any], back: np.ndarray) -> Any:
+    if not any(isinstance(part, list) for part in parts) and len({part.shape[1:] for part in parts}) == 1:
         return np.concatenate(parts)[back]
     values = [value for part in parts for value in part]
     return [values[place] for place in back]

@@ -38,7 +38,8 @@ class Offer:
 
     `words` describes the task in a few words. `column` is the column that the model needs: `image`, `audio` or `text`.
     `model` is the hub name of a usual model. `settings` takes the name of the column and returns further settings for
-    the job file. `whole_images` is True if cropped images would spoil the result.
+    the job file. `whole_images` is True if cropped images would spoil the result. `architecture` is the `model_type` in
+    the config of the usual model.
     """
 
     words: str
@@ -46,6 +47,7 @@ class Offer:
     model: str
     settings: Callable[[str], dict[str, str]] = lambda column: {}
     whole_images: bool = False
+    architecture: str = ""
 
 
 class Predictor(Leaf):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import InvalidValues, OvernightError, RowError
+from overnight.tasks.errors import OvernightError, RowError
 from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.blocks import (
     IDENTITY,
@@ -30,8 +30,9 @@ from overnight.tasks.rows.blocks import (
 )
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.rows.file_columns import holds_files
+from overnight.tasks.rows.plain_values import arrow_column
 from overnight.tasks.rows.result import SUFFIX, Work, concatenated
-from overnight.tasks.rows.tensors import TENSOR, Column, rank, to_arrow
+from overnight.tasks.rows.tensors import TENSOR, rank
 
 MADE = re.compile(r"#[0-9.]+$")  # ends the `row_id` of a table's row and of an output row, never that of a whole file
 
@@ -154,7 +155,7 @@ class _Done:
 def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
     try:
         outcome = work(rows)
-        columns = {name: pa.chunked_array([_converted(name, values)]) for name, values in outcome.columns.items()}
+        columns = {name: pa.chunked_array([arrow_column(name, values)]) for name, values in outcome.columns.items()}
         return _Done(columns, outcome.keep, dict(outcome.failed), outcome.made_of, outcome.order)
     except OvernightError:
         raise
@@ -177,16 +178,6 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> _Done:
         keep = np.concatenate(list(keeps))
     order = first.order if first.order is not None else second.order
     return _Done(_stack(first.columns, sizes[0], second.columns, sizes[1], stage), keep, failed, made_of, order)
-
-
-def _converted(name: str, values: Column) -> pa.Array:
-    """Convert by `to_arrow`, with an error that names the column."""
-    try:
-        return to_arrow(values)
-    except (pa.ArrowException, OverflowError) as error:
-        raise InvalidValues(
-            f"column {name!r}: expected values of one type, found others ({error}). Return one type, or JSON text."
-        ) from error
 
 
 def _plain(error: BaseException) -> Exception:

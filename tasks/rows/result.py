@@ -96,9 +96,10 @@ def concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
 
 def _clash(tables: Sequence[pa.Table]) -> str:
     for name in dict.fromkeys(name for table in tables for name in table.column_names):
-        kinds = list(dict.fromkeys(table.schema.field(name).type for table in tables if name in table.column_names))
+        parts = [table.select([name]) for table in tables if name in table.column_names]
+        kinds = list(dict.fromkeys(part.schema.field(name).type for part in parts))
         try:
-            pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
+            pa.concat_tables(parts, promote_options="permissive")
         except pa.ArrowException:
             return (
                 f"column {name!r}: expected values of one type, found {' and '.join(map(str, kinds))}. "

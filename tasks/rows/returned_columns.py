@@ -7,14 +7,14 @@ The awaitables in a list run concurrently; if one raises, only its row fails.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError, OvernightError
 from overnight.tasks.rows import event_loop
-from overnight.tasks.rows.plain_values import PLAIN, fields_of, plain_column
+from overnight.tasks.rows.plain_values import PLAIN, fields_of, plain_column, snapshot
 from overnight.tasks.rows.result import Outcome, concatenated
 from overnight.tasks.rows.tensors import Column, is_pandas_value, to_arrow
 
@@ -51,7 +51,7 @@ def _columns(returned: Any, count: int, stage: str, failed: dict[int, Exception]
     if isinstance(returned, AsyncIterator):
         returned = event_loop.result_of(_collected(returned))
     elif is_yielded:
-        returned = list(returned)
+        returned = [snapshot(piece) for piece in returned]
     if (columns := _named(returned)) is not None:
         return columns
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
@@ -80,7 +80,7 @@ def _require_order(name: Any, values: Any, rows: pa.Table) -> None:
 
 
 async def _collected(returned: AsyncIterator[Any]) -> list[Any]:
-    return [one async for one in returned]
+    return [snapshot(piece) async for piece in returned]
 
 
 def _named(returned: Any) -> Mapping[Any, Column] | None:
@@ -125,13 +125,18 @@ def _awaited(values: Sequence[Any], failed: dict[int, Exception]) -> list[Any]:
     """Return the values with the results of awaitables, and None for one that raised; its error goes to `failed`."""
     held = list(values)
     places = [place for place, value in enumerate(held) if inspect.isawaitable(value)]
-    for place, found in zip(places, event_loop.results_of([held[p] for p in places]) if places else [], strict=True):
+    answers = event_loop.results_of([_taken(held[place]) for place in places]) if places else []
+    for place, found in zip(places, answers, strict=True):
         if isinstance(found, OvernightError) or (isinstance(found, BaseException) and not isinstance(found, Exception)):
             raise found
         if isinstance(found, Exception):
             failed.setdefault(place, found)
         held[place] = None if isinstance(found, Exception) else found
     return held
+
+
+async def _taken(answer: Awaitable[Any]) -> Any:
+    return snapshot(await answer)
 
 
 def _of_rows(rows: list[Any], count: int, unit: str, failed: Mapping[int, Exception]) -> dict[Any, Column]:
@@ -151,7 +156,9 @@ def _of_rows(rows: list[Any], count: int, unit: str, failed: Mapping[int, Except
 
 def _column(name: Any, values: Any, count: int, failed: dict[int, Exception]) -> Column:
     if isinstance(values, Iterator):
-        values = list(values)
+        values = [snapshot(value) for value in values]
+    if getattr(values, "is_nested", False):  # a tensor of PyTorch for rows of different shapes
+        values = list(values.unbind())
     if isinstance(values, Set):
         raise _WrongForm(f"column {name!r} is a {type(values).__name__}, which has no order. {FORM}.")
     is_single = isinstance(values, str | bytes) or fields_of(values) is not None or getattr(values, "shape", None) == ()

@@ -108,8 +108,12 @@ def rank(column: pa.ChunkedArray) -> int | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Return True if a value represents null: None, or the missing values of pandas (NaT, NA)."""
-    return value is None or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
+    """Return True if a value represents null: None, NumPy's masked value, or the missing values of pandas (NaT, NA)."""
+    return (
+        value is None
+        or value is np.ma.masked
+        or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
+    )
 
 
 def is_pandas_value(value: Any) -> bool:
@@ -183,8 +187,10 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
 
 
 def _without_stray_nan(values: list[Any]) -> list[Any]:
-    """Return the values with None for NaN if the others are not numbers: pandas uses NaN for a null text."""
-    if all(value is None or isinstance(value, bool | int | float | np.number) for value in values):
+    """Return the values with None for NaN if the others are not numbers: pandas uses NaN for a null text or bool."""
+    others = [value for value in values if value is not None and not (isinstance(value, float) and math.isnan(value))]
+    is_number = all(isinstance(value, bool | int | float | np.number) for value in others)
+    if is_number and not (others and all(isinstance(value, bool) for value in others)):
         return values
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
 

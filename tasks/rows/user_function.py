@@ -9,7 +9,7 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import user_values
 from overnight.tasks.rows.blocks import IDENTITY
-from overnight.tasks.rows.plain_values import plain_column
+from overnight.tasks.rows.plain_values import owned, plain_column
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
 from overnight.tasks.rows.tensors import Column, to_arrow
@@ -31,7 +31,8 @@ def outcome_of(
     values. `what` names the code in messages.
 
     The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
-    support. Raise `ContractError` for another form, and `InvalidValues` for a value that no column can have.
+    support. Its values are in memory of their own, because the code may use its memory again. Raise `ContractError` for
+    another form, and `InvalidValues` for a value that no column can have.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:
@@ -46,7 +47,7 @@ def outcome_of(
         new = plain_column(name, values)
         new = user_values.changed(new, rows[name]) if name in given else new
         if new is not None:
-            columns[name] = new
+            columns[name] = owned(name, new)
     _refuse_other_ids(columns, rows, stage, what)
     return Outcome(columns, failed=made.failed)
 

@@ -10,6 +10,7 @@ from typing import Any
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.per_row_sampling import GumbelNoise
+from overnight.tasks.infer.huggingface.unpadded_processors import unpadded_processors
 
 
 @dataclass(frozen=True)
@@ -67,15 +68,18 @@ class Generation:
     ) -> list[list[Generated]]:
         import torch
 
+        own, off = unpadded_processors(self._model.generation_config, inputs["attention_mask"], num_beams)
+        processors = [] if self.is_encoder_decoder else own
         with torch.inference_mode():
             made = self._model.generate(
                 **inputs,
+                **({} if self.is_encoder_decoder else off),
                 max_new_tokens=self._max_new_tokens,
                 do_sample=False,
                 num_beams=num_beams,
                 num_return_sequences=best,
                 pad_token_id=self.tokenizer.pad_token_id,
-                logits_processor=[noise] if noise else None,
+                logits_processor=[*processors, *([noise] if noise else [])] or None,
             )
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
         found = [self._cut(row) for row in made[:, start:].tolist()]

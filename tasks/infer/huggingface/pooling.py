@@ -3,7 +3,7 @@
     modules.json                       the steps: Transformer, Pooling, Normalize
     1_Pooling/config.json              cls, max, mean, ...: several are concatenated
     sentence_bert_config.json          max_seq_length, do_lower_case
-    config_sentence_transformers.json  a prompt to put before every text, if default_prompt_name names one
+    config_sentence_transformers.json  a prompt to put before every text, if default_prompt_name names one; truncate_dim
 
 A model without these files gets the mean over its tokens, not normalised, and its own maximum length. The formulas are
 those of sentence_transformers.models.Pooling. If the files require more, `SentenceSettings.beyond` describes it, and
@@ -37,8 +37,8 @@ class SentenceSettings:
     `subfolder` is the folder of the transformer itself, below the model's; empty if both are the same. The results of
     several `modes` of pooling, values of `MODES`, are concatenated. With `normalize`, vectors get the length 1. Texts
     are cut at `max_length` tokens; None is the model's own limit. With `lower_case`, texts are put in lower case.
-    `prompt` is put before every text. `beyond` describes requirements that only sentence-transformers supports. If it
-    is not empty, the other settings are incomplete.
+    `prompt` is put before every text. Vectors are cut at `dimensions` numbers; None is all. `beyond` describes
+    requirements that only sentence-transformers supports. If it is not empty, the other settings are incomplete.
     """
 
     subfolder: str = ""
@@ -47,6 +47,7 @@ class SentenceSettings:
     max_length: int | None = None
     lower_case: bool = False
     prompt: str = ""
+    dimensions: int | None = None
     beyond: str = ""
 
 
@@ -79,6 +80,7 @@ def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
         max_length=transformer.get("max_seq_length"),
         lower_case=bool(transformer.get("do_lower_case")),
         prompt=prompt,
+        dimensions=extra.get("truncate_dim"),
     )
 
 

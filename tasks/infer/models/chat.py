@@ -21,6 +21,7 @@ class Chat(LocalChat):
         "text",
         "Qwen/Qwen2.5-0.5B-Instruct",
         lambda column: {"user": f"Summarise in one sentence: {{{column}}}"},
+        architecture="qwen2",
     )
 
     def load(self) -> Predict:

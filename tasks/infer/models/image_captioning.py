@@ -29,6 +29,7 @@ class ImageCaptioning(LocalChat):
         "image",
         "HuggingFaceTB/SmolVLM-256M-Instruct",
         whole_images=True,
+        architecture="idefics3",
     )
     user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")] = (
         "Describe this image in one sentence."

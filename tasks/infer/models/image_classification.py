@@ -1,22 +1,24 @@
 """Image classification with any transformers model for it.
 
-In: `image`, uint8 H x W x 3. Out: the columns of `class_labels.py`; confidences are softmax probabilities. Size and
-normalisation come from the model's own files.
+In: `image`, uint8 H x W x 3. Out: the columns of `class_labels.py`. Size and normalisation come from the model's own
+files.
 """
 
 from typing import ClassVar, Literal
 
-from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, labelled
+from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, confidences, labelled
 from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
 class ImageClassification(PretrainedPredictor):
-    """Labels images with one class each."""
+    """Labels images with one class each, or with several."""
 
     kind: Literal["image_classification"] = "image_classification"
-    offer: ClassVar[Offer] = Offer("labels of images (ResNet, ViT, ...)", "image", "microsoft/resnet-152")
+    offer: ClassVar[Offer] = Offer(
+        "labels of images (ResNet, ViT, ...)", "image", "microsoft/resnet-152", architecture="resnet"
+    )
     top_k: TopK = 1
 
     def inputs(self) -> list[str]:
@@ -38,9 +40,9 @@ class ImageClassification(PretrainedPredictor):
         logits = build_image_encoder(
             checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits
         )
-        labels = model.config.id2label
+        config = model.config
 
         def predict(batch: Batch) -> dict:
-            return labelled(logits(batch["image"]).softmax(-1), labels, self.top_k)
+            return labelled(confidences(logits(batch["image"]), config), config.id2label, self.top_k)
 
         return predict

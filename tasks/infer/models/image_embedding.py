@@ -25,7 +25,10 @@ class ImageEmbedding(PretrainedPredictor):
 
     kind: Literal["image_embedding"] = "image_embedding"
     offer: ClassVar[Offer] = Offer(
-        "vectors of images, for search and clustering (CLIP, DINOv2, ...)", "image", "openai/clip-vit-base-patch32"
+        "vectors of images, for search and clustering (CLIP, DINOv2, ...)",
+        "image",
+        "openai/clip-vit-base-patch32",
+        architecture="clip",
     )
 
     def inputs(self) -> list[str]:

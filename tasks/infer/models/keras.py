@@ -1,7 +1,8 @@
 """Any Keras 3 model, on its torch or JAX backend.
 
 In: `columns`, in the form of `array_io.py`, for the model's inputs in their order. Out: the model's outputs under the
-names in `outputs`. Without these, a dict keeps its names, and a single output is `output`. Loading a file runs none of
+names in `outputs`. Without these, a dict keeps its names, several outputs have the names of the model's layers, and a
+single output is `output`. Loading a file runs none of
 its code: a model with lambda layers is refused. It needs `pip install 'overnight[keras]'`, for the JAX backend
 `'overnight[jax]'`.
 """
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
+from overnight.tasks.infer.array_io import Columns, Outputs, by_name, cast, in_calls
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
 
@@ -58,9 +59,13 @@ class KerasModel(Predictor):
             )
 
         def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-            given = [array.astype(one.dtype) for array, one in zip(arrays, model.inputs, strict=True)]
+            given = [
+                cast(array, np.dtype(one.dtype), one.name, column)
+                for array, one, column in zip(arrays, model.inputs, self.columns, strict=True)
+            ]
             returned = model(given if len(given) > 1 else given[0], training=False)
-            made = by_name(returned, self.outputs)
+            is_list = isinstance(returned, list | tuple)
+            made = by_name(returned, self.outputs or (model.output_names if is_list else None))
             return {name: np.asarray(keras.ops.convert_to_numpy(found)) for name, found in made.items()}
 
         def predict(batch: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -35,7 +35,11 @@ class ObjectDetection(PretrainedPredictor):
 
     kind: Literal["object_detection"] = "object_detection"
     offer: ClassVar[Offer] = Offer(
-        "objects in images, with boxes (YOLOS, DETR, ...)", "image", "hustvl/yolos-tiny", whole_images=True
+        "objects in images, with boxes (YOLOS, DETR, ...)",
+        "image",
+        "hustvl/yolos-tiny",
+        whole_images=True,
+        architecture="yolos",
     )
     threshold: Annotated[float, Field(ge=0, le=1, description="Objects with a lower score are left out.")] = 0.5
 

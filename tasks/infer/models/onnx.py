@@ -1,7 +1,8 @@
 """Any ONNX model, by onnxruntime.
 
 In: `columns`, in the form of `array_io.py`, for the model's inputs in their order; numbers are converted to the model's
-types. Out: the model's outputs under their own names, or the names in `outputs`.
+types. Out: the model's outputs under their own names, or the names in `outputs`. A map for each row, such as the
+probabilities of sklearn-onnx by their labels, becomes a struct.
 
 If a worker reserves an accelerator, the first of onnxruntime's providers for it runs the model. Otherwise the model
 runs on the CPU, in as many threads as the worker has CPUs. It needs `pip install overnight[onnx]`, or onnxruntime's
@@ -15,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from overnight.tasks.config.extras import require_extra
-from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.array_io import Columns, Outputs, in_calls, named
+from overnight.tasks.errors import JobError
+from overnight.tasks.infer.array_io import Columns, Outputs, cast, in_calls, named
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Predict, Predictor
 
@@ -75,10 +76,12 @@ class OnnxModel(Predictor):
                 raise JobError(f"{self.file}: input {one.name}: {one.type} is unknown here. Use kind: python.", "infer")
         columns = named(names, self.outputs or names)
 
-        def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-            pairs = zip(given, arrays, self.columns, strict=True)
-            made = session.run(names, {one.name: _cast(array, one, column) for one, array, column in pairs})
-            return dict(zip(columns, made, strict=True))
+        def call(arrays: list[np.ndarray]) -> dict[str, Any]:
+            values = {
+                one.name: cast(array, TYPES[one.type], one.name, column)
+                for one, array, column in zip(given, arrays, self.columns, strict=True)
+            }
+            return dict(zip(columns, map(_of_rows, session.run(names, values)), strict=True))
 
         return lambda batch: in_calls(batch, self.columns, call)
 
@@ -110,12 +113,8 @@ class OnnxModel(Predictor):
         ]
 
 
-def _cast(array: np.ndarray, wanted: Any, column: str) -> np.ndarray:
-    kind = TYPES[wanted.type]
-    if not np.can_cast(array.dtype, kind, "same_kind"):
-        raise ContractError(
-            f"{column}: expected {np.dtype(kind).name} for the model's input {wanted.name}, found {array.dtype}. "
-            "Convert it in preprocess.",
-            "infer",
-        )
-    return np.ascontiguousarray(array, kind)
+def _of_rows(output: Any) -> Any:
+    """Return an output with texts as the keys of its maps, one map per row; other outputs are unchanged."""
+    if not isinstance(output, list) or not all(isinstance(row, dict) for row in output):
+        return output
+    return [{str(label): value for label, value in row.items()} for row in output]

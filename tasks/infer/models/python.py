@@ -20,6 +20,7 @@ from overnight.tasks.config.user_signature import UserCode, kwargs_refused
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import user_values
+from overnight.tasks.storage.argument_files import argument_files
 
 
 class PythonPredictor(Predictor):
@@ -39,7 +40,7 @@ class PythonPredictor(Predictor):
         return [UserCode(self.target, "infer", self.kwargs, takes_kwargs=False)]
 
     def fingerprint(self) -> dict[str, str]:
-        return fingerprint(self.target, "infer")
+        return fingerprint(self.target, "infer") | argument_files(self.kwargs)
 
     def load(self) -> Predict:
         if self.gpu_memory:

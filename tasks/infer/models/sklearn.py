@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
@@ -56,9 +56,12 @@ class SklearnModel(Predictor):
 
         def predict(batch: Batch) -> dict[str, Any]:
             given = self._features(batch)
-            columns: dict[str, Any] = {"prediction": np.asarray(estimator.predict(given))}
+            prediction = estimator.predict(given)
+            if hasattr(prediction, "toarray"):  # the labels of a classifier of several labels, as a sparse matrix
+                prediction = prediction.toarray()
+            columns: dict[str, Any] = {"prediction": np.asarray(prediction)}
             if self.probabilities:
-                columns["probabilities"] = np.asarray(estimator.predict_proba(given), np.float32)
+                columns["probabilities"] = self._probabilities(estimator.predict_proba(given))
                 columns["confidence"] = columns["probabilities"].max(1)
             return columns
 
@@ -76,6 +79,16 @@ class SklearnModel(Predictor):
                 f"loaded: {type(error).__name__}: {error}",
                 "infer",
             ) from error
+
+    def _probabilities(self, found: Any) -> np.ndarray:
+        """Return the probabilities as float32 N x C. Raise `ContractError` for those of several outputs."""
+        if isinstance(found, list):  # one array per output, whose classes differ
+            raise ContractError(
+                f"{self.file}: probabilities: expected one array of rows x classes from predict_proba, found "
+                f"{len(found)} arrays, one for each output. Leave out probabilities, or use kind: python.",
+                "infer",
+            )
+        return np.asarray(found, np.float32)
 
     def _features(self, batch: Batch) -> Any:
         if len(self.columns) == 1:

@@ -1,8 +1,6 @@
 """Text classification (sentiment, topic, ...) with any transformers model for it.
 
-In: `text_column`, strings. Out: the columns of `class_labels.py`. Confidences are softmax probabilities. If the classes
-do not exclude each other, each confidence is a sigmoid of its own, as in transformers' pipeline. This holds for
-`problem_type: multi_label_classification`, and for a single output. Texts are cut at the model's length and batched by
+In: `text_column`, strings. Out: the columns of `class_labels.py`. Texts are cut at the model's length and batched by
 length, as in `text_embedding.py`.
 """
 
@@ -10,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, labelled
+from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, confidences, labelled
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
@@ -27,6 +25,7 @@ class TextClassification(TextPredictor):
         "text",
         "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
         lambda column: {"text_column": column},
+        architecture="distilbert",
     )
     top_k: TopK = 1
 
@@ -47,17 +46,15 @@ class TextClassification(TextPredictor):
         model, _ = checkpoint.weights(AutoModelForSequenceClassification, self.dtype, config=config)
         model = model.to(device)
         budget = self.token_budget()
-        is_each_its_own = config.problem_type == "multi_label_classification" or config.num_labels == 1
 
-        def probabilities(encoded: list[Encoded]) -> np.ndarray:
+        def scores(encoded: list[Encoded]) -> np.ndarray:
             batch = tokenizer.pad(encoded, padding_side="right", return_tensors="pt").to(device)
-            logits = model(**batch).logits.float()
-            return (logits.sigmoid() if is_each_its_own else logits.softmax(-1)).cpu().numpy()
+            return confidences(model(**batch).logits.float(), config).cpu().numpy()
 
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))
             with torch.inference_mode():
-                found = batches_by_length(encoded, budget, self.forward_batch_size(), probabilities)
+                found = batches_by_length(encoded, budget, self.forward_batch_size(), scores)
             return labelled(torch.from_numpy(found), model.config.id2label, self.top_k)
 
         return predict

@@ -32,6 +32,7 @@ class TextEmbedding(TextPredictor):
         "text",
         "sentence-transformers/all-MiniLM-L6-v2",
         lambda column: {"text_column": column},
+        architecture="bert",
     )
 
     def outputs_made(self) -> list[str] | None:
@@ -61,7 +62,8 @@ class TextEmbedding(TextPredictor):
         def embed(encoded: list[Encoded]) -> np.ndarray:
             batch = tokenizer.pad(encoded, padding_side="right", return_tensors="pt").to(device)
             pooled = pool(model(**batch).last_hidden_state.float(), batch["attention_mask"], settings.modes)
-            return (torch.nn.functional.normalize(pooled) if settings.normalize else pooled).cpu().numpy()
+            vectors = torch.nn.functional.normalize(pooled) if settings.normalize else pooled
+            return vectors[:, : settings.dimensions].cpu().numpy()
 
         def predict(batch: Batch) -> dict:
             encoded = tokenize(texts(batch[self.text_column], self.text_column))

@@ -40,7 +40,11 @@ class TextGeneration(PretrainedPredictor):
 
     kind: Literal["text_generation"] = "text_generation"
     offer: ClassVar[Offer] = Offer(
-        "texts made of texts: summaries, answers", "text", "Qwen/Qwen2.5-0.5B-Instruct", _summary
+        "texts made of texts: summaries, answers",
+        "text",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        _summary,
+        architecture="qwen2",
     )
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
     prompt: Annotated[

@@ -5,8 +5,8 @@
     weights: scorer.safetensors          its state dict; torch.save's is read without running code
 
 In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
-result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict keeps its
-names, and a single tensor is `output`. bfloat16 and float16 are returned as float32.
+result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict or a named
+tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and float8 are returned as float32.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.storage.argument_files import argument_files
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +75,7 @@ class TorchModel(Predictor):
     def fingerprint(self) -> dict[str, str]:
         code = fingerprint(self.module, "infer") if self.module else {}
         written = self.program or self.weights
-        return code | (file_versions(written) if written else {})
+        return code | (file_versions(written) if written else {}) | argument_files(self.kwargs)
 
     def outputs_made(self) -> list[str] | None:
         return self.outputs
@@ -166,6 +167,8 @@ def _array(found: Any) -> np.ndarray:
 
     if not isinstance(found, torch.Tensor):
         raise ContractError(f"expected tensors from the model, found {type(found).__name__}.", "infer")
-    narrow = found.dtype in (torch.bfloat16, torch.float16)
-    array: np.ndarray = (found.float() if narrow else found).detach().cpu().numpy()
+    found = found.dequantize() if found.is_quantized else found
+    found = found.to_dense() if found.layout != torch.strided else found
+    is_narrow = found.dtype.is_floating_point and found.dtype.itemsize < 4
+    array: np.ndarray = (found.float() if is_narrow else found).detach().cpu().numpy()
     return array

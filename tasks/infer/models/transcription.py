@@ -22,7 +22,9 @@ class Transcription(PretrainedPredictor):
     """Transcribes speech."""
 
     kind: Literal["transcription"] = "transcription"
-    offer: ClassVar[Offer] = Offer("transcripts of speech (Whisper)", "audio", "openai/whisper-small")
+    offer: ClassVar[Offer] = Offer(
+        "transcripts of speech (Whisper)", "audio", "openai/whisper-small", architecture="whisper"
+    )
     language: Annotated[
         str | None,
         Field(description="The language of the speech, for example en; default: the model finds it for each row."),

@@ -18,6 +18,7 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, user_function
 from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.storage.argument_files import argument_files
 
 
 class PythonStep(PreprocessStep):
@@ -42,9 +43,9 @@ class PythonStep(PreprocessStep):
     def fingerprint(self) -> dict[str, str]:
         """Return the sha256 of each file of the step's code, by file name.
 
-        They are the target's module, and modules that it imports from the working directory.
+        They are the target's module, modules that it imports from the working directory, and files that `kwargs` name.
         """
-        return fingerprint(self.target, "preprocess")
+        return fingerprint(self.target, "preprocess") | argument_files(self.kwargs)
 
     def build(self) -> result.Work:
         """Return the step's work. Raise `JobError` if the target cannot be imported, made or called."""

@@ -22,7 +22,7 @@ LANGUAGES = ("<|en|>", "<|de|>")
 OTHERS = ("<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>")
 
 
-def _bytes() -> list[str]:
+def byte_tokens() -> list[str]:
     """Each byte as the tokenizer writes it: GPT-2's table of printable characters."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -31,7 +31,7 @@ def _bytes() -> list[str]:
 
 def write_whisper(folder: Path, is_multilingual: bool = True) -> None:
     """A model, its tokenizer and its feature extractor, as `save_pretrained` writes them."""
-    tokenizer = WhisperTokenizer(vocab={token: number for number, token in enumerate([*_bytes(), END])}, merges=[])
+    tokenizer = WhisperTokenizer(vocab={token: number for number, token in enumerate([*byte_tokens(), END])}, merges=[])
     special = [START, *LANGUAGES, *(f"<|{task}|>" for task in TASKS), *OTHERS]
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     number = dict(zip([END, *special], tokenizer.convert_tokens_to_ids([END, *special]), strict=True))

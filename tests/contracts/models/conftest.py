@@ -1,0 +1,27 @@
+"""The cases of this suite, each written once for all its tests."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.contracts.models.adapters.endpoints import SERVERS
+from tests.contracts.models.case import Case, ModelLeaf
+from tests.contracts.models.suite import SUITE
+
+Build = Callable[..., tuple[str, Case]]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
+    """A function that returns the kind of a leaf and the case of one of its forms, which it writes once."""
+    cases: dict[tuple[str, str], Case] = {}
+
+    def case_of(leaf: ModelLeaf, form: str | None = None) -> tuple[str, Case]:
+        kind = next(kind for kind, known in SUITE.adapters.items() if known is leaf)
+        key = kind, form or leaf.first
+        if key not in cases:
+            cases[key] = leaf.forms[key[1]](tmp_path_factory.mktemp(kind))
+        return kind, cases[key]
+
+    with SERVERS:
+        yield case_of

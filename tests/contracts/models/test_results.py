@@ -1,0 +1,166 @@
+"""What every kind of model promises of the rows that it gets."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.result import Outcome
+from overnight.tasks.workers import retry
+from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor, results, rows_of, worked
+from tests.contracts.models.suite import SUITE
+
+NOT_HERE = "asks an endpoint: suite of endpoints"
+Build = Callable[..., tuple[str, Case]]
+
+
+def assert_rows(found: list[dict[str, Any]], case: Case, rows: Any = slice(None)) -> None:
+    expected = case.expected[rows]
+    assert len(found) == len(expected)
+    for number, (row, wanted) in enumerate(zip(found, expected, strict=True)):
+        for name, value in wanted.items():
+            assert_same(row[name], value, case.tolerance, f"row {number}: {name}")
+
+
+def with_calls(model: Predictor, monkeypatch: pytest.MonkeyPatch, around: Callable[[Any], Any]) -> None:
+    """Replace the model's function by `around` of it."""
+    load = type(model).load_with
+    monkeypatch.setattr(type(model), "load_with", lambda self, place: around(load(self, place)))
+
+
+def test_each_kind_of_model_has_an_adapter() -> None:
+    SUITE.assert_complete()
+
+
+@SUITE.promise("a row's result is the library's for this row alone, in each form of a saved model", vllm=NOT_HERE)
+def test_results_are_those_of_the_library(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    wrong = {}
+    for form in leaf.forms:
+        try:
+            kind, case = build(leaf, form)
+            assert_rows(results(predictor(kind, case.settings), case.table, tmp_path), case)
+        except Exception as error:
+            wrong[form] = f"{type(error).__name__}: {str(error)[:600]}"
+    assert not wrong, "\n".join(f"{form}: {reason}" for form, reason in wrong.items())
+
+
+@SUITE.promise("a row has the same result in any order, number and batch of rows", vllm=NOT_HERE)
+def test_results_do_not_depend_on_the_batch(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf)
+    together = results(predictor(kind, case.settings), case.table, tmp_path)
+    reverse = case.table.take(list(range(len(case.table)))[::-1])
+    for settings in ({"batch_size": 1}, {"batch_size": 2}, {"batch_size": 99}):
+        model = predictor(kind, case.settings | settings)
+        for found, expected in zip(results(model, reverse, tmp_path)[::-1], together, strict=True):
+            for name, value in expected.items():
+                assert_same(found[name], value, case.tolerance)
+    many = pa.concat_tables([case.table] * 9)
+    found = results(predictor(kind, case.settings), many, tmp_path)
+    for number, row in enumerate(found):
+        for name, value in together[number % len(together)].items():
+            assert_same(row[name], value, case.tolerance)
+
+
+@SUITE.promise("one row and no row have the types of many rows", vllm=NOT_HERE)
+def test_types_do_not_depend_on_the_rows(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf)
+    model = predictor(kind, case.settings)
+    types = worked(model, case.table, tmp_path).schema
+    for row in range(len(case.table)):
+        assert worked(model, case.table[row : row + 1], tmp_path).schema.types == types.types
+    assert len(worked(model, case.table[:0], tmp_path)) == 0
+
+
+@SUITE.promise(
+    "a row without a value fails alone, and the reason names the column",
+    vllm=NOT_HERE,
+    python="the code decides which values it takes",
+)
+def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf)
+    values = case.table[leaf.column]
+    mask = [row == 1 for row in range(len(values))]
+    index = case.table.column_names.index(leaf.column)
+    damaged = pa.array(
+        [None if gone else cell for gone, cell in zip(mask, values.to_pylist(), strict=True)], values.type
+    )
+    table = case.table.set_column(index, leaf.column, damaged)
+    done = worked(predictor(kind, case.settings), table, tmp_path)
+    reasons = {row["row_id"]: row["__error_message"] for row in done.to_pylist() if row["__error_message"]}
+    assert list(reasons) == ["r1"]
+    assert leaf.column in reasons["r1"] or "NaN" in reasons["r1"]
+    rows = [row for row in range(len(values)) if row != 1]
+    found = rows_of(blocks.live_rows(done)[0], table)
+    for row, place in zip(found, rows, strict=True):
+        for name, value in case.expected[place].items():
+            assert_same(row[name], value, case.tolerance)
+
+
+@SUITE.promise("a result is taken as of its return, whatever the model does with its memory later", vllm=NOT_HERE)
+def test_memory_of_results_may_be_used_again(
+    leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, case = build(leaf)
+    model = predictor(kind, case.settings | {"batch_size": 2})
+
+    def spoiling(predict: Any) -> Any:
+        arrays: list[np.ndarray] = []
+
+        def spoiled(batch: Any) -> Any:
+            for array in arrays:
+                array[...] = np.zeros((), array.dtype)
+            returned = predict(batch)
+            columns = returned.columns if isinstance(returned, Outcome) else returned
+            made = {name: np.array(v) if isinstance(v, np.ndarray) else v for name, v in columns.items()}
+            arrays.extend(value for value in made.values() if isinstance(value, np.ndarray))
+            return Outcome(made, failed=returned.failed) if isinstance(returned, Outcome) else made
+
+        return spoiled
+
+    with_calls(model, monkeypatch, spoiling)
+    assert_rows(results(model, case.table, tmp_path), case)
+
+
+@SUITE.promise("a call that is too large for the memory is made smaller", vllm=NOT_HERE)
+def test_a_call_that_is_too_large_is_made_smaller(
+    leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, case = build(leaf)
+    model = predictor(kind, case.settings | {"batch_size": 99})
+
+    def short(predict: Any) -> Any:
+        def limited(batch: Any) -> Any:
+            if len(next(iter(batch.values()))) > 1:
+                raise MemoryError
+            return predict(batch)
+
+        return limited
+
+    with_calls(model, monkeypatch, short)
+    assert_rows(results(model, case.table, tmp_path), case)
+
+
+@SUITE.promise("a call that a passing fault ends is made again", vllm=NOT_HERE)
+def test_a_passing_fault_costs_no_row(
+    leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry.time, "sleep", lambda seconds: None)
+    kind, case = build(leaf)
+    model, faults = predictor(kind, case.settings), [ConnectionResetError("reset by peer")]
+
+    def interrupted(predict: Any) -> Any:
+        def first_fails(batch: Any) -> Any:
+            if faults:
+                raise faults.pop()
+            return predict(batch)
+
+        return first_fails
+
+    with_calls(model, monkeypatch, interrupted)
+    assert_rows(results(model, case.table, tmp_path), case)
+    assert not faults
