@@ -13,6 +13,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.truncated_media import what_is_missing
 
 WHOLE = 0.9  # the least part of the declared seconds; encoders round, and pad by some hundredths of a second
+WITH_START = ("asf", "matroska,webm", "nut", "ogg")  # they declare the time of the end, which counts from 0
 
 
 def load_av(step: str) -> Any:
@@ -74,6 +75,11 @@ def _declared_seconds(stream: Any, container: Any, content: bytes) -> float:
         return 0.0
     if container.format.name == "aiff" and stream.codec_context.name == "gsm":
         return 0.0  # FFmpeg counts each sample as a packet of 160
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    return container.duration / 1e6 if container.duration and len(container.streams) == 1 else 0.0
+    seconds = 0.0
+    if stream.duration and container.format.name != "asf":  # there it is the length of the longest stream
+        seconds = float(stream.duration * stream.time_base)
+    elif container.duration and len(container.streams) == 1:
+        seconds = container.duration / 1e6
+    start = float((stream.start_time or 0) * stream.time_base)
+    begins_late = container.format.name in WITH_START and 0 < start < seconds
+    return seconds - start if begins_late else seconds
