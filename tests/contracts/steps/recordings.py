@@ -79,7 +79,9 @@ def turned(content: bytes, turn: tuple[int, int, int, int]) -> bytes:
     """The same MP4 file with another display matrix in its track's header."""
     a, b, c, d = (0x10000 * number for number in turn)
     one, end = 0x10000, 0x40000000
-    old, new = (struct.pack(">9i", *matrix) for matrix in ((one, 0, 0, 0, one, 0, 0, 0, end), (a, b, 0, c, d, 0, 0, 0, end)))
+    old, new = (
+        struct.pack(">9i", *matrix) for matrix in ((one, 0, 0, 0, one, 0, 0, 0, end), (a, b, 0, c, d, 0, 0, 0, end))
+    )
     place = content.index(old, content.index(b"tkhd"))
     return content[:place] + new + content[place + len(new) :]
 

@@ -135,14 +135,12 @@ def test_other_columns_stay(leaf: StepAdapter) -> None:
         assert_same(found.to_pylist(), expected.to_pylist() * len(table))
 
 
-ONE_EACH = {
-    kind: "It makes no rows of a row"
-    for kind, leaf in STEPS.adapters.items()
-    if leaf.suffixes is None
-}
+ONE_EACH = {kind: "It makes no rows of a row" for kind, leaf in STEPS.adapters.items() if leaf.suffixes is None}
 
 
-@STEPS.promise("bytes and pictures beside are not repeated for the rows made of one, but named, or kept as asked", **ONE_EACH)
+@STEPS.promise(
+    "bytes and pictures beside are not repeated for the rows made of one, but named, or kept as asked", **ONE_EACH
+)
 def test_heavy_columns_are_named(leaf: StepAdapter) -> None:
     heavy = pa.table({"o_bytes": pa.array([b"1"], pa.binary()), "o_file": [{"bytes": b"2", "path": "p"}]})
     rows = beside(leaf.with_ids(), heavy)
@@ -169,7 +167,10 @@ def test_it_works_on_rows_made_of_others(leaf: StepAdapter) -> None:
         assert_same({name: row[name] for name in expected}, expected)
 
 
-@STEPS.promise("the columns that the settings show it makes, removes and keeps are those of a run", python="Only a run shows what code makes")
+@STEPS.promise(
+    "the columns that the settings show it makes, removes and keeps are those of a run",
+    python="Only a run shows what code makes",
+)
 def test_the_effect_on_columns_is_true(leaf: StepAdapter) -> None:
     rows = leaf.with_ids().append_column("other", pa.array([1] * len(leaf.rows)))
     if leaf.step.column_effect().keeps is not None:

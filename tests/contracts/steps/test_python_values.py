@@ -24,7 +24,9 @@ def step(name: str, **kwargs: Any) -> PythonStep:
     return PythonStep(target=f"tests.contracts.steps.user_code:{name}", kwargs=kwargs)
 
 
-@pytest.mark.parametrize("name", ["yields_the_same_dict", "yields_the_same_array", "yields_the_same_list", "lists_one_array"])
+@pytest.mark.parametrize(
+    "name", ["yields_the_same_dict", "yields_the_same_array", "yields_the_same_list", "lists_one_array"]
+)
 def test_a_value_that_code_changes_after_it_gave_it_is_taken_as_it_was(name: str) -> None:
     found = [row["made"] for row in made(applied(step(name), NUMBERS))]
     assert [int(np.asarray(value).reshape(-1)[0]) for value in found] == [10, 20, 30]

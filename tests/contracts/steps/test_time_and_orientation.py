@@ -66,7 +66,10 @@ def test_a_sound_that_begins_late_is_whole(container: str, codec: str, first: fl
 @pytest.mark.parametrize("container", ["mp4", "matroska", "asf", "nut", "flv"])
 def test_a_late_video_that_is_cut_off_is_still_noticed(container: str, share: float) -> None:
     content = recordings.video(container, VIDEOS[container], 600)
-    block = applied(SampleFrames(every_seconds=1), named(pa.table({"video": pa.array([content[: int(len(content) * share)]], BYTES)})))
+    block = applied(
+        SampleFrames(every_seconds=1),
+        named(pa.table({"video": pa.array([content[: int(len(content) * share)]], BYTES)})),
+    )
     assert len(reasons(block)) == 1
 
 
@@ -81,7 +84,9 @@ def test_a_video_is_turned_and_mirrored_as_its_matrix_says(turn: str) -> None:
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "libx264"), ("matroska", "libx264"), ("mp4", "mpeg4")])
-@pytest.mark.parametrize(("aspect", "shape"), [(Fraction(2), (48, 128)), (Fraction(8, 9), (48, 57)), (Fraction(1), (48, 64))])
+@pytest.mark.parametrize(
+    ("aspect", "shape"), [(Fraction(2), (48, 128)), (Fraction(8, 9), (48, 57)), (Fraction(1), (48, 64))]
+)
 def test_pixels_that_are_not_square_are_shown_in_their_shape(
     container: str, codec: str, aspect: Fraction, shape: tuple[int, int]
 ) -> None:
@@ -93,7 +98,12 @@ def test_pixels_that_are_not_square_are_shown_in_their_shape(
 
 
 CORNERS = np.zeros((32, 48, 3), np.uint8)
-CORNERS[:16, :24], CORNERS[:16, 24:], CORNERS[16:, :24], CORNERS[16:] [:, 24:] = (250, 10, 10), (10, 250, 10), (10, 10, 250), 240
+CORNERS[:16, :24], CORNERS[:16, 24:], CORNERS[16:, :24], CORNERS[16:][:, 24:] = (
+    (250, 10, 10),
+    (10, 250, 10),
+    (10, 10, 250),
+    240,
+)
 UPRIGHT = {
     1: (1, 0, 0, 1), 2: (-1, 0, 0, 1), 3: (-1, 0, 0, -1), 4: (1, 0, 0, -1), 5: (0, 1, 1, 0), 6: (0, 1, -1, 0),
     7: (0, -1, -1, 0), 8: (0, -1, 1, 0),

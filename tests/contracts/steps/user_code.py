@@ -13,7 +13,10 @@ def letters(batch: Batch) -> dict[str, Any]:
     """Return a list for each row, to explode; a row without a word has no letters."""
     if any(word == "fails" for word in batch["word"]):
         raise ValueError("no such word")
-    return {"letter": [list(word or "") for word in batch["word"]], "length": [len(word or "") for word in batch["word"]]}
+    return {
+        "letter": [list(word or "") for word in batch["word"]],
+        "length": [len(word or "") for word in batch["word"]],
+    }
 
 
 class Refills:
@@ -70,7 +73,9 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "masked times": lambda count: np.ma.masked_array(
         np.arange(count).astype("datetime64[ns]"), np.arange(count) % 2 == 1
     ),
-    "masked objects": lambda count: np.ma.masked_array(np.array(list("abcdefgh"[:count]), object), np.arange(count) % 2 == 1),
+    "masked objects": lambda count: np.ma.masked_array(
+        np.array(list("abcdefgh"[:count]), object), np.arange(count) % 2 == 1
+    ),
     "list of masked": lambda count: [np.ma.masked if row % 2 else row for row in range(count)],
     "pandas Int64": lambda count: pd.array([None if row % 2 else row for row in range(count)], "Int64"),
     "pandas NA objects": lambda count: pd.Series([pd.NA if row % 2 else row for row in range(count)], dtype=object),
