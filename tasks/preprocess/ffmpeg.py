@@ -39,9 +39,10 @@ def opened(
         # A playlist refers to other files: none of them may be opened on this machine.
         options = {"protocol_whitelist": "none", **decoding}  # FFmpeg decodes some frames to find their format
         with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:  # titles in Latin-1
-            stream = next(iter(getattr(container.streams, kind)), None)
+            streams = [stream for stream in container.streams if not _is_cover(av, stream)]
+            stream = next((stream for stream in streams if stream.type == kind), None)
             if stream is None:
-                others = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
+                others = ", ".join(sorted({other.type for other in streams})) or "nothing"
                 raise RowError(f"{expected}, found a file ({container.format.name}) that holds {others}")
             # The last packet of ALAC has its own length, and FFmpeg 8.1 subtracts a CAF file's padding from it a second
             # time.
@@ -53,6 +54,11 @@ def opened(
     except av.error.FFmpegError as error:
         start = f"{len(content)} bytes that begin with {content[:16]!r}"
         raise RowError(f"{expected}, found {start} and do not decode: {error.strerror or error}") from error
+
+
+def _is_cover(av: Any, stream: Any) -> bool:
+    """Return True for a picture of the whole recording, such as the cover of an album: players do not play it."""
+    return bool(stream.disposition & av.stream.Disposition.attached_pic)
 
 
 def require_complete_file(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:

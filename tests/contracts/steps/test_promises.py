@@ -4,7 +4,6 @@ import datetime
 import re
 from decimal import Decimal
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -95,7 +94,7 @@ def test_blocks_of_failures_join_others(leaf: StepAdapter) -> None:
     assert len(reasons(joined)) == len(leaf.broken)
 
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 OTHERS = pa.table(
     {
         "o_decimal": pa.array([Decimal("1.10")], pa.decimal128(38, 2)),

@@ -20,8 +20,8 @@ from tests.tasks.preprocess import videos
 
 BYTES = pa.large_binary()
 VIDEOS = {
-    "mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx-vp9", "mpegts": "libx264", "flv": "libx264",
-    "asf": "mpeg4", "nut": "mpeg4", "3gp": "mpeg4", "ivf": "libvpx",
+    "mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx-vp9", "mpegts": "libx264",
+    "flv": "libx264", "asf": "mpeg4", "nut": "mpeg4", "3gp": "mpeg4", "ivf": "libvpx",
 }  # fmt: skip
 SOUNDS = [
     ("matroska", "flac"), ("matroska", "aac"), ("matroska", "pcm_s16le"), ("webm", "libopus"), ("ogg", "libopus"),
@@ -95,6 +95,30 @@ def test_pixels_that_are_not_square_are_shown_in_their_shape(
     assert found[0]["image"].shape == (*shape, 3)
     with av.open(io.BytesIO(content)) as opened:
         assert opened.streams.video[0].sample_aspect_ratio == aspect
+
+
+def with_cover(kind: str) -> bytes:
+    """A video or a sound behind a cover of another size."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as writer:
+        cover = writer.add_stream("png", rate=1)
+        cover.width, cover.height, cover.pix_fmt, cover.disposition = 16, 16, "rgb24", 0x400
+        content = recordings.video("mp4", "libx264") if kind == "video" else recordings.sound("mp4", "aac")
+        with av.open(io.BytesIO(content)) as source:
+            copy = writer.add_stream_from_template(source.streams[0])
+            writer.mux(cover.encode(av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), format="rgb24")))
+            for packet in source.demux(source.streams[0]):
+                if packet.dts is not None:
+                    packet.stream = copy
+                    writer.mux(packet)
+    return file.getvalue()
+
+
+def test_the_cover_of_a_recording_is_no_frame_of_it() -> None:
+    found = rows_of(SampleFrames(every_seconds=1), "video", with_cover("video"))
+    assert [row["image"].shape for row in found] == [(48, 64, 3)] * 2
+    block = applied(SampleFrames(every_seconds=1), named(pa.table({"video": pa.array([with_cover("audio")], BYTES)})))
+    assert reasons(block)["file0"].endswith("that holds audio")
 
 
 CORNERS = np.zeros((32, 48, 3), np.uint8)

@@ -12,7 +12,8 @@ class TextFiles(WholeFilesAdapter):
     kind = "text"
     leaf = Text
     extension = ".txt"
-    contents = tuple(text.encode() for text in ("", "one\r\ntwo\n", "\ufeffgrüße", "é 🦉", "\0", "NaN", " a ", "\u3000"))
+    texts = ("", "one\r\ntwo\n", "\ufeffgrüße", "é 🦉", "\0", "NaN", " a ", "\u3000")
+    contents = tuple(map(str.encode, texts))
     damages = {
         name: Damage(rewritten(lambda _, content=content: content), words, range(1, ROWS))
         for name, content, words in (

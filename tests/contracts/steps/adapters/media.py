@@ -1,4 +1,4 @@
-"""Adapters of the steps on files and images: Pillow, soundfile, PyAV and what was written into the PDF say what is right."""
+"""Adapters of the steps on files and images, which Pillow, soundfile and PyAV read too."""
 
 import io
 

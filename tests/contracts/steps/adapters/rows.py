@@ -15,7 +15,8 @@ from overnight.tasks.preprocess.steps.split_text import SplitText
 from tests.contracts.steps.adapter import Row, StepAdapter
 
 TEXT = "One is short.\n\nTwo has a sentence. And another one. Here words must be cut"
-PRICES = pa.table({"price": ["7.50", "3", None, "12", ""][:4], "count": [2, 5, 1, None]})
+CHUNKS = ["One is short.", "Two has a sentence. And another one.", "Here words must be cut"]
+PRICES = pa.table({"price": ["7.50", "3", None, "12"], "count": [2, 5, 1, None]})
 CONDITION, TOTAL = "price::DECIMAL(9, 2) * count > 14", "price::DECIMAL(9, 2) * count"
 WORDS = ["ab", "", None, "x"]
 
@@ -43,7 +44,7 @@ ADAPTERS = {
     "split_text": StepAdapter(
         SplitText(size=40), pa.table({"text": [TEXT, " \n", "", "äö 😀"]}),
         [
-            [chunk("One is short.", 0), chunk("Two has a sentence. And another one.", 1), chunk("Here words must be cut", 2)],
+            [chunk(text, number) for number, text in enumerate(CHUNKS)],
             [], [], [{"text": "äö 😀", "chunk": 0, "chunk_start": 0, "chunk_end": 4}],
         ],
         suffixes=[[0, 1, 2], [], [], [0]],
