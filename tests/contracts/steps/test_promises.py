@@ -11,6 +11,7 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.preprocess.run_steps import build
 from overnight.tasks.preprocess.steps.python import PythonStep
 from overnight.tasks.rows import apply, blocks, rebatch
+from overnight.tasks.rows.file_columns import holds_files
 from tests.contracts.steps.adapter import StepAdapter, applied, assert_same, made, named, reasons
 from tests.contracts.steps.suite import STEPS
 from tests.tasks.blocks import source_block
@@ -148,6 +149,27 @@ def test_heavy_columns_are_named(leaf: StepAdapter) -> None:
     assert all("o_bytes" not in row for row in made(done))
     kept = made(applied(leaf.step, rows, keep=["o_bytes"]))
     assert {row["o_bytes"] for row in kept} == {b"1"}
+
+
+NO_FILES = {
+    kind: "It reads no files" for kind, leaf in STEPS.adapters.items() if not holds_files(leaf.rows.schema[0].type)
+}
+
+
+@STEPS.promise("files are bytes, large bytes, or structs of bytes and a path, which may be null", **NO_FILES)
+def test_files_come_in_any_column_that_holds_them(leaf: StepAdapter) -> None:
+    [name] = leaf.rows.column_names
+    rows = named(pa.concat_tables([leaf.rows, leaf.broken_rows().select([name])]))
+    expected = applied(leaf.step, rows)
+    contents = rows[name].to_pylist()
+    structs = [*({"bytes": content, "path": "x"} for content in contents[:-1]), {"bytes": contents[-1], "path": None}]
+    assert contents.index(None) > 0
+    structs[contents.index(None)] = None
+    for column in (pa.array(contents, pa.binary()), pa.array(structs)):
+        found = applied(leaf.step, rows.set_column(1, name, column))
+        values = [{other: row[other] for other in row if other != name} for row in made(found)]
+        assert_same(values, [{other: row[other] for other in row if other != name} for row in made(expected)])
+        assert reasons(found) == reasons(expected)
 
 
 @STEPS.promise("it works on the rows that an earlier step made, and appends to their ids", **ACROSS_ROWS)

@@ -75,11 +75,26 @@ def damaged(column: str, cases: dict[str, tuple[bytes | None, str]]) -> dict[str
 
 
 def broken_image() -> dict[str, tuple[bytes | None, str]]:
+    """What is wrong with a file -> the file, and what its reason says."""
+    png, jpeg = image(64, 64, "PNG"), image(64, 64, "JPEG")
+    flipped, headless = bytearray(png), bytearray(png)
+    flipped[len(png) // 2] ^= 0xFF
+    headless[13] ^= 0xFF
+    floats = io.BytesIO()
+    Image.new("F", (4, 4)).save(floats, "TIFF")
     return {
         "null": (None, "found null"),
-        "empty": (b"", "0 bytes"),
-        "cut": (IMAGES[1][:-60], "whole JPEG image of 16 x 33"),
-        "text": (b"<html>404</html>", "begin with b'<html>404"),
+        "empty": (b"", r"the file is empty \(0 bytes\)"),
+        "cut-jpeg": (jpeg[: len(jpeg) * 2 // 3], "expected a whole JPEG image of 64 x 64"),
+        "cut-png": (png[: len(png) * 2 // 3], "expected a whole PNG image of 64 x 64"),
+        "header-only": (jpeg[:100], "found 100 bytes"),
+        "text": (b"<html>404 Not Found</html>", "begin with b'<html>404 Not Fo'"),
+        "zeros": (bytes(1000), "expected an image"),
+        "document": (b"%PDF-1.7\n%%EOF\n", "begin with b'%PDF-1.7"),
+        "broken-header": (bytes(headless), "expected a whole PNG image, found"),
+        "flipped-bits": (bytes(flipped), "expected a whole PNG"),
+        "too-large": (image(70, 70, "PNG"), "found 70 x 70 = 4900"),
+        "32-bit-floats": (floats.getvalue(), "expected 8 or 16 bits per channel"),
     }
 
 
@@ -108,11 +123,13 @@ def cropped(row: int, box: tuple[int, int, int, int], kept: list[float], label: 
 
 ADAPTERS = {
     "decode_image": StepAdapter(
-        DecodeImage(), files("image", IMAGES), [[{"image": pixels(content)}] for content in IMAGES],
+        DecodeImage(max_image_pixels=64 * 64), files("image", IMAGES),
+        [[{"image": pixels(content)}] for content in IMAGES],
         broken=damaged("image", broken_image()),
     ),
     "resize_image": StepAdapter(
-        ResizeImage(size=16), files("image", IMAGES), [[{"image": scaled(content)}] for content in IMAGES],
+        ResizeImage(size=16, max_image_pixels=64 * 64), files("image", IMAGES),
+        [[{"image": scaled(content)}] for content in IMAGES],
         broken=damaged("image", broken_image()),
     ),
     "crop_boxes": StepAdapter(
