@@ -13,6 +13,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.truncated_media import what_is_missing
 
 WHOLE = 0.9  # the least part of the declared seconds; encoders round, and pad by some hundredths of a second
+WITH_START = ("asf", "matroska,webm", "nut", "ogg")  # they declare the time of the end, which counts from 0
 
 
 def load_av(step: str) -> Any:
@@ -38,9 +39,10 @@ def opened(
         # A playlist refers to other files: none of them may be opened on this machine.
         options = {"protocol_whitelist": "none", **decoding}  # FFmpeg decodes some frames to find their format
         with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:  # titles in Latin-1
-            stream = next(iter(getattr(container.streams, kind)), None)
+            streams = [stream for stream in container.streams if not _is_cover(av, stream)]
+            stream = next((stream for stream in streams if stream.type == kind), None)
             if stream is None:
-                others = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
+                others = ", ".join(sorted({other.type for other in streams})) or "nothing"
                 raise RowError(f"{expected}, found a file ({container.format.name}) that holds {others}")
             # The last packet of ALAC has its own length, and FFmpeg 8.1 subtracts a CAF file's padding from it a second
             # time.
@@ -52,6 +54,11 @@ def opened(
     except av.error.FFmpegError as error:
         start = f"{len(content)} bytes that begin with {content[:16]!r}"
         raise RowError(f"{expected}, found {start} and do not decode: {error.strerror or error}") from error
+
+
+def _is_cover(av: Any, stream: Any) -> bool:
+    """Return True for a picture of the whole recording, such as the cover of an album: players do not play it."""
+    return bool(stream.disposition & av.stream.Disposition.attached_pic)
 
 
 def require_complete_file(stream: Any, container: Any, content: bytes, seconds: float, expected: str) -> None:
@@ -74,6 +81,11 @@ def _declared_seconds(stream: Any, container: Any, content: bytes) -> float:
         return 0.0
     if container.format.name == "aiff" and stream.codec_context.name == "gsm":
         return 0.0  # FFmpeg counts each sample as a packet of 160
-    if stream.duration:
-        return float(stream.duration * stream.time_base)
-    return container.duration / 1e6 if container.duration and len(container.streams) == 1 else 0.0
+    seconds = 0.0
+    if stream.duration and container.format.name != "asf":  # there it is the length of the longest stream
+        seconds = float(stream.duration * stream.time_base)
+    elif container.duration and len(container.streams) == 1:
+        seconds = container.duration / 1e6
+    start = float((stream.start_time or 0) * stream.time_base)
+    begins_late = container.format.name in WITH_START and 0 < start < seconds
+    return seconds - start if begins_late else seconds

@@ -2,10 +2,12 @@
 
 PDFium believes the number of pages that a file declares. If qpdf finds more pages, all of them are read.
 
-Column in: `column` (files). Columns out: `text` (string, as PDFium returns it, followed by the values of form fields,
-one per line), `page` (int64, from 1 like in viewers) and `pages` (int64, the number in the file). The bytes are
-dropped. `row_id` gets the page: `report.pdf#3`. A file is quarantined if it has no text (perhaps scanned pages), is
-encrypted and no given password opens it, or has an unreadable page.
+Column in: `column` (files). Columns out: `text` (string), `page` (int64, from 1 like in viewers) and `pages` (int64,
+the number in the file). The text is all that a viewer shows of the page: its own text and that of annotations (text
+boxes, stamps, ticked boxes) as PDFium returns it, and then the values of form fields, one per line. Comments that a
+viewer shows in a window of their own are not part of it. The bytes are dropped. `row_id` gets the page: `report.pdf#3`.
+A file is quarantined if it has no text (perhaps scanned pages), is encrypted and no given password opens it, has an
+unreadable page, or is a form whose pages only Adobe's programs can show (dynamic XFA).
 
 Passwords are in environment variables of the workers, or in a column, which is dropped. No message and no receipt
 contains one.
@@ -15,7 +17,7 @@ import ctypes
 import io
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -116,6 +118,10 @@ def _listed(password: str | list[str] | None) -> list[str]:
 def _pages(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | None]) -> FileRows:
     document = _opened(pdfium, qpdf, content, passwords)
     try:
+        if document.get_formtype() == pdfium.raw.FORMTYPE_XFA_FULL:
+            raise RowError(
+                f"{EXPECTED}, found a dynamic XFA form, whose pages only Adobe's programs show. Print it there"
+            )
         try:
             document.init_forms()  # does nothing without a form
         except pdfium.PdfiumError as error:
@@ -169,9 +175,14 @@ def _is_encrypted(content: bytes, error: Exception) -> bool:
 def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
     try:
         page = document[number]
+        values, is_drawn_on = _taken_annotations(pdfium.raw, document, page)
+        if is_drawn_on:
+            if pdfium.raw.FPDFPage_Flatten(page, pdfium.raw.FLAT_NORMALDISPLAY) == pdfium.raw.FLATTEN_FAIL:
+                raise RowError(f"{EXPECTED}, found unreadable annotations on page {number + 1} of {count}")
+            page.close()
+            page = document[number]
         try:
-            text = _written(page.get_textpage())
-            return "\n".join(filter(None, [text, *_filled_in(pdfium.raw, document, page)]))
+            return "\n".join(filter(None, [_written(page.get_textpage()), *values]))
         finally:
             page.close()
     except pdfium.PdfiumError as error:
@@ -194,29 +205,57 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def _filled_in(raw: Any, document: Any, page: Any) -> Iterator[str]:
-    """Yield the visible text of a page's form fields; PDFium does not include it in the page's text."""
-    if not document.formenv:
-        return
-    kinds = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
-    for place in range(raw.FPDFPage_GetAnnotCount(page)):
-        field = raw.FPDFPage_GetAnnot(page, place)
+def _taken_annotations(raw: Any, document: Any, page: Any) -> tuple[list[str], bool]:
+    """Return the visible texts that annotations hold as values, and remove these annotations from the page in memory.
+
+    Also return True if other annotations stay, which draw their text. PDFium includes it only in the text of a
+    flattened page.
+    """
+    values: list[str] = []
+    is_drawn_on = False
+    for place in reversed(range(raw.FPDFPage_GetAnnotCount(page))):
+        annotation = raw.FPDFPage_GetAnnot(page, place)
         try:
-            if raw.FPDFAnnot_GetFormFieldType(document.formenv, field) not in kinds:
-                continue
-            is_hidden = raw.FPDFAnnot_GetFlags(field) & (raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW)
-            is_password = raw.FPDFAnnot_GetFormFieldFlags(document.formenv, field) & PASSWORD
-            if not is_hidden and not is_password:
-                yield _value(raw, document, field).strip()
+            value = _value(raw, document, annotation)
+            is_shown = not raw.FPDFAnnot_GetFlags(annotation) & (
+                raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
+            )
+            draws = raw.FPDFAnnot_GetSubtype(annotation) not in (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP)
         finally:
-            raw.FPDFPage_CloseAnnot(field)
+            raw.FPDFPage_CloseAnnot(annotation)
+        if value is None:
+            is_drawn_on = is_drawn_on or (is_shown and draws)
+            continue
+        raw.FPDFPage_RemoveAnnot(page, place)
+        if is_shown:
+            values.append(value.strip())
+    return values[::-1], is_drawn_on
 
 
-def _value(raw: Any, document: Any, field: Any) -> str:
-    size = raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, None, 0)  # in bytes, including two for the end
+def _value(raw: Any, document: Any, annotation: Any) -> str | None:
+    """Return the text of a form field, or of a text box that is not drawn. Return None for another annotation."""
+    form, none = document.formenv, raw.FPDF_FORMFIELD_UNKNOWN
+    field = raw.FPDFAnnot_GetFormFieldType(form, annotation) if form else none
+    if field == raw.FPDF_FORMFIELD_TEXTFIELD and raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & PASSWORD:
+        return ""
+    if field in (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
+        options = range(raw.FPDFAnnot_GetOptionCount(form, annotation))
+        chosen = [option for option in options if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)]
+        if chosen:
+            return "\n".join(_read(raw, raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in chosen)
+    if field in (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
+        return _read(raw, raw.FPDFAnnot_GetFormFieldValue, form, annotation)
+    is_text_box = raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_FREETEXT
+    if is_text_box and not _read(raw, raw.FPDFAnnot_GetAP, annotation, raw.FPDF_ANNOT_APPEARANCEMODE_NORMAL):
+        return _read(raw, raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
+    return None
+
+
+def _read(raw: Any, function: Callable[..., int], *arguments: Any) -> str:
+    """Return the text that a function of PDFium writes into a buffer as UTF-16, with two bytes for the end."""
+    size = function(*arguments, None, 0)
     buffer = ctypes.create_string_buffer(size)
-    units = ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR))
-    raw.FPDFAnnot_GetFormFieldValue(document.formenv, field, units, size)
+    function(*arguments, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), size)
     return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", errors="replace")
 
 

@@ -84,7 +84,7 @@ class SampleFrames(PreprocessStep):
         limit = {"max_pixels": str(self.max_image_pixels + PADDING_PIXELS)}
         with opened(av, content, "video", EXPECTED, limit) as (container, stream):
             if stream.codec_context:
-                self._refuse_large(stream.codec_context)
+                self._refuse_large(stream.codec_context.width, stream.codec_context.height)
             if "_pipe" in container.format.name:
                 raise RowError(f"{EXPECTED}, found a picture ({container.format.name.removesuffix('_pipe')})")
             first, wanted, count, end = None, 0, 0, 0.0
@@ -92,7 +92,8 @@ class SampleFrames(PreprocessStep):
                 if frame.time is None or frame.is_corrupt:
                     what = "has no time" if frame.time is None else "is damaged"
                     raise RowError(f"{EXPECTED} that is whole, found that frame {number} {what}")
-                self._refuse_large(frame)
+                width, height = _shown_size(frame, stream)
+                self._refuse_large(width, height)
                 first = frame.time if first is None else first
                 seconds = frame.time - first
                 end = max(end, seconds + float((frame.duration or 0) * frame.time_base))
@@ -105,21 +106,44 @@ class SampleFrames(PreprocessStep):
                         f"{EXPECTED} of at most max_frames = {self.max_frames} frames, one every {interval:g} s, "
                         "found a longer one"
                     )
-                yield number, seconds, self._picture(frame)
+                yield number, seconds, self._picture(frame, width, height)
             if first is None:
                 raise RowError(f"{EXPECTED}, found one without a single frame")
             require_complete_file(stream, container, content, end, EXPECTED)
 
-    def _refuse_large(self, found: Any) -> None:
+    def _refuse_large(self, width: int, height: int) -> None:
         """Raise `RowError` for frames of more pixels than the job allows."""
-        if found.width * found.height > self.max_image_pixels:
+        if width * height > self.max_image_pixels:
             most = f"of at most max_image_pixels = {self.max_image_pixels} pixels a frame"
-            raise RowError(f"{EXPECTED} {most}, found {found.width} x {found.height}")
+            raise RowError(f"{EXPECTED} {most}, found {width} x {height}")
 
-    def _picture(self, frame: Any) -> np.ndarray:
-        width, height = frame.width, frame.height
+    def _picture(self, frame: Any, width: int, height: int) -> np.ndarray:
         if self.longest_side and max(width, height) > self.longest_side:
             scale = self.longest_side / max(width, height)
             width, height = max(round(width * scale), 1), max(round(height * scale), 1)
-        image = frame.to_ndarray(format="rgb24", width=width, height=height)
-        return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))  # as players turn recordings of phones
+        return _upright(frame.to_ndarray(format="rgb24", width=width, height=height), frame)
+
+
+def _shown_size(frame: Any, stream: Any) -> tuple[int, int]:
+    """Return width and height of a frame in square pixels. Players stretch the width of pixels that are not square."""
+    aspect = stream.sample_aspect_ratio or 1  # None or 0 if the file does not declare it
+    return max(round(frame.width * aspect), 1), frame.height
+
+
+def _upright(image: np.ndarray, frame: Any) -> np.ndarray:
+    """Return the image turned and mirrored as the file declares it. Phones and front cameras do so.
+
+    The matrix moves a pixel from x, y to a * x + c * y, b * x + d * y: ISO/IEC 14496-12, 6.2.2.
+    """
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return image
+    a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
+    across, down = a, d
+    if abs(a) + abs(d) < abs(b) + abs(c):
+        image, across, down = image.transpose(1, 0, 2), c, b
+    if across < 0:
+        image = image[:, ::-1]
+    if down < 0:
+        image = image[::-1]
+    return np.ascontiguousarray(image)

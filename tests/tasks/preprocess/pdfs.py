@@ -1,14 +1,12 @@
 """PDF files made on the spot, whole and broken."""
 
-import hashlib
-import struct
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Sequence
+
+import pikepdf
 
 FONT = b"<< /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
 PIXEL = b"q 612 0 0 792 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID \x00 EI Q"  # a page that is a picture
-
-
-Encrypt = Callable[[bytes, int], bytes]  # a stream, and the number of its object
 
 
 def pdf(
@@ -16,7 +14,6 @@ def pdf(
     drawn: bytes = b"",
     trailer: bytes = b"",
     fields: Sequence[bytes] = (),
-    encrypt: Encrypt = lambda content, _: content,
 ) -> bytes:
     """A file with these lines on each page, on those without any what is `drawn`, and the form `fields` on all."""
     numbers = b" ".join(b"%d 0 R" % (3 + place) for place in range(len(fields)))
@@ -27,7 +24,6 @@ def pdf(
     for lines in pages:
         shown = b" ".join(b"(%s) Tj T*" % line.encode("latin-1") for line in lines)
         content = b"BT /F1 12 Tf 50 700 Td 14 TL %s ET" % shown if lines else drawn
-        content = encrypt(content, len(objects) + 1)
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
         page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R /Resources %s%s >>"
         objects.append(page % (len(objects), FONT, b" /Annots [%s]" % numbers if fields else b""))
@@ -42,35 +38,13 @@ def pdf(
     return content + table + end % (len(objects) + 1, trailer, len(content))
 
 
-def _rc4(key: bytes, text: bytes) -> bytes:
-    state, j, made = list(range(256)), 0, bytearray()
-    for i in range(256):
-        j = (j + state[i] + key[i % len(key)]) % 256
-        state[i], state[j] = state[j], state[i]
-    i = j = 0
-    for byte in text:
-        i = (i + 1) % 256
-        j = (j + state[i]) % 256
-        state[i], state[j] = state[j], state[i]
-        made.append(byte ^ state[(state[i] + state[j]) % 256])
-    return bytes(made)
-
-
 def encrypted(pages: Sequence[Sequence[str]], password: str) -> bytes:
-    """A file that `password` opens, encrypted by RC4 with 40 bits: ISO 32000-1, 7.6.3, revision 2."""
-    filling = bytes.fromhex("28bf4e5e4e758a4164004e56fffa01082e2e00b6d0683e802f0ca9fe6453697a")
-    padded = (password.encode("latin-1") + filling)[:32]
-    owner = _rc4(hashlib.md5(padded).digest()[:5], padded)
-    key = hashlib.md5(padded + owner + struct.pack("<i", -4) + bytes(16)).digest()[:5]
-    user = _rc4(key, filling)
-
-    def encrypt(content: bytes, number: int) -> bytes:
-        own = hashlib.md5(key + struct.pack("<I", number)[:3] + bytes(2)).digest()[:10]
-        return _rc4(own, content)
-
-    form = b"/Encrypt << /Filter /Standard /V 1 /R 2 /O <%s> /U <%s> /P -4 >> /ID [<%s><%s>]"
-    hexes = [part.hex().encode() for part in (owner, user, bytes(16), bytes(16))]
-    return pdf(pages, trailer=form % tuple(hexes), encrypt=encrypt)
+    """A file that `password` opens."""
+    file = io.BytesIO()
+    with pikepdf.open(io.BytesIO(pdf(pages))) as document:
+        streams = pikepdf.ObjectStreamMode.disable
+        document.save(file, encryption=pikepdf.Encryption(user=password, owner=password), object_stream_mode=streams)
+    return file.getvalue()
 
 
 WHOLE = pdf([["Hello world,", "second line"], [], ["Third page"]])

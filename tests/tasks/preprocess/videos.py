@@ -32,15 +32,6 @@ def video(frames: int, container: str = "mp4", codec: str = "mpeg4", height: int
     return file.getvalue()
 
 
-def turned(content: bytes) -> bytes:
-    """The same MP4 file, marked to be turned by a quarter clockwise, as phones do."""
-    words = (0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
-    quarter = (0, 0x10000, 0, 0xFFFF0000, 0, 0, 0, 0, 0x40000000)
-    upright, marked = (b"".join(word.to_bytes(4, "big") for word in matrix) for matrix in (words, quarter))
-    place = content.index(upright, content.index(b"tkhd"))
-    return content[:place] + marked + content[place + len(marked) :]
-
-
 def plain(content: bytes, every: float) -> list[tuple[int, float, np.ndarray]]:
     """What PyAV's documentation does: every frame, of which the first of each interval is kept."""
     kept: dict[int, tuple[int, float, np.ndarray]] = {}

@@ -1,0 +1,34 @@
+"""Text files, which Python writes as bytes and reads as texts."""
+
+from pathlib import Path
+
+from overnight.tasks.ingest.sources.text import Text
+from tests.contracts.sources.adapter import ROWS, Damage
+from tests.contracts.sources.whole_files import HOLE, WholeFilesAdapter
+from tests.tasks.ingest.conftest import rewritten
+
+
+class TextFiles(WholeFilesAdapter):
+    kind = "text"
+    leaf = Text
+    extension = ".txt"
+    texts = ("", "one\r\ntwo\n", "\ufeffgrüße", "é 🦉", "\0", "NaN", " a ", "\u3000")
+    contents = tuple(map(str.encode, texts))
+    damages = {
+        name: Damage(rewritten(lambda _, content=content: content), words, range(1, ROWS))
+        for name, content, words in (
+            ("Latin-1", b"gr\xfc\xdfe", "expected text in utf-8, found b'\\xfc\\xdfe' at byte 2: invalid"),
+            ("UTF-16", "grüße".encode("utf-16"), "found b'\\xff\\xfeg\\x00r"),
+            ("Shift JIS", "日本".encode("shift_jis"), "found b'\\x93\\xfa\\x96{' at byte 0"),
+            ("cut", "well, größe".encode()[:9], "found b'\\xc3' at byte 8: unexpected end of data"),
+            ("half a surrogate", b"a\xed\xa0\x80", "found b'\\xed\\xa0\\x80' at byte 1: invalid continuation byte"),
+            ("overlong", b"\xc0\xaf", "found b'\\xc0\\xaf' at byte 0: invalid start byte"),
+            ("a picture", b"\x89PNG\r\n\x1a\n", "It is not text, or in another encoding"),
+        )
+    } | {"too large": HOLE}
+
+    def value(self, path: Path) -> object:
+        return path.read_bytes().decode("utf-8-sig")
+
+
+ADAPTER = TextFiles()

@@ -1,0 +1,150 @@
+"""What a file says of its own time, orientation and shape is applied, as players and viewers do."""
+
+import io
+from fractions import Fraction
+
+import av
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.steps.decode_image import DecodeImage
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
+from tests.contracts.steps import recordings
+from tests.contracts.steps.adapter import Row, applied, made, named, reasons
+from tests.tasks.preprocess import videos
+
+BYTES = pa.large_binary()
+VIDEOS = {
+    "mp4": "libx264", "mov": "libx264", "matroska": "libx264", "webm": "libvpx-vp9", "mpegts": "libx264",
+    "flv": "libx264", "asf": "mpeg4", "nut": "mpeg4", "3gp": "mpeg4", "ivf": "libvpx",
+}  # fmt: skip
+SOUNDS = [
+    ("matroska", "flac"), ("matroska", "aac"), ("matroska", "pcm_s16le"), ("webm", "libopus"), ("ogg", "libopus"),
+    ("mp4", "aac"), ("mov", "pcm_s16le"), ("mpegts", "aac"), ("mp4", "alac"),
+]  # fmt: skip
+
+
+def rows_of(step: PreprocessStep, column: str, *contents: bytes) -> list[Row]:
+    block = applied(step, named(pa.table({column: pa.array(contents, BYTES)})))
+    assert reasons(block) == {}
+    return made(block)
+
+
+@pytest.mark.parametrize("first", [0, 1, 600])
+@pytest.mark.parametrize("container", VIDEOS)
+def test_the_time_of_a_video_counts_from_its_first_frame(container: str, first: float) -> None:
+    content = recordings.video(container, VIDEOS[container], first)
+    found = rows_of(SampleFrames(every_seconds=1), "video", content)
+    assert [round(row["seconds"], 2) for row in found] == [0, 1]
+    assert [int(row["image"][24, 32, 0]) for row in found] == pytest.approx([0, 100], abs=3)
+
+
+@pytest.mark.parametrize("container", ["mp4", "mov", "matroska", "mpegts", "flv", "asf"])
+@pytest.mark.parametrize(("first", "sound_from"), [(0, 0), (0, 1), (1, 0), (1, 1), (300, 300)])
+def test_a_video_whose_sound_begins_at_another_time_is_whole(container: str, first: float, sound_from: float) -> None:
+    content = recordings.video(container, VIDEOS[container], first, sound_from)
+    pictures = rows_of(SampleFrames(every_seconds=1), "video", content)
+    assert [int(row["image"][24, 32, 0]) for row in pictures] == pytest.approx([0, 100], abs=3)
+    [heard] = rows_of(DecodeAudio(column="video"), "video", content)
+    assert heard["end_seconds"] == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("first", [0, 1, 600])
+@pytest.mark.parametrize(("container", "codec"), SOUNDS)
+def test_a_sound_that_begins_late_is_whole(container: str, codec: str, first: float) -> None:
+    [row] = rows_of(DecodeAudio(), "audio", recordings.sound(container, codec, first))
+    assert row["end_seconds"] == pytest.approx(2, abs=0.15)
+    assert row["start_seconds"] == 0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+@pytest.mark.parametrize("container", ["mp4", "matroska", "asf", "nut", "flv"])
+def test_a_late_video_that_is_cut_off_is_still_noticed(container: str, share: float) -> None:
+    content = recordings.video(container, VIDEOS[container], 600)
+    block = applied(
+        SampleFrames(every_seconds=1),
+        named(pa.table({"video": pa.array([content[: int(len(content) * share)]], BYTES)})),
+    )
+    assert len(reasons(block)) == 1
+
+
+@pytest.mark.parametrize("turn", recordings.TURNS)
+def test_a_video_is_turned_and_mirrored_as_its_matrix_says(turn: str) -> None:
+    matrix, plain = recordings.TURNS[turn], videos.video(1)
+    [upright] = rows_of(SampleFrames(every_seconds=1), "video", plain)
+    [found] = rows_of(SampleFrames(every_seconds=1), "video", recordings.turned(plain, matrix))
+    np.testing.assert_array_equal(found["image"], recordings.as_shown(upright["image"], matrix))
+    [small] = rows_of(SampleFrames(every_seconds=1, longest_side=32), "video", recordings.turned(plain, matrix))
+    assert sorted(small["image"].shape) == [3, 24, 32]
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "libx264"), ("matroska", "libx264"), ("mp4", "mpeg4")])
+@pytest.mark.parametrize(
+    ("aspect", "shape"), [(Fraction(2), (48, 128)), (Fraction(8, 9), (48, 57)), (Fraction(1), (48, 64))]
+)
+def test_pixels_that_are_not_square_are_shown_in_their_shape(
+    container: str, codec: str, aspect: Fraction, shape: tuple[int, int]
+) -> None:
+    content = recordings.video(container, codec, aspect=aspect)
+    found = rows_of(SampleFrames(every_seconds=9), "video", content)
+    assert found[0]["image"].shape == (*shape, 3)
+    with av.open(io.BytesIO(content)) as opened:
+        assert opened.streams.video[0].sample_aspect_ratio == aspect
+
+
+def with_cover(kind: str) -> bytes:
+    """A video or a sound behind a cover of another size."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as writer:
+        cover = writer.add_stream("png", rate=1)
+        cover.width, cover.height, cover.pix_fmt, cover.disposition = 16, 16, "rgb24", 0x400
+        content = recordings.video("mp4", "libx264") if kind == "video" else recordings.sound("mp4", "aac")
+        with av.open(io.BytesIO(content)) as source:
+            copy = writer.add_stream_from_template(source.streams[0])
+            writer.mux(cover.encode(av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), format="rgb24")))
+            for packet in source.demux(source.streams[0]):
+                if packet.dts is not None:
+                    packet.stream = copy
+                    writer.mux(packet)
+    return file.getvalue()
+
+
+def test_the_cover_of_a_recording_is_no_frame_of_it() -> None:
+    found = rows_of(SampleFrames(every_seconds=1), "video", with_cover("video"))
+    assert [row["image"].shape for row in found] == [(48, 64, 3)] * 2
+    block = applied(SampleFrames(every_seconds=1), named(pa.table({"video": pa.array([with_cover("audio")], BYTES)})))
+    assert reasons(block)["file0"].endswith("that holds audio")
+
+
+CORNERS = np.zeros((32, 48, 3), np.uint8)
+CORNERS[:16, :24], CORNERS[:16, 24:], CORNERS[16:, :24], CORNERS[16:][:, 24:] = (
+    (250, 10, 10),
+    (10, 250, 10),
+    (10, 10, 250),
+    240,
+)
+UPRIGHT = {
+    1: (1, 0, 0, 1), 2: (-1, 0, 0, 1), 3: (-1, 0, 0, -1), 4: (1, 0, 0, -1), 5: (0, 1, 1, 0), 6: (0, 1, -1, 0),
+    7: (0, -1, -1, 0), 8: (0, -1, 1, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIF", "MPO"])
+def test_an_image_stands_as_its_exif_data_say(kind: str, orientation: int) -> None:
+    DecodeImage().build()  # registers HEIF
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[0x0112] = orientation
+    Image.fromarray(CORNERS).save(file, kind, exif=exif.tobytes() if kind == "HEIF" else exif)
+    expected = recordings.as_shown(CORNERS, UPRIGHT[orientation])
+    [decoded] = rows_of(DecodeImage(), "image", file.getvalue())
+    assert np.abs(decoded["image"].astype(int) - expected).mean() < 15
+    for how in ("exact", "fast"):
+        step = ResizeImage(size=expected.shape[:2], decode=how)
+        [resized] = rows_of(step, "image", file.getvalue())
+        assert np.abs(resized["image"].astype(int) - expected).mean() < 15
