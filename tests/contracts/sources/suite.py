@@ -15,7 +15,7 @@ from tests.contracts.sources.adapter import Adapter
 from tests.contracts.suite import Suite, kinds_of
 
 # The leaves that have no adapter yet.
-MISSING = {"jsonl", "numpy", "webdataset", "tfrecord", "huggingface"} | {
+MISSING = {
     "delta",
     "lance",
     "iceberg",
