@@ -11,7 +11,7 @@ from overnight.tasks.ingest.sources.numpy import Numpy
 from tests.contracts.sources.adapter import Adapter, Damage
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
-TIMES = ["0001-01-01", "9999-12-31", "1969-12-31"]
+TIMES = ["0001-01-04", "9999-12-31", "1969-12-31"]
 LIMITS = [np.iinfo(kind) for kind in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")]
 # An array for each type that NumPy can save, without objects.
 DATES, CLOCK = ("Y", "M", "W", "D"), ("h", "m", "s", "ms", "us")
@@ -30,7 +30,8 @@ ARRAYS: dict[str, np.ndarray] = {
     "vector": np.array([[1.5, np.nan], [0, 1], [2, 3]], np.float32),
     "image": np.arange(3 * 2 * 2 * 3, dtype=np.uint8).reshape(3, 2, 2, 3),
     "column-major": np.asfortranarray(np.arange(6.0).reshape(3, 2)),
-    "complex": np.arange(6).reshape(3, 2) + 1j,
+    "tens of seconds": np.array([1, -1, 2**30], "M8[10s]"),
+    "tens of seconds of duration": np.array([1, -1, 2**30], "m8[10s]"),
 }  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def value_of(value: Any) -> Any:
             return None
         if np.datetime_data(value)[0] == "ns":
             return pd.Timestamp(value) if isinstance(value, np.datetime64) else pd.Timedelta(value)
+        value = value.astype(f"{value.dtype.kind}8[{np.datetime_data(value.dtype)[0]}]")
     return value if isinstance(value, np.ndarray) else value.item()
 
 
