@@ -28,7 +28,7 @@ from overnight.tasks.ingest.reading.table_blocks import (
     quarantined_rows,
     table_block,
 )
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FolderSource
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.state.manifest import with_warnings
 from overnight.tasks.storage.location import File
@@ -36,7 +36,7 @@ from overnight.tasks.storage.location import File
 SAMPLE_FILES = 8
 
 
-class Csv(FileSource):
+class Csv(FolderSource):
     """Every file below the directory that ends in .csv or .tsv, also gzipped."""
 
     kind: Literal["csv"] = "csv"

@@ -16,7 +16,7 @@ from overnight.tasks.ingest.formats.parquet_types import conform, joined_by_freq
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file, plain_type, translate_corruption
 from overnight.tasks.ingest.reading.unit_rows import Judged, uncounted_rows
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FolderSource
 from overnight.tasks.rows.arrow_types import plain_column
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.skipped_files import pass_over
@@ -27,7 +27,7 @@ OFFSET_BYTES, PADDING_BYTES = 4, 64  # a writer pads each buffer to 64 bytes at 
 NO_DATA = ("cache-", "indices")  # other files that the library leaves beside the data
 
 
-class HuggingFace(FileSource):
+class HuggingFace(FolderSource):
     """A dataset of Hugging Face as `save_to_disk` writes it: every .arrow file below the directory."""
 
     kind: Literal["huggingface"] = "huggingface"
@@ -82,13 +82,12 @@ class HuggingFace(FileSource):
             expected = f"an Arrow stream as save_to_disk writes it, found a file that begins with {opened.read(8)!r}"
             opened.seek(0)
             with translate_corruption(expected), pa.ipc.open_stream(opened) as stream:
-                if missing := sorted(set(self.columns or ()) - set(stream.schema.names)):
-                    raise RowError(f"expected column {missing[0]}, found {', '.join(stream.schema.names)}")
+                columns = self.columns_of(unit["path"], stream.schema.names)
                 for batch in stream:
                     batch.validate(full=True)
                     _refuse_hidden_rows(batch)
                     table = pa.Table.from_batches([batch])
-                    yield _plain(table.select(self.columns) if self.columns else table)
+                    yield _plain(table if columns is None else table.select(columns))
         if not ends_well:
             raise RowError("expected the mark that ends an Arrow stream, found the end of the file")
 

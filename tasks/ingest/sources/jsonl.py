@@ -30,14 +30,14 @@ from overnight.tasks.ingest.reading.table_blocks import (
     size_of,
     table_block,
 )
-from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 4096
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
 
 
-class Jsonl(FileSource):
+class Jsonl(FolderSource):
     """Every file below the directory that ends in .jsonl, .ndjson or .json, also gzipped."""
 
     kind: Literal["jsonl"] = "jsonl"

@@ -12,18 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
 from overnight.tasks.ingest.formats.parquet_types import conform, joined, joined_by_frequency, plain_schema
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource, with_seen
+from overnight.tasks.ingest.source import FolderSource, with_seen
 from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 100
 
 
-class Parquet(FileSource):
+class Parquet(FolderSource):
     """Every file below the directory that ends in .parquet."""
 
     kind: Literal["parquet"] = "parquet"
@@ -79,8 +78,6 @@ class Parquet(FileSource):
     def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         with self.file(unit).open() as opened:
             file = open_parquet(opened)
-            missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
-            if missing:
-                raise RowError(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
-            for found in rows_of(file, opened, unit["row_group"], self.columns):
+            columns = self.columns_of(unit["path"], file.schema_arrow.names)
+            for found in rows_of(file, opened, unit["row_group"], columns):
                 yield conform(found, schema, unit["path"])

@@ -26,7 +26,7 @@ from overnight.tasks.ingest.reading.table_blocks import (
     quarantined_rows,
     table_block,
 )
-from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 1024
@@ -35,7 +35,7 @@ TEXTS = {"txt", "text", "transcript", "caption", "json", "jsn"}
 NUMBERS = {"cls", "cls2", "index", "inx", "count"}
 
 
-class WebDataset(FileSource):
+class WebDataset(FolderSource):
     """Every file below the directory that ends in .tar, also gzipped."""
 
     kind: Literal["webdataset"] = "webdataset"

@@ -53,7 +53,7 @@ def read_all(
     schema = schema or source.common_schema(units, partition)
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     found, numbers, ends = Read(), defaultdict(list), {}
-    for block in source.read(pending, schema):
+    for block in source.rows(pending, schema):
         states = block["__state"].to_pylist()
         visible = blocks.visible(block)
         if blocks.LIVE in states and visible.schema not in found.schemas:

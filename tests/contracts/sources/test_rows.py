@@ -54,7 +54,7 @@ def test_blocks_survive_what_a_run_does_to_them(leaf: Adapter, tmp_path: Path):
     leaf.write(tmp_path, "a", leaf.values)
     source, units, schema = listed(leaf.source(tmp_path))
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
-    for block in source.read(pending, schema):
+    for block in source.rows(pending, schema):
         if not set(block["__state"].to_pylist()) <= {blocks.LIVE}:
             continue
         rows = publishable(blocks.visible(block))

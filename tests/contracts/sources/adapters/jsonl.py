@@ -74,7 +74,11 @@ class JsonLines(Adapter):
 
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         texts = [path.read_text() for path in sorted(folder.rglob("*.jsonl"))]
-        return [json.loads(line) for text in texts for line in text.splitlines()]
+        rows = [json.loads(line) for text in texts for line in text.splitlines()]
+        places = {json.loads(text): place for place, text in enumerate(TYPED["n"].split(" "))}
+        for row in rows:
+            row |= {name: shown(AS_TEXT[name].split(" ")[places[row["n"]]]) for name in AS_TEXT if name in row}
+        return rows
 
 
 ADAPTER = JsonLines()
