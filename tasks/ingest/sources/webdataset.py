@@ -87,8 +87,8 @@ class WebDataset(FolderSource):
             usual = usual or set(some[0].files)
             if apart is None and (len(usual) == 1 or any(set(sample.files) != usual for sample in some)):
                 apart = self._keys_apart(unit)
-            for sample in some if apart else ():
-                if sample.key in apart:
+            for sample in some:
+                if apart and sample.key in apart:
                     sample.damage = sample.damage or RowError(APART.format(sample.key))
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
