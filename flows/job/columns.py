@@ -100,7 +100,8 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     `found` are the columns of the inputs if they were read. Without them, only the settings show the columns.
     """
     own = job.source.column_names_made() if found is None else found
-    known = Known(tuple(dict.fromkeys((*IDENTITY, *(own or ())))), () if own is not None else ("",))
+    names = (*IDENTITY, *(own or ()), *job.source.columns_in_settings())
+    known = Known(tuple(dict.fromkeys(names)), () if own is not None else ("",))
     lines: list[str] = []
     is_only = len(job.models) == 1
     for label, entry in _entries(job):

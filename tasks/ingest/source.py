@@ -13,6 +13,12 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import Leaf, Settings
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.reading.folder_columns import (
+    dated_names,
+    folder_columns,
+    pattern_names,
+    with_folder_columns,
+)
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
@@ -127,6 +133,14 @@ class Source(Leaf):
 
         `schema` has the columns and types of the rows, from `full_schema`; None if each file determines its own.
         """
+
+    def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        """Yield the blocks of `read`, with the columns that do not come from the content of the units."""
+        yield from self.read(units, schema)
+
+    def columns_in_settings(self) -> list[str]:
+        """Return the names of the columns that only the settings show, besides those of `column_names_made`."""
+        return []
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
         """Yield blocks of the rows of a unit that kills each process that reads it. Quarantine them with `error`."""
@@ -254,3 +268,43 @@ class FileSource(Source):
         `size` is the file's size in bytes, if the unit is the whole file; otherwise None.
         """
         return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)
+
+
+class FolderSource(FileSource):
+    """The common settings of sources of files, whose folders may carry columns: `country=DE/a.parquet`."""
+
+    hive_columns: Annotated[
+        bool,
+        Field(
+            description="Read the names of folders such as country=DE, below the path, as columns of text. A column of "
+            "the file has precedence."
+        ),
+    ] = True
+
+    def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        if not self.hive_columns:
+            yield from self.read(units, schema)
+            return
+        paths = dict(zip(units["unit"].to_pylist(), units["path"].to_pylist(), strict=True))
+        for block in self.read(units, schema):
+            yield with_folder_columns(block, paths, dated_names(self.paths), self._chosen() or None)
+
+    def columns_of(self, path: str, names: list[str]) -> list[str] | None:
+        """Return the columns to read from the file at `path`, which has the columns `names`; None: all.
+
+        Raise `RowError` if neither the file nor its folders have a column that the setting `columns` names.
+        """
+        chosen = self._chosen()
+        if not chosen:
+            return None
+        folders = folder_columns(path) if self.hive_columns else {}
+        if missing := [name for name in chosen if name not in names and name not in folders]:
+            raise RowError(f"expected column {min(missing)}, found {', '.join([*names, *folders])}")
+        return [name for name in chosen if name in names]
+
+    def _chosen(self) -> list[str] | None:
+        columns = getattr(self, "columns", None)
+        return columns if isinstance(columns, list) else None
+
+    def columns_in_settings(self) -> list[str]:
+        return pattern_names(self.paths) if self.hive_columns else []

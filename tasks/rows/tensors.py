@@ -76,7 +76,27 @@ def to_arrow(values: Column) -> pa.Array:
         return to_arrow(list(values))
     if values.dtype.kind in "US":
         return pa.array(values.tolist())
-    return pa.array(values)
+    return pa.array(_in_arrow_units(values) if values.dtype.kind in "mM" else values)
+
+
+def _in_arrow_units(times: np.ndarray) -> np.ndarray:
+    """Return times or durations in a unit that Arrow has: years to weeks as days, hours and minutes as seconds.
+
+    Arrow drops the factor of units such as `10s`. Raise `pa.ArrowInvalid` for a time that 64 bits cannot represent.
+    """
+    unit, factor = np.datetime_data(times.dtype)
+    coarser = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}
+    if times.dtype.kind == "m":
+        coarser |= {"W": "s", "D": "s"}
+    if unit not in coarser and factor == 1:
+        return times
+    try:
+        values = times.astype(f"{times.dtype.kind}8[{coarser.get(unit, unit)}]", casting="safe")
+    except TypeError as error:  # a month or a year has no fixed length
+        raise pa.ArrowInvalid(str(error)) from None
+    if not np.array_equal(values.astype(times.dtype)[~np.isnat(times)], times[~np.isnat(times)]):
+        raise pa.ArrowInvalid(f"a time of {times.dtype} that {values.dtype} cannot represent")
+    return values
 
 
 def as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

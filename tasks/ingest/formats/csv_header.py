@@ -29,7 +29,7 @@ def headers(data: pa.Table) -> np.ndarray:
     for name, column in zip(data.column_names, data.columns, strict=True):
         if not len(places):
             break
-        places = places[pc.equal(column.take(pa.array(places)), name).to_numpy()]
+        places = places[pc.fill_null(pc.equal(column.take(pa.array(places)), name), False).to_numpy()]
     return places
 
 

@@ -12,7 +12,7 @@ import pyarrow.csv as pcsv
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.csv_header import headers, named
-from overnight.tasks.ingest.formats.text_lines import MARK, Utf8File, whole_lines
+from overnight.tasks.ingest.formats.text_lines import MARK, UTF_8, Utf8File, whole_lines
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
@@ -27,6 +27,8 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 class CsvFile:
     """A CSV file and how its text is split. `column_names` is None if the file has a header line.
 
+    `null_values` are the texts that are null unless they have quotes; None if no text is.
+
     Reading by `rows` sets two fields. `damage` is the error that ended the file early, or None if the file was read to
     its end. `is_marked` is True if some of the text was not UTF-8.
     """
@@ -34,6 +36,8 @@ class CsvFile:
     file: SourceFile
     delimiter: str
     column_names: list[str] | None
+    encoding: str = UTF_8
+    null_values: list[str] | None = None
     damage: Exception | None = None
     is_marked: bool = False
 
@@ -112,7 +116,7 @@ class CsvFile:
         A file with other columns than `names` is opened again, because pyarrow would convert the other columns to
         types.
         """
-        file = Utf8File(whole_lines(self.file, (b"\n", b"\r")))
+        file = Utf8File(whole_lines(self.file, (b"\n", b"\r"), self.encoding))
         reader = self._reader(file, bad, names, block_bytes)
         found = reader.schema.names
         if set(found) <= set(names):
@@ -142,14 +146,19 @@ class CsvFile:
                 file,
                 pcsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self.column_names),
                 pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
-                pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+                pcsv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=self.null_values,
+                    strings_can_be_null=self.null_values is not None,
+                    quoted_strings_can_be_null=False,
+                ),
             )
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error) or file.damage:
                 raise file.damage or error from None
             raise RowError(f"expected {'rows' if self.column_names else 'a header line'}, found none") from error
         if any(MARK in name for name in reader.schema.names):
-            raise RowError("expected UTF-8, found other bytes in the header line")
+            raise RowError("expected UTF-8, found other bytes in the header line; see source.encoding")
         return reader
 
 

@@ -23,7 +23,7 @@ _KINDS = (
     *(pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC")),
     *(pa.timestamp("ns", "UTC"), pa.float64()),
 )
-_FLOAT = r"^-?(inf|Infinity|((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)$"
+_FLOAT = r"^-?(nan|NaN|inf|Infinity|((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?)$"
 _SURELY_FLOAT = r"\.|[eE][-+]"  # 1e5 may be a code; programs write 1e+05, 100000.0 or 1.0E5
 _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
@@ -35,18 +35,19 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
     """
     for column, name in types.items():
         try:
-            _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True)
+            _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True, True)
         except (ValueError, pa.ArrowNotImplementedError):
             raise ValueError(f"{column}: expected an Arrow type such as int64 or string, found {name}") from None
     return types
 
 
-def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
+def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
     """Return the type for a column of texts: integer, boolean, date, time or float, if it represents all texts exactly.
 
-    It is text if no such type does, or if all texts are empty or spell a null.
+    It is text if no such type does, or if all texts are empty or spell a null. If `spellings` is False, no text spells a
+    null.
     """
-    present = _with_nulls(text.combine_chunks()).drop_null()
+    present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
             _cast(present[:FIRST_ROWS], kind)  # first a few, because a cast that fails still reads all values
@@ -58,12 +59,12 @@ def inferred_type(text: pa.ChunkedArray) -> pa.DataType:
     return pa.string()
 
 
-def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
+def changes(text: pa.ChunkedArray, kind: pa.DataType, spellings: bool = True) -> bool:
     """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`.
 
-    Texts that cannot be cast at all do not count.
+    Texts that cannot be cast at all do not count. If `spellings` is False, no text spells a null.
     """
-    present = _with_nulls(text.combine_chunks()).drop_null()
+    present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
     values, _ = fitting(_loose(present), kind)
@@ -71,7 +72,7 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def convert(
-    data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str]
+    data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str], spellings: bool
 ) -> tuple[pa.Table, dict[int, Exception]]:
     """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position.
 
@@ -82,6 +83,7 @@ def convert(
         is_marked: True if some of the text is not UTF-8. Rows with such text are among the errors.
         declared: The types that the job sets, by column. Such a column takes every notation that its type can read.
             Other columns take a text only if their type would write it in the same way.
+        spellings: True if an empty text, and texts such as NA, are null in columns that are not text.
     """
     late = [name for name in data.column_names if name not in schema.names]
     fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
@@ -92,7 +94,7 @@ def convert(
             columns.append(pa.nulls(len(data), field.type))
             continue
         text = data[field.name].combine_chunks()
-        column, failed = _convert_column(text, field, field.name in declared)
+        column, failed = _convert_column(text, field, field.name in declared, spellings)
         columns.append(column)
         errors = (_not_text(text, field.name) if is_marked else {}) | failed | errors
     return pa.table(columns, schema=pa.schema([(f.name, f.type) for f in fields])), errors
@@ -100,13 +102,15 @@ def convert(
 
 def _not_text(text: pa.Array, name: str) -> dict[int, Exception]:
     places = pc.indices_nonzero(pc.fill_null(pc.match_substring(text, MARK), False)).to_pylist()
-    return {i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}") for i in places}
+    return {i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}; see source.encoding") for i in places}
 
 
-def _convert_column(text: pa.Array, field: pa.Field, is_declared: bool) -> tuple[pa.Array, dict[int, Exception]]:
+def _convert_column(
+    text: pa.Array, field: pa.Field, is_declared: bool, spellings: bool
+) -> tuple[pa.Array, dict[int, Exception]]:
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
-    text = _with_nulls(text)
+    text = _with_nulls(text, spellings)
     column, misfits = fitting(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
     expected = f"column {field.name}: expected {field.type}, found"
     errors: dict[int, Exception] = {i: RowError(f"{expected} {_shown(text[i].as_py())}") for i in misfits}
@@ -123,7 +127,9 @@ def _nulls() -> pa.Array:
     return pa.array(_CONVERT.null_values)
 
 
-def _with_nulls(text: pa.Array) -> pa.Array:
+def _with_nulls(text: pa.Array, spellings: bool) -> pa.Array:
+    if not spellings:
+        return text
     return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _nulls()), pa.scalar(None, pa.string()), text)
 
 

@@ -62,16 +62,22 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
     yield from _items(bytes(content))
 
 
-def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]:
+class Constant(float):
+    """NaN, Infinity or -Infinity, as Python writes them into JSON. Text keeps the word."""
+
+
+def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[dict[str, Any] | RowError]:
     """Return for each line its JSON object, or the error if the line is not an object.
 
-    Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits.
+    Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits. With
+    `allow_nan`, `NaN`, `Infinity` and `-Infinity` are a `Constant` each; otherwise a line with one of them is an error.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # takes a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
-        line if isinstance(line, RowError) else _parse(line, long) for line, long in zip(lines, is_long, strict=True)
+        line if isinstance(line, RowError) else _parse(line, long, allow_nan)
+        for line, long in zip(lines, is_long, strict=True)
     ]
 
 
@@ -150,7 +156,7 @@ def _next(text: str, place: int) -> int:
     return _BLANK.match(text, place).end()  # type: ignore[union-attr]
 
 
-def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
+def _parse(line: bytes, is_long: bool, allow_nan: bool) -> dict[str, Any] | RowError:
     shown = line[:200].decode(errors="replace")
     try:
         value = orjson.loads(line)
@@ -160,15 +166,39 @@ def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
         return RowError(f"expected less nesting of lists and objects, found {shown!r}")
     except orjson.JSONDecodeError as error:
         if not _is_utf8(line):
-            return RowError(f"expected text in UTF-8, found {shown!r}")
-        advice = f"; {ADVICE}" if line.startswith((b"[", b"{")) else ""
-        return RowError(f"expected a line that is a JSON object, found {shown!r}: {error}{advice}")
+            return RowError(f"expected text in UTF-8, found {shown!r}; see source.encoding")
+        constants, value = _with_constants(line)
+        if not constants:
+            is_array = line.startswith((b"[", b"{")) and (line.startswith(b"[") or "unexpected end" in str(error))
+            advice = f"; {ADVICE}" if is_array else ""
+            return RowError(f"expected a line that is a JSON object, found {shown!r}: {error}{advice}")
+        if not allow_nan:
+            advice = "write null, or set source.allow_nan: true"
+            return RowError(f"expected JSON, which has no {constants[0]}, found {shown!r}; {advice}")
     if not isinstance(value, dict):
         advice = f"; {ADVICE}" if isinstance(value, list) else ""
         return RowError(f"expected a line that is a JSON object, found {shown}{advice}")
     if reserved := sorted(filter(blocks.is_hidden, value)):
         return RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
+
+
+def _with_constants(line: bytes) -> tuple[list[str], Any]:
+    """Return the words `NaN`, `Infinity` and `-Infinity` in a line, and its value; none if it is not JSON but for them.
+
+    The words are the reason why the line is not JSON.
+    """
+    words: list[str] = []
+
+    def constant(word: str) -> Constant:
+        words.append(word)
+        return Constant(word)
+
+    try:
+        value = json.loads(line, parse_int=_whole, parse_float=_fraction, parse_constant=constant)
+    except (ValueError, RecursionError):
+        return [], None
+    return words, value
 
 
 def _whole(text: str) -> int | Decimal:

@@ -5,7 +5,6 @@ A column of text holds any value: strings unchanged, all others as JSON. A numbe
 """
 
 import json
-from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -13,29 +12,27 @@ import orjson
 import pyarrow as pa
 
 from overnight.tasks.ingest.formats.csv_types import fitting
+from overnight.tasks.ingest.formats.json_text import Constant
 
 DEEPEST = 16
 MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """Return the Arrow type of the most frequent kind of the JSON values, such as numbers; None if all are null.
+    """Return the Arrow type that holds all of the JSON values; None if all are null.
 
-    Values of other kinds may not fit it. Return text if the values mix strings, lists or objects, or if one is a
-    `Decimal`. Return text also if no Arrow type holds all values of that kind.
+    Return text if the values are of several kinds, such as numbers and strings, or if one is a `Decimal`. Return text
+    also if no Arrow type holds all values of their kind.
     """
     present = [value for value in values if value is not None]
     if not present:
         return None
-    families = Counter(map(_family, present))
-    usual = families.most_common(1)[0][0]
-    if len(families.keys() & {str, list, dict}) > 1 or any(isinstance(value, Decimal) for value in present):
+    if len(set(map(_family, present))) > 1 or any(isinstance(value, Decimal) for value in present):
         return pa.string()
-    alike = [value for value in present if _family(value) is usual]
-    wide = pa.float64() if any(isinstance(value, float) for value in alike) else pa.uint64()
+    wide = pa.float64() if any(isinstance(value, float) for value in present) else pa.uint64()
     for kind in (None, wide):
         try:
-            return _storable(pa.array(alike, kind).type)
+            return _storable(pa.array(present, kind).type)
         except MISFIT:
             continue
     return pa.string()
@@ -93,7 +90,7 @@ def _text_if_flat(value: Any) -> str | None:
 
 
 def _number(value: Any) -> orjson.Fragment:
-    return orjson.Fragment(str(value))
+    return orjson.Fragment(json.dumps(float(value)) if isinstance(value, Constant) else str(value))
 
 
 def _expected(kind: pa.DataType | None) -> str:
@@ -109,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def _family(value: Any) -> type:
-    return float if type(value) in (int, Decimal) else type(value)
+    return float if type(value) in (int, Decimal, Constant) else type(value)
 
 
 def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
@@ -121,7 +118,7 @@ def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     elif any(isinstance(value, Decimal) for value in values):
         fits = False
     elif pa.types.is_integer(kind):
-        fits = all(value is None or (_family(value) is float and value == int(value)) for value in values)
+        fits = all(value is None or (_family(value) is float and value % 1 == 0) for value in values)
     else:
         families = {pa.float64(): float, pa.bool_(): bool}
         fits = set(map(_family, values)) <= {type(None), families.get(kind)}

@@ -1,40 +1,38 @@
 """Columns and types of Parquet files, joined to the columns of one table if no value changes. It opens no file."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.unit_rows import Judged
-from overnight.tasks.rows.arrow_types import is_bytes, is_list
+from overnight.tasks.rows.arrow_types import is_bytes, is_list, plain_column, plain_type
 
 FILE = b"file"  # in the metadata of a joined field: the path of a file that has the field
 
 
 def plain(data: pa.Table) -> pa.Table:
-    """Return the table with dictionary columns as columns of their values, and with all inner fields nullable.
+    """Return the table with the types of `plain_kind`.
 
-    A column may be a dictionary in one file and not in the next. A file may lack a field that another file requires.
+    A column may be a dictionary or a view in one file and not in the next. A file may lack a field that another file
+    requires.
     """
     for place, field in enumerate(data.schema):
         kind = plain_kind(field.type)
         if kind != field.type:
-            data = data.set_column(place, field.name, data[field.name].cast(kind))
+            data = data.set_column(place, field.name, plain_column(data[field.name]).cast(kind))
     return data
 
 
 def plain_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values if `kind` is a dictionary, otherwise `kind` with all inner fields nullable."""
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    return _nullable(kind)
+    """Return `kind` without views, with dictionaries as their values, and with all inner fields nullable."""
+    return _nullable(plain_type(kind))
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with each dictionary type as the type of its values, and with all inner fields nullable."""
+    """Return `schema` with the types of `plain_kind`."""
     return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
 
 
@@ -57,6 +55,12 @@ def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
             elif kind := wider(known.type, field.type):
                 fields[field.name] = known.with_type(kind)
     return pa.schema(list(fields.values()))
+
+
+def joined_by_frequency(files: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Return `joined` columns. If no type holds the values of all files, the type in the most frequent schema wins."""
+    counts = Counter(schema for _, schema in files)
+    return joined(sorted(files, key=lambda file: -counts[file[1]]))
 
 
 def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
@@ -128,10 +132,12 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, 
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _nullable(kind.value_type)
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _free(kind.item_field))
+        return pa.map_(_nullable(kind.key_type), _free(kind.item_field))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_free(kind.value_field), kind.list_size)
     if pa.types.is_large_list(kind):

@@ -3,6 +3,7 @@
 This file does not use units, columns or blocks.
 """
 
+import contextlib
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,6 +106,31 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
         pass
     if current:
         yield current
+
+
+def keys_apart(stream: Any) -> set[str]:
+    """Return the samples of a tar archive whose files are not next to each other. Damage ends the search.
+
+    These are the names that a later run of files gives a further extension. `stream` has the bytes of the archive.
+    """
+    extensions: dict[str, set[str]] = {}
+    apart: set[str] = set()
+    last = None
+    ending: Any = _Ending(stream)
+    with (
+        contextlib.suppress(tarfile.TarError, ValueError, OverflowError, RowError),
+        tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive,
+    ):
+        for member in archive:
+            archive.members = []  # type: ignore[attr-defined]
+            if named := _key_and_extension(member.name) if member.isfile() else None:
+                key, extension = named
+                known = extensions.setdefault(key, set())
+                if known and key != last and extension not in known:
+                    apart.add(key)
+                known.add(extension)
+                last = key
+    return apart
 
 
 def _key_and_extension(name: str) -> tuple[str, str] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.gzip_stream import Packed
+from overnight.tasks.ingest.formats.text_encoding import recoded
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
@@ -17,36 +18,44 @@ PIECE_BYTES = 2**20
 LINE_BYTES = 512 * 2**20  # the maximum of a line, which is in memory whole
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks
+UTF_8 = "utf-8"
 MARK = "\ufdd0"
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
-def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",)) -> Iterator[bytes]:
-    """Yield the decompressed file in pieces of whole lines, without a byte order mark.
+def whole_lines(
+    file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encoding: str = UTF_8
+) -> Iterator[bytes]:
+    """Yield the decompressed file in pieces of whole lines, in UTF-8 and without a byte order mark.
 
     Each piece ends with one of `line_ends`; a last line without an end gets a line feed. Raise `RowError` for a line of
     more than `LINE_BYTES`, and for UTF-16. If the file is damaged, raise its error after the last whole line.
     """
-    for piece in pieces_of(file, line_ends, LINE_BYTES):
+    for piece in pieces_of(file, line_ends, LINE_BYTES, encoding):
         if isinstance(piece, RowError):
             raise piece
         yield piece
 
 
-def pieces_of(file: SourceFile, line_ends: tuple[bytes, ...], most: int) -> Iterator[bytes | RowError]:
+def pieces_of(
+    file: SourceFile, line_ends: tuple[bytes, ...], most: int, encoding: str = UTF_8
+) -> Iterator[bytes | RowError]:
     """Yield the decompressed file in pieces of whole lines, and a `RowError` in place of a line that is too long.
+
+    Pieces are in UTF-8, whatever the `encoding` of the file.
 
     Each piece ends with one of `line_ends`; a last line without an end gets a line feed. A byte order mark is left out.
     A line of more than `most` bytes is too long, and is not kept in memory. A line of less than `PIECE_BYTES` may pass
-    unchecked. Raise `RowError` for UTF-16. If the file is damaged, raise its error after the last whole line.
+    unchecked. Raise `RowError` for UTF-16 that `encoding` does not name. If the file is damaged, raise its error after the last whole line.
     """
     with file.open() as opened:
-        stream = Packed(opened) if file.uri.lower().endswith(".gz") else opened
+        stream = recoded(Packed(opened) if file.uri.lower().endswith(".gz") else opened, encoding)
         torn: list[bytes] = []
         length, is_first = 0, True  # of the torn line
         while piece := stream.read(PIECE_BYTES):
             if is_first and not length and piece.startswith(UTF_16):
-                raise RowError("expected text in UTF-8, found the byte order mark of UTF-16; convert the file")
+                found = "found the byte order mark of UTF-16; set source.encoding to utf-16, or convert the file"
+                raise RowError(f"expected text in {encoding.upper()}, {found}")
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:
                 length += len(piece)

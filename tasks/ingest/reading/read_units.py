@@ -75,7 +75,7 @@ def _one_by_one(
         yield from source.lost(units[place : place + 1].to_pylist()[0], error)
     for start, stop in pieces:
         with translate_storage_errors("read", source.place(run.partition)):
-            tables = source.read(units[start:stop], schema)
+            tables = source.rows(units[start:stop], schema)
             while True:
                 with guard.in_hand(named, start, stop):
                     table = next(tables, None)
@@ -86,7 +86,7 @@ def _one_by_one(
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:
     with translate_storage_errors("read", source.place(partition)):
-        tables = source.read(units, schema)
+        tables = source.rows(units, schema)
         # Not for a local disk: its files are mostly in memory, and a second thread would take the CPU from the first.
         yield from tables if source.is_local(partition) else prefetch(tables)
 

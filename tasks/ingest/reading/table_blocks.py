@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import arrow_types, blocks
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
@@ -102,13 +102,14 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary, or the ordinary type of large or view texts and of large lists.
+    """Return the type of the values of a dictionary, or the ordinary type of views, large texts and large lists.
 
     Other types are returned unchanged.
     """
+    kind = arrow_types.plain_type(kind)
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_list(kind):
         return pa.list_(plain_type(kind.value_type))
@@ -136,7 +137,7 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
         if field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
         elif field.name in data.column_names:
-            found = data[field.name]
+            found = arrow_types.plain_column(data[field.name])
             with translate_corruption(f"column {field.name} as {field.type}, found {found.type}"):
                 column = found.cast(field.type)
         else:

@@ -89,16 +89,9 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
     damage: Exception | None = None
     try:
         for found in tables:
-            judged = found if isinstance(found, Judged) else Judged(found, {})
-            data = judged.data[: unit["rows"] - done]
-            numbers = unit["first_row"] + done + np.arange(len(data))
-            errors = untrue_values(data) | {i: error for i, error in judged.errors.items() if i < len(data)}
-            if errors:
-                yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
-            good = np.setdiff1d(np.arange(len(data)), list(errors))
-            if len(good):
-                yield table_block(unit, numbers[good], data.take(good) if errors else data)
-            done += len(data)
+            judged = _first(found, unit["rows"] - done)
+            yield from _judged_blocks(unit, unit["first_row"] + done, judged)
+            done += len(judged.data)
             if done == unit["rows"]:
                 break
     except Exception as error:
@@ -109,7 +102,7 @@ def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa
     yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage or missing)
 
 
-def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def uncounted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
     """Yield blocks of the rows of a unit whose file does not state its number of rows.
 
     `unit` is a row of the manifest. `tables` yields its rows in order. If it raises an error about the file, all later
@@ -118,14 +111,10 @@ def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]
     count, damage = 0, None
     try:
         for found in tables:
-            data = found if unit["rows"] is None else found[: unit["rows"] - count]
-            numbers = count + np.arange(len(data))
-            if errors := untrue_values(data):
-                yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
-            good = np.setdiff1d(np.arange(len(data)), list(errors))
-            if len(good):
-                yield table_block(unit, numbers[good], data.take(good) if errors else data)
-            count += len(data)
+            most = None if unit["rows"] is None else unit["rows"] - count
+            judged = _first(found, most)
+            yield from _judged_blocks(unit, count, judged)
+            count += len(judged.data)
             if count == unit["rows"]:
                 break
     except Exception as error:
@@ -133,6 +122,24 @@ def uncounted_rows(unit: dict, tables: Iterator[pa.Table]) -> Iterator[pa.Table]
             raise
         damage = error
     yield from finish_text_file(unit, count, damage)
+
+
+def _first(found: pa.Table | Judged, most: int | None) -> Judged:
+    """Return at most `most` rows of `found`, with the errors of values that are invalid for their types."""
+    data, errors = found if isinstance(found, Judged) else (found, {})
+    data = data[:most] if most is not None else data
+    return Judged(data, untrue_values(data) | {i: error for i, error in errors.items() if i < len(data)})
+
+
+def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]:
+    """Yield the blocks of consecutive rows of a file. `first` is the number of the first of them."""
+    data, errors = judged
+    numbers = first + np.arange(len(data))
+    if errors:
+        yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+    good = np.setdiff1d(np.arange(len(data)), list(errors))
+    if len(good):
+        yield table_block(unit, numbers[good], data.take(good) if errors else data)
 
 
 def _raised(tables: Iterator[Any]) -> Exception | None:

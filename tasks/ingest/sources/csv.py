@@ -18,6 +18,8 @@ from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.csv_header import alike, doubts, other_delimiter, refusal
 from overnight.tasks.ingest.formats.csv_rows import CsvFile
 from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type, known_types
+from overnight.tasks.ingest.formats.text_encoding import Encoding
+from overnight.tasks.ingest.formats.text_lines import UTF_8
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import (
     ROWS_AT_ONCE,
@@ -26,7 +28,7 @@ from overnight.tasks.ingest.reading.table_blocks import (
     quarantined_rows,
     table_block,
 )
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FolderSource
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.state.manifest import with_warnings
 from overnight.tasks.storage.location import File
@@ -34,7 +36,7 @@ from overnight.tasks.storage.location import File
 SAMPLE_FILES = 8
 
 
-class Csv(FileSource):
+class Csv(FolderSource):
     """Every file below the directory that ends in .csv or .tsv, also gzipped."""
 
     kind: Literal["csv"] = "csv"
@@ -46,6 +48,14 @@ class Csv(FileSource):
     ] = ","
     column_names: Annotated[
         list[str] | None, Field(description="The names of the columns, if the files have no header line.")
+    ] = None
+    encoding: Encoding = UTF_8
+    null_values: Annotated[
+        list[str] | None,
+        Field(
+            description="The texts that are null in every column unless they have quotes, for example ['', NA]; "
+            "default: in columns that are not text, an empty field and the usual spellings, such as NA, NULL and nan."
+        ),
     ] = None
     types: Annotated[
         dict[str, str],
@@ -67,13 +77,14 @@ class Csv(FileSource):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds: dict[str, pa.DataType] = {}
         warnings: list[str] = []
+        spellings = self.null_values is None
         samples = self._samples(units)
         for path, text in alike(list(islice(samples, SAMPLE_FILES))):
             warnings += [] if kinds else doubts(path, text, self.column_names)
             for name in text.column_names:
                 if name not in kinds:
-                    kinds[name] = inferred_type(text[name])
-                elif changes(text[name], kinds[name]):
+                    kinds[name] = inferred_type(text[name], spellings)
+                elif changes(text[name], kinds[name], spellings):
                     kinds[name] = pa.string()
         unknown = sorted(set(self.types) - set(kinds))
         if unknown and kinds and next(samples, None) is None:
@@ -106,7 +117,7 @@ class Csv(FileSource):
             if refused := refusal(text.column_names, schema.names):
                 data, errors = text, dict.fromkeys(range(len(text)), refused)
             else:
-                data, errors = convert(text, schema, file.is_marked, self.types)
+                data, errors = convert(text, schema, file.is_marked, self.types, self.null_values is None)
             failed = _reasons(bad, refused, other_delimiter(text.column_names))
             failed |= {int(numbers[i]): error for i, error in errors.items()}
             yield from _quarantined(unit, {n: e for n, e in failed.items() if limit is None or n < limit})
@@ -121,7 +132,7 @@ class Csv(FileSource):
     def _csv(self, unit: dict) -> CsvFile:
         is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
         delimiter = "\t" if is_tabbed else self.delimiter
-        return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names)
+        return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names, self.encoding, self.null_values)
 
 
 def _reasons(bad: dict[int, Exception], refused: RowError | None, hint: str) -> dict[int, Exception]:

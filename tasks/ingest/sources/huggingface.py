@@ -4,7 +4,6 @@ Columns out: the dataset's, `row_id` (`path#n`) and `uri`. Images and audio are 
 labels are numbers. The folder may contain one dataset, or one per split. The library `datasets` is not needed.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
@@ -13,10 +12,12 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.parquet_types import conform, joined_by_frequency, plain, plain_schema
 from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import as_schema, is_corrupt_file, plain_type, translate_corruption
-from overnight.tasks.ingest.reading.unit_rows import uncounted_rows
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file, plain_type, translate_corruption
+from overnight.tasks.ingest.reading.unit_rows import Judged, uncounted_rows
+from overnight.tasks.ingest.source import FolderSource
+from overnight.tasks.rows.arrow_types import plain_column
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.skipped_files import pass_over
 
@@ -26,7 +27,7 @@ OFFSET_BYTES, PADDING_BYTES = 4, 64  # a writer pads each buffer to 64 bytes at 
 NO_DATA = ("cache-", "indices")  # other files that the library leaves beside the data
 
 
-class HuggingFace(FileSource):
+class HuggingFace(FolderSource):
     """A dataset of Hugging Face as `save_to_disk` writes it: every .arrow file below the directory."""
 
     kind: Literal["huggingface"] = "huggingface"
@@ -46,34 +47,31 @@ class HuggingFace(FileSource):
         return file_units(files, rows=None)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the most frequent schema among the first files; None if none of them can be read.
+        """Return the columns of the first files, each of a type that holds the values of all.
 
-        Of equally frequent schemas, return the first.
+        If there is no such type, the type in the most frequent schema wins. None if no file can be read.
         """
-        found: Counter[pa.Schema] = Counter()
+        found: list[tuple[str, pa.Schema]] = []
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             try:
-                found[next(self._batches(unit)).schema] += 1
+                found.append((unit["path"], plain_schema(next(self._batches(unit)).schema)))
             except Exception as error:
                 if not isinstance(error, StopIteration) and not is_corrupt_file(error):
                     raise
-        return found.most_common(1)[0][0] if found else None
+        return joined_by_frequency(found) if found else None
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
             yield from uncounted_rows(unit, self._tables(unit, schema))
 
-    def _tables(self, unit: dict, schema: pa.Schema | None) -> Iterator[pa.Table]:
+    def _tables(self, unit: dict, schema: pa.Schema | None) -> Iterator[Judged]:
         for table in self._batches(unit):
-            missing = sorted(set(schema.names if schema else ()) - set(table.column_names))
-            if missing:
-                raise RowError(f"expected column {missing[0]}, found {', '.join(table.column_names)}")
             if schema and (more := [name for name in table.column_names if name not in schema.names]):
                 expected = f"expected the columns {', '.join(schema.names)}, found {more[0]} too"
                 raise RowError(f"{expected}. Name the columns to read in source.columns")
             for start in range(0, len(table), ROWS_AT_ONCE):
-                some = table[start : start + ROWS_AT_ONCE]
-                yield as_schema(some, schema) if schema else some
+                some = Judged(plain(table[start : start + ROWS_AT_ONCE]), {})
+                yield conform(some, schema, unit["path"]) if schema else some
 
     def _batches(self, unit: dict) -> Iterator[pa.Table]:
         """Yield the batches of a file. Raise the reading error after the last whole batch."""
@@ -84,13 +82,12 @@ class HuggingFace(FileSource):
             expected = f"an Arrow stream as save_to_disk writes it, found a file that begins with {opened.read(8)!r}"
             opened.seek(0)
             with translate_corruption(expected), pa.ipc.open_stream(opened) as stream:
-                if missing := sorted(set(self.columns or ()) - set(stream.schema.names)):
-                    raise RowError(f"expected column {missing[0]}, found {', '.join(stream.schema.names)}")
+                columns = self.columns_of(unit["path"], stream.schema.names)
                 for batch in stream:
                     batch.validate(full=True)
                     _refuse_hidden_rows(batch)
                     table = pa.Table.from_batches([batch])
-                    yield _plain(table.select(self.columns) if self.columns else table)
+                    yield _plain(table if columns is None else table.select(columns))
         if not ends_well:
             raise RowError("expected the mark that ends an Arrow stream, found the end of the file")
 
@@ -119,5 +116,5 @@ def _plain(table: pa.Table) -> pa.Table:
             plain = plain.cast(plain.type.storage_type)
         if pa.types.is_struct(plain.type) and {field.name for field in plain.type} == {"bytes", "path"}:
             plain = pc.struct_field(plain, "bytes").cast(pa.large_binary())
-        columns[name] = plain.cast(plain_type(plain.type))
+        columns[name] = plain_column(plain).cast(plain_type(plain.type))
     return pa.table(columns)

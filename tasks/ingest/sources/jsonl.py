@@ -2,9 +2,8 @@
 
 Types are inferred once, from the first rows of the first files, and the setting `types` overrides them. A line is
 quarantined alone if it is not a JSON object, or has a value that its column's type cannot represent unchanged. A
-missing key is null. A key has the type of its most frequent kind of first values. It is text if it first appears later,
-or if its first values mix strings, lists or objects. Text has strings unchanged, and all other values as JSON. Blank
-lines are not rows. If a file is one JSON document (an array, or objects over several lines), each of its objects is a
+missing key is null. A key has the type that holds all of its first values. It is text if there is no such type, or if
+it first appears later. Text has strings unchanged, and all other values as JSON. Blank lines are not rows. If a file is one JSON document (an array, or objects over several lines), each of its objects is a
 row.
 """
 
@@ -20,7 +19,8 @@ from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.csv_types import known_types
 from overnight.tasks.ingest.formats.json_text import parsed, values
 from overnight.tasks.ingest.formats.json_types import column_as, column_of, inferred_type
-from overnight.tasks.ingest.formats.text_lines import pieces_of
+from overnight.tasks.ingest.formats.text_encoding import Encoding
+from overnight.tasks.ingest.formats.text_lines import UTF_8, pieces_of
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import (
     BYTES_AT_ONCE,
@@ -30,14 +30,14 @@ from overnight.tasks.ingest.reading.table_blocks import (
     size_of,
     table_block,
 )
-from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 4096
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
 
 
-class Jsonl(FileSource):
+class Jsonl(FolderSource):
     """Every file below the directory that ends in .jsonl, .ndjson or .json, also gzipped."""
 
     kind: Literal["jsonl"] = "jsonl"
@@ -46,6 +46,10 @@ class Jsonl(FileSource):
         AfterValidator(known_types),
         Field(description="Arrow type names by key, for example {id: string}."),
     ] = {}
+    encoding: Encoding = UTF_8
+    allow_nan: Annotated[
+        bool, Field(description="Read NaN, Infinity and -Infinity, which Python writes and JSON lacks, as numbers.")
+    ] = False
     max_row_bytes: MaxRowBytes = GIB // 4
 
     holds_texts: ClassVar[bool] = True
@@ -62,7 +66,7 @@ class Jsonl(FileSource):
             most = SAMPLE_ROWS - len(objects)
             lines, damage = chunk(islice(self._lines(unit), most), SAMPLE_ROWS, size_of)
             is_all &= damage is None and len(lines) < most and sum(map(size_of, lines)) < BYTES_AT_ONCE
-            objects += [value for value in parsed(lines) if isinstance(value, dict)]
+            objects += [value for value in parsed(lines, self.allow_nan) if isinstance(value, dict)]
         names = dict.fromkeys(key for value in objects for key in value)
         unknown = sorted(set(self.types) - set(names))
         if unknown and objects and is_all:
@@ -88,10 +92,10 @@ class Jsonl(FileSource):
 
     def _lines(self, unit: dict) -> Iterator[bytes | RowError]:
         most = self.max_row_bytes
-        return values(pieces_of(self.file(unit, unit["size"]), (b"\n",), most), unit["path"], most)
+        return values(pieces_of(self.file(unit, unit["size"]), (b"\n",), most, self.encoding), unit["path"], most)
 
     def _blocks(self, unit: dict, first: int, some: list[bytes | RowError], schema: pa.Schema) -> Iterator[pa.Table]:
-        found = parsed(some)
+        found = parsed(some, self.allow_nan)
         errors: dict[int, Exception] = {i: value for i, value in enumerate(found) if isinstance(value, RowError)}
         objects = {i: value for i, value in enumerate(found) if isinstance(value, dict)}
         columns = {}

@@ -20,7 +20,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.npy import Header, read_header, read_rows
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.source import FolderSource
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.storage.location import File
 
@@ -31,7 +31,7 @@ MOST_PACKED_OTHERWISE = 2**20
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
-class Numpy(FileSource):
+class Numpy(FolderSource):
     """Every file below the directory that ends in .npy or .npz."""
 
     kind: Literal["numpy"] = "numpy"

@@ -4,7 +4,6 @@ A column has one type in all files: a type that holds the values of all files. I
 frequent schema of the first files decides. Rows with values that the type cannot represent unchanged are quarantined.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, ClassVar, Literal
@@ -13,18 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
-from overnight.tasks.ingest.formats.parquet_types import conform, joined, plain_schema
+from overnight.tasks.ingest.formats.parquet_types import conform, joined, joined_by_frequency, plain_schema
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource, with_seen
+from overnight.tasks.ingest.source import FolderSource, with_seen
 from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 100
 
 
-class Parquet(FileSource):
+class Parquet(FolderSource):
     """Every file below the directory that ends in .parquet."""
 
     kind: Literal["parquet"] = "parquet"
@@ -59,8 +57,7 @@ class Parquet(FileSource):
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             found = list(pool.map(self._plain_schema, firsts))
         files = [(unit["path"], schema) for unit, schema in zip(firsts, found, strict=True) if schema is not None]
-        counts = Counter(schema for _, schema in files)
-        return joined(sorted(files, key=lambda file: -counts[file[1]]))
+        return joined_by_frequency(files)
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
         return joined([("", first or pa.schema([])), *(("", schema) for schema in seen)])
@@ -81,8 +78,6 @@ class Parquet(FileSource):
     def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         with self.file(unit).open() as opened:
             file = open_parquet(opened)
-            missing = sorted(set(self.columns or ()) - set(file.schema_arrow.names))
-            if missing:
-                raise RowError(f"expected column {missing[0]}, found {', '.join(file.schema_arrow.names)}")
-            for found in rows_of(file, opened, unit["row_group"], self.columns):
+            columns = self.columns_of(unit["path"], file.schema_arrow.names)
+            for found in rows_of(file, opened, unit["row_group"], columns):
                 yield conform(found, schema, unit["path"])

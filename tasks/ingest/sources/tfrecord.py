@@ -30,7 +30,7 @@ from overnight.tasks.ingest.reading.table_blocks import (
     size_of,
     table_block,
 )
-from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 2048
@@ -39,7 +39,7 @@ SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
 Features = dict[str, tuple[str, list[Any]]]
 
 
-class TfRecord(FileSource):
+class TfRecord(FolderSource):
     """Every file below the directory that ends in .tfrecord or .tfrecords, also gzipped."""
 
     kind: Literal["tfrecord"] = "tfrecord"

@@ -1,8 +1,9 @@
 """WebDataset shards: one tar file, one unit. Consecutive files whose names agree up to the first dot are one row.
 
 Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (the common name), and one column per extension. `txt` is text,
-`cls` a number, `json` the file's text, and all others the file's bytes. A sample whose text is not UTF-8, or that has
-two files of one name, is quarantined alone. If a shard breaks off, the rest is one bad row. Ray Data's reader is not
+`cls` a number, `json` the file's text, and all others the file's bytes. A sample whose text is not UTF-8, that has two
+files of one name, or whose files are not next to each other, is quarantined alone. If the samples of a shard differ in
+their extensions, or have one file each, the shard is read once more to find such samples. If a shard breaks off, the rest is one bad row. Ray Data's reader is not
 used: its run would end there, and its rows have no position in the shard.
 """
 
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
-from overnight.tasks.ingest.formats.tar_samples import Sample, samples
+from overnight.tasks.ingest.formats.tar_samples import Sample, keys_apart, samples
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import (
     chunk,
@@ -26,16 +27,20 @@ from overnight.tasks.ingest.reading.table_blocks import (
     quarantined_rows,
     table_block,
 )
-from overnight.tasks.ingest.source import GIB, FileSource, MaxRowBytes
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 1024
 SAMPLE_ROWS, SAMPLE_FILES = 100, 4
+APART = (
+    "sample {}: expected its files next to each other in the archive, found others between them. Write the archive in "
+    "the order of the names, for example with tar --sort=name"
+)
 TEXTS = {"txt", "text", "transcript", "caption", "json", "jsn"}
 NUMBERS = {"cls", "cls2", "index", "inx", "count"}
 
 
-class WebDataset(FileSource):
+class WebDataset(FolderSource):
     """Every file below the directory that ends in .tar, also gzipped."""
 
     kind: Literal["webdataset"] = "webdataset"
@@ -72,11 +77,19 @@ class WebDataset(FileSource):
 
     def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         count, damage = 0, None
+        apart: set[str] | None = None  # None until there is a reason to search the shard for them
+        usual: set[str] = set()
         found = islice(self._samples(unit), unit["rows"])
         while damage is None:
             some, damage = chunk(found, ROWS_AT_ONCE, lambda sample: sum(map(len, sample.files.values())))
             if not some:
                 break
+            usual = usual or set(some[0].files)
+            if apart is None and (len(usual) == 1 or any(set(sample.files) != usual for sample in some)):
+                apart = self._keys_apart(unit)
+            for sample in some:
+                if apart and sample.key in apart:
+                    sample.damage = sample.damage or RowError(APART.format(sample.key))
             yield from self._blocks(unit, count, some, schema)
             count += len(some)
         yield from finish_text_file(unit, count, damage)
@@ -84,6 +97,10 @@ class WebDataset(FileSource):
     def _samples(self, unit: dict) -> Iterator[Sample]:
         with self.file(unit, unit["size"]).open() as opened:
             yield from samples(unpacked(opened), self.max_row_bytes)
+
+    def _keys_apart(self, unit: dict) -> set[str]:
+        with self.file(unit, unit["size"]).open() as opened:
+            return keys_apart(unpacked(opened))
 
     def _blocks(self, unit: dict, first: int, some: list[Sample], schema: pa.Schema) -> Iterator[pa.Table]:
         good, errors = {}, {}

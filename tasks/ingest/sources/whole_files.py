@@ -13,7 +13,7 @@ from pydantic import Field
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
-from overnight.tasks.ingest.source import GIB, FileSource, MaxFileBytes, too_large
+from overnight.tasks.ingest.source import GIB, FolderSource, MaxFileBytes, too_large
 from overnight.tasks.ingest.versioned_file import read_whole
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import File
@@ -22,7 +22,7 @@ FILES_AT_ONCE = 128
 BYTES_AT_ONCE = 16 * 2**20
 
 
-class WholeFiles(FileSource):
+class WholeFiles(FolderSource):
     """The base class of sources that read each file below the directory as one row, with its content in one column.
 
     A leaf sets the name of this column in `column`, and its type in `type`.

@@ -53,7 +53,7 @@ def read_all(
     schema = schema or source.common_schema(units, partition)
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     found, numbers, ends = Read(), defaultdict(list), {}
-    for block in source.read(pending, schema):
+    for block in source.rows(pending, schema):
         states = block["__state"].to_pylist()
         visible = blocks.visible(block)
         if blocks.LIVE in states and visible.schema not in found.schemas:
@@ -82,6 +82,8 @@ def read_all(
 def canonical(value: Any) -> str:
     """A text that two values share only if they are equal, NaN and the types of Python included."""
     if isinstance(value, Mapping):
+        if value.keys() == {"dtype", "shape", "data"}:  # an array, as blocks have it
+            return canonical(np.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]))
         return "{" + ", ".join(f"{key!r}: {canonical(value[key])}" for key in sorted(value)) + "}"
     if isinstance(value, np.ndarray):
         return f"array({value.dtype}, {value.shape}, {canonical(value.tolist())})"

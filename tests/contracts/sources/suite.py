@@ -14,21 +14,6 @@ from tests.contracts.sources import adapters
 from tests.contracts.sources.adapter import Adapter
 from tests.contracts.suite import Suite, kinds_of
 
-# The leaves that have no adapter yet.
-MISSING = {"jsonl", "numpy", "webdataset", "tfrecord", "huggingface"} | {
-    "delta",
-    "lance",
-    "iceberg",
-    "sql",
-    "job",
-    "uris",
-    "images",
-    "audio",
-    "video",
-    "pdf",
-    "text",
-}
-
 
 def _adapters() -> dict[str, Adapter]:
     names = (module.name for module in pkgutil.iter_modules(adapters.__path__, f"{adapters.__name__}."))

@@ -1,0 +1,59 @@
+"""The setting of a file's character set, and the bytes of a file in another character set as UTF-8."""
+
+import codecs
+from encodings.aliases import aliases
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+NO_CHARACTER_SETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape")
+NO_CHARACTER = "\udcff"  # becomes a byte that is not UTF-8, so that only its row is bad
+
+
+def is_of_text(encoding: str) -> bool:
+    """Return True if Python has a character set of the name `encoding`.
+
+    Python has other encodings too, for which the result is False: base64, rot13 and escapes.
+    """
+    try:
+        b"0".decode(encoding)  # not empty, because Python decodes zero bytes to a text in any encoding
+    except UnicodeError:
+        pass
+    except (LookupError, ValueError):
+        return False
+    return codecs.lookup(encoding).name not in NO_CHARACTER_SETS
+
+
+def _of_text(encoding: str) -> str:
+    if not is_of_text(encoding):
+        known = ", ".join(sorted(filter(is_of_text, {*aliases.values(), "utf_8_sig"})))
+        raise ValueError(f"expected an encoding of text that Python knows ({known}), found {encoding!r}")
+    return encoding
+
+
+Encoding = Annotated[
+    str, AfterValidator(_of_text), Field(description="The character set of the files, by Python's name.")
+]
+
+
+class Recoded:
+    """A stream of the text of `opened`, which is in `encoding`, as UTF-8. Bytes without a character are not UTF-8."""
+
+    def __init__(self, opened: Any, encoding: str) -> None:
+        codecs.register_error("overnight-mark", lambda error: (NO_CHARACTER, error.end))  # type: ignore[attr-defined]
+        self._opened = opened
+        self._decoder = codecs.getincrementaldecoder(encoding)("overnight-mark")
+
+    def read(self, size: int) -> bytes:
+        """Return the text of the next `size` bytes; none at the end."""
+        text = ""
+        while not text and (piece := self._opened.read(size)):
+            text = self._decoder.decode(piece)
+        if not text:
+            text = self._decoder.decode(b"", final=True)
+        return text.encode(errors="surrogateescape")
+
+
+def recoded(opened: Any, encoding: str) -> Any:
+    """Return a stream of the text of `opened` as UTF-8; `opened` itself if `encoding` is UTF-8."""
+    return opened if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else Recoded(opened, encoding)
