@@ -1,61 +1,14 @@
 """Reads real files with a source as the read does, and holds it to its contract."""
 
 import gzip
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import Source
-from overnight.tasks.rows import blocks
-from overnight.tasks.state.read_plan import PENDING
-
-
-@dataclass
-class Read:
-    """Rows by `row_id`: the visible values of the good, message and type of the bad. `counts`: rows by path."""
-
-    good: dict[str, dict[str, Any]] = field(default_factory=dict)
-    bad: dict[str, str] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def column(self, name: str) -> list[Any]:
-        return [row[name] for row in self.good.values()]
-
-
-def read_all(source: Source, units: pa.Table | None = None, schema: pa.Schema | None = None) -> Read:
-    """Everything that `source` reads. Fails unless every row of every unit is settled exactly once."""
-    if units is None:
-        units = source.units(list_inputs(source, "all"))
-    schema = schema or source.common_schema(units)
-    pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
-    found, numbers, ends = Read(), defaultdict(list), {}
-    for block in source.read(pending, schema):
-        for row, shown in zip(block.to_pylist(), blocks.visible(block).to_pylist(), strict=True):
-            unit, number, state = row["__unit"], row["__row"], row["__state"]
-            if state == blocks.END:
-                assert unit not in ends
-                ends[unit] = number
-                continue
-            numbers[unit].append(number)
-            if state == blocks.LIVE:
-                found.good[row["row_id"]] = shown
-            else:
-                assert row["__stage"] == "ingest"
-                found.bad[row["row_id"]] = row["__error_message"]
-                found.types[row["row_id"]] = row["__error_type"]
-    for unit in units.to_pylist():
-        count = ends[unit["unit"]] if unit["rows"] is None else unit["rows"]
-        first = unit["first_row"]
-        assert sorted(numbers[unit["unit"]]) == list(range(first, first + count)), unit["path"]
-        found.counts[unit["path"]] = found.counts.get(unit["path"], 0) + count
-    return found
+from tests.contracts.sources.reading import Read, read_all
 
 
 def assert_broken(found: Read, cases: Mapping[str, tuple[Any, int, str]]) -> None:

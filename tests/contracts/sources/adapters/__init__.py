@@ -1,0 +1,1 @@
+"""One file per kind of source, which has its adapter as `ADAPTER`."""

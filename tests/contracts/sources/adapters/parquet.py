@@ -1,0 +1,43 @@
+"""Parquet files, written and read by pyarrow."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from overnight.tasks.ingest.sources.parquet import Parquet
+from tests.contracts.sources.adapter import Adapter, Damage
+from tests.contracts.sources.values import ARROW
+from tests.tasks.ingest.conftest import overwritten, rewritten
+
+
+class ParquetFiles(Adapter):
+    kind = "parquet"
+    values = ARROW
+    not_applicable = {"where": "the kind has no such setting: the step filter_rows selects rows"}
+    damages = {
+        "empty": Damage(rewritten(lambda content: b""), "Parquet file size is 0 bytes"),
+        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "magic bytes not found in footer"),
+        "cut": Damage(rewritten(lambda content: content[:-3]), "magic bytes not found in footer"),
+        "grown": Damage(rewritten(lambda content: content + b"more"), "magic bytes not found in footer"),
+        "a page": Damage(rewritten(lambda content: overwritten(content, 4, 60)), "row group 0"),
+        "its footer": Damage(rewritten(lambda content: overwritten(content, -300, -8)), "whole Parquet file"),
+    }
+
+    def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
+        path = folder / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            pq.write_table(rows, file, compression="none")
+        return path
+
+    def source(self, folder: Path, **settings: Any) -> Parquet:
+        return Parquet(path=str(folder), **settings)
+
+    def expected(self, folder: Path) -> list[dict[str, Any]]:
+        files = [pq.ParquetFile(path).read() for path in sorted(folder.rglob("*.parquet"))]
+        return pa.concat_tables(files, promote_options="default").to_pylist()
+
+
+ADAPTER = ParquetFiles()

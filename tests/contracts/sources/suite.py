@@ -1,0 +1,48 @@
+"""The promises of a source, and the leaves that keep them.
+
+The adapters are the files of `adapters/`. A test declares its promise with a topic: an adapter that the promise does
+not apply to names the topic in `not_applicable`, with the reason.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from overnight.tasks.ingest.kinds import Files, JobRows, Tables
+from tests.contracts.sources import adapters
+from tests.contracts.sources.adapter import Adapter
+from tests.contracts.suite import Suite, kinds_of
+
+# The leaves that have no adapter yet.
+MISSING = {"jsonl", "numpy", "webdataset", "tfrecord", "huggingface"} | {
+    "delta",
+    "lance",
+    "iceberg",
+    "sql",
+    "job",
+    "uris",
+    "images",
+    "audio",
+    "video",
+    "pdf",
+    "text",
+}
+
+
+def _adapters() -> dict[str, Adapter]:
+    names = (module.name for module in pkgutil.iter_modules(adapters.__path__, f"{adapters.__name__}."))
+    modules = map(importlib.import_module, names)
+    return {module.ADAPTER.kind: module.ADAPTER for module in modules}
+
+
+SOURCES: Suite[Adapter] = Suite("source", kinds_of(Annotated[Files | Tables | JobRows, "kind"]), _adapters())
+TOPICS: set[str] = set()
+
+
+def promise(topic: str, sentence: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run the decorated test with each adapter as `leaf`, except those that say that `topic` does not apply to them."""
+    TOPICS.add(topic)
+    leaves = SOURCES.adapters.items()
+    reasons = {kind: leaf.not_applicable[topic] for kind, leaf in leaves if topic in leaf.not_applicable}
+    return SOURCES.promise(sentence, **reasons)
