@@ -16,12 +16,6 @@ from tests.contracts.suite import Suite, kinds_of
 
 # The leaves that have no adapter yet.
 MISSING = {"jsonl", "numpy", "webdataset", "tfrecord", "huggingface"} | {
-    "delta",
-    "lance",
-    "iceberg",
-    "sql",
-    "job",
-    "uris",
     "images",
     "audio",
     "video",
