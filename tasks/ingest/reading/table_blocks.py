@@ -11,6 +11,7 @@ import pyarrow as pa
 from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.arrow_types import plain_column
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
@@ -136,7 +137,7 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
         if field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
         elif field.name in data.column_names:
-            found = data[field.name]
+            found = plain_column(data[field.name])
             with translate_corruption(f"column {field.name} as {field.type}, found {found.type}"):
                 column = found.cast(field.type)
         else:
