@@ -80,7 +80,7 @@ def passing_problem(error: Exception) -> str:
         return ""
     status = _STATUS.search(str(error))
     if status is None:
-        return "no answer"
+        return "no whole answer" if "HTTP error" in str(error) else ""
     return status.group(1).strip() if status.group(1)[0] == "5" or status.group(1)[:3] in ("408", "429") else ""
 
 
