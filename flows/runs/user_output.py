@@ -13,7 +13,7 @@ from typing import Any
 from prefect import get_run_logger
 
 from overnight.flows.runs.background import in_background
-from overnight.flows.runs.current_task import of_task
+from overnight.flows.runs.current_task import of_task, stage
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
@@ -43,6 +43,7 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
                 logger.info(line, extra=of_task())
             if (left_out := seen - before - LINES_AT_ONCE) > 0:
                 logger.info(f"({left_out:,} lines omitted; read {run.log})", extra=of_task())
+            supervisor.report_storage_problems(run, stage())
             incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.incidents(run)]
             for incident in dict.fromkeys(incidents):
                 if incident not in warned:

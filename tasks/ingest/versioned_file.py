@@ -15,7 +15,7 @@ import fsspec
 from fsspec.core import strip_protocol
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.storage.file_info import ObjectChanged, version_of
+from overnight.tasks.storage.file_info import ObjectChanged, archived, shown_version, version_of
 from overnight.tasks.storage.filesystems import is_local, is_s3, open_filesystem, store_of
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
@@ -25,6 +25,10 @@ FOLDER = "expected a file, found a folder"
 
 class SourceChanged(RowError):
     """The file has another version or size than the manifest lists."""
+
+
+class SourceArchived(RowError):
+    """The store keeps the object in an archive, from which it must be restored before it can be read."""
 
 
 class SourceVanished(RowError):
@@ -100,22 +104,20 @@ class SourceFile:
         elif info.get("type") == "directory":
             raise RowError(FOLDER)
         if self.version and version_of(info) != self.version:
-            raise self.changed(f"version {version_of(info)} of {info['size']:,} bytes")
+            raise self.changed(f"{info['size']:,} bytes, {shown_version(version_of(info))}")
         if self.size is not None and info["size"] != self.size:
             raise self.changed(f"{info['size']:,} bytes")
 
     def changed(self, found: str) -> Exception:
         """Return `SourceChanged`, or `InputError` with `on_changed` "fail". `found` describes what is there now."""
         size = "" if self.size is None else f" of {self.size:,} bytes"
-        return self._error(SourceChanged, f"expected {self._expected}{size}, as listed, found {found}")
+        expected = f"expected a file{size}, {shown_version(self.version)}" if self.version else f"expected a file{size}"
+        when = "the file changed while the run read it: " if self.version else ""
+        return self._error(SourceChanged, f"{when}{expected}, as listed, found {found}")
 
     def vanished(self) -> Exception:
         """Return `SourceVanished`, or `InputError` with `on_changed` "fail"."""
-        return self._error(SourceVanished, f"expected {self._expected}, as listed, found no file any more")
-
-    @property
-    def _expected(self) -> str:
-        return f"version {self.version}" if self.version else "a file"
+        return self._error(SourceVanished, "expected a file, as listed, found no file any more")
 
     def _error(self, kind: type[RowError], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -148,7 +150,11 @@ class VersionedFile(io.RawIOBase):
             raise self._file.vanished() from None
         except ObjectChanged:
             self._file.look()
-            raise self._file.changed("another version while reading") from None
+            raise self._file.changed("another version") from None
+        except Exception as error:
+            if reason := archived(error):
+                raise SourceArchived(reason) from None
+            raise
         if not self._is_pinned:
             self._file.look()
         if self._file.size is not None:
@@ -206,14 +212,15 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
         if isinstance(content, IsADirectoryError):
             return RowError(FOLDER)
         if isinstance(content, Exception) and not isinstance(content, ObjectChanged):
-            return content
+            reason = archived(content)
+            return SourceArchived(reason) if reason else content
         try:
             if isinstance(content, Exception) or not (is_pinned or file.is_any_version):
                 file.look()
         except Exception as error:
             return error
         if isinstance(content, Exception):
-            return file.changed("another version while reading")
+            return file.changed("another version")
         if file.size is not None and len(content) != file.size:
             return file.changed(f"{len(content):,} bytes")
         return content

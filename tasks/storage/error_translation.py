@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overnight.tasks.errors import AccessDenied, ContractError, InputError, OvernightError, ServiceUnavailable
-from overnight.tasks.storage.file_info import NoInputs
+from overnight.tasks.storage.file_info import NoInputs, archived
 from overnight.tasks.storage.transient_errors import is_forbidden, is_full, is_passing
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def translate_storage_errors(verb: str, place: object, local_path: str = "") -> 
     except OvernightError:
         raise
     except Exception as error:
+        if reason := archived(error):
+            raise AccessDenied(f"cannot {verb} {place}: {reason}.") from error
         if is_full(error):
             raise AccessDenied(
                 f"cannot {verb} {place}: no space left{_free(local_path)}. Nothing was published. Make room there, "

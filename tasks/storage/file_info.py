@@ -1,8 +1,12 @@
 """The facts about a file that a listing returns, on any storage: full name, size, version, time of change."""
 
 import contextlib
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+_ARCHIVED = re.compile(r"InvalidObjectState|BlobArchived|archived blob")  # the codes of S3 and Azure, Azure's message
+_STORAGE_CLASS = re.compile(r"<StorageClass>(\w+)</StorageClass>")
 
 
 class ObjectChanged(OSError):
@@ -28,6 +32,19 @@ class Entry(NamedTuple):
     no_file: str = ""
 
 
+def archived(error: BaseException) -> str:
+    """Return a sentence if the store refuses an object because it is archived, otherwise an empty string."""
+    text = f"{error}\n{getattr(error, 'error_code', '')}\n{error.__cause__}"
+    if not _ARCHIVED.search(text):
+        return ""
+    storage_class = _STORAGE_CLASS.search(text)
+    response = getattr(error.__cause__ or error, "response", None)
+    own = response.get("Error", {}).get("StorageClass") if isinstance(response, dict) else None
+    name = storage_class.group(1) if storage_class else own
+    which = f" (storage class {name})" if name else ""
+    return f"expected an object that can be read, found an archived one{which}. Restore it, then run again"
+
+
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
     """Return the `Entry` of the file `name`. `info` is the file's description by fsspec or by a listing of S3."""
     no_file = "" if info.get("size") is not None else "file whose length the server does not report"
@@ -47,6 +64,15 @@ def version_of(info: dict[str, Any]) -> str:
     """Return the version of a file: its ETag, its hash, or its time of change; empty if `info` has none of them."""
     version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)
     return str(version).strip('"')
+
+
+def shown_version(version: str) -> str:
+    """Return a version as a phrase for messages: a time of change in UTC, or an ETag or hash unchanged."""
+    if "." in version:
+        with contextlib.suppress(ValueError, OverflowError):
+            changed = datetime.fromtimestamp(float(version), UTC)
+            return f"last changed at {changed:%Y-%m-%d %H:%M:%S.%f} UTC"
+    return f"version {version}"
 
 
 def changed_at(info: dict[str, Any]) -> float | None:

@@ -17,6 +17,7 @@ from overnight.tasks.storage.credentials import GOOGLE, require_credentials
 from overnight.tasks.storage.file_info import Entry, entry_of
 from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.list_local import local_entries
+from overnight.tasks.storage.proxies import exempt_this_machine, s3_address
 
 WEB = ("http", "https")
 CONNECT_SECONDS = 30.0  # as aiohttp's default
@@ -45,6 +46,7 @@ def open_filesystem(
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
+        exempt_this_machine(s3_address())
         return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
     try:
         fsspec.get_filesystem_class(protocol)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.proxies import exempt_this_machine, s3_address
 
 KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")  # in the file, and as options
 
@@ -23,8 +24,8 @@ def storage_options(anonymous: bool = False) -> dict[str, str]:
     They are the address of an S3 server and, if `anonymous`, requests without a signature.
     """
     options = {"aws_skip_signature": "true", "google_skip_signature": "true"} if anonymous else {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
+    if endpoint := s3_address():
+        exempt_this_machine(endpoint)
         options |= {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     return options
 

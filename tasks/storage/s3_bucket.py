@@ -1,8 +1,7 @@
 """A bucket of S3. obstore lists its keys and reads versions of its objects; s3fs does what obstore cannot.
 
 s3fs handles the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and maps
-errors to Python's classes. obstore's retries are used only after its first success, because only s3fs can reach some
-addresses.
+errors to Python's classes. It also repeats requests that failed, because obstore would retry them unseen.
 """
 
 import functools
@@ -16,10 +15,9 @@ from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
-from overnight.tasks.errors import ServiceUnavailable
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
-from overnight.tasks.storage.s3_retries import retry_timeout_seconds, say
-from overnight.tasks.storage.s3_store import is_usable, open_store, raise_known, waiting_told, words
+from overnight.tasks.storage.s3_retries import RETRIES, note, say
+from overnight.tasks.storage.s3_store import is_usable, open_store, passing_problem, raise_known, waiting_told, words
 
 KEYS_A_PAGE = 1000  # S3's maximum
 REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs does not
@@ -39,15 +37,16 @@ class Bucket:
         `FileNotFoundError`, `PermissionError`, `ServiceUnavailable` after the time for retries, or another error of
         s3fs.
         """
-        failure, started = None, time.monotonic()
+        failure = None
         if self._may_ask():
             try:
                 found = _get(self._store, key, etag, first, stop)
                 self._has_answered = True
                 return found
             except Exception as error:
-                raise_known(error, f"GetObject on s3://{self._name}/{key}", started, self._has_answered)
+                raise_known(error, self._has_answered)
                 failure = error
+                self._wait_after(error)
         found = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop)
         self._rest_after(failure)
         return found
@@ -67,10 +66,9 @@ class Bucket:
                         yield page
                         after = self.key(page[-1])
                     return
-                except ServiceUnavailable:
-                    raise
                 except Exception as error:
                     failure = error
+                    self._wait_after(error)
             answer = next(self.answers(prefix, after))
             self._rest_after(failure)
             if page := self.entries(answer):
@@ -104,17 +102,15 @@ class Bucket:
         """Return the key of an entry: its name without the bucket's name."""
         return entry.name[len(self._name) + 1 :]
 
-    @property
+    @functools.cached_property
     def _store(self) -> S3Store:
-        return self._retrying_store if self._has_answered else self._first_store
+        return open_store(self._filesystem, self._name)
 
-    @functools.cached_property
-    def _first_store(self) -> S3Store:
-        return open_store(self._filesystem, self._name, 0)
-
-    @functools.cached_property
-    def _retrying_store(self) -> S3Store:
-        return open_store(self._filesystem, self._name, retry_timeout_seconds())
+    def _wait_after(self, failure: Exception) -> None:
+        """Record a failure that may pass, and wait a moment before s3fs repeats the request."""
+        if self._has_answered and (problem := passing_problem(failure)):
+            note(f"s3://{self._name}: {problem}")
+            time.sleep(RETRIES.wait_seconds(1))
 
     def _may_ask(self) -> bool:
         is_payer = bool(self._filesystem.req_kw)  # then s3fs knows the headers to send
@@ -134,12 +130,11 @@ class Bucket:
         stream = obstore.list(self._store, prefix[:-1] or None, offset=offset or None, chunk_size=KEYS_A_PAGE)
         what = f"ListObjectsV2 on s3://{self._name}/{prefix}"
         while True:
-            started = time.monotonic()
             try:
                 with waiting_told(what):
                     found = next(stream, None)
             except Exception as error:
-                raise_known(error, what, started, self._has_answered)
+                raise_known(error, self._has_answered)
                 raise
             if found is None:
                 return
@@ -178,8 +173,9 @@ class Bucket:
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
     def _rest_after(self, failure: Exception | None) -> None:
-        """Use s3fs for this bucket for a while if obstore failed, s3fs did not fail, and the key was not the cause."""
-        if failure and not isinstance(failure, ValueError | InvalidPathError):
+        """Use s3fs for this bucket for a while if only obstore failed, without an outage and not for the key."""
+        is_of_key = isinstance(failure, ValueError | InvalidPathError)
+        if failure and not is_of_key and not (self._has_answered and passing_problem(failure)):
             self._rests_until = time.monotonic() + REST_SECONDS
             say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")
 

@@ -1,7 +1,7 @@
 """Retries requests to S3 up to a time limit, so that a server that is down, frozen or throttling only costs time.
 
 The limit is `DEFAULT_RETRY_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` from the
-environment. A log line names the cause of the wait. obstore takes the limit as a setting.
+environment. A log line names the cause of the wait, and `take_problems` returns the causes for the run's incidents.
 
 botocore's own retries count attempts. Mode `standard` makes 16 attempts, with a quota for all requests. It lost all of
 128 requests within 3 s while a server failed for 5 s. Mode `legacy` makes 9 attempts. It lost none of 128 while a
@@ -36,6 +36,7 @@ ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's settin
 
 _log = logging.getLogger("overnight.storage")
 _logged: deque[float] = deque(maxlen=1)
+_problems: deque[str] = deque(maxlen=1000)  # several threads append
 
 
 def retry_timeout_seconds() -> float:
@@ -94,6 +95,8 @@ def retry_delay(
     if now - since >= timeout:
         raise not_recovered(f"{what} was tried {attempts} times in {now - since:.0f} s and failed, last with {problem}")
     left = timeout - (now - since)
+    kind = type(caught_exception).__name__ if caught_exception else problem.partition(":")[0]
+    note(f"{urlsplit(request_dict['url']).netloc}: {kind}")
     say(f"waiting for storage: {what} failed with {problem}; trying for {left:.0f} s more")
     return min(RETRIES.wait_seconds(attempts), left)
 
@@ -106,6 +109,19 @@ def not_recovered(what: str) -> ServiceUnavailable:
     return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
+
+
+def note(problem: str) -> None:
+    """Record that a request failed and is tried again. Equal ones have equal texts."""
+    _problems.append(f"waited for the storage: {problem}")
+
+
+def take_problems() -> list[str]:
+    """Return the problems that this process noted since the last call, each once."""
+    taken = []
+    while _problems:
+        taken.append(_problems.popleft())
+    return list(dict.fromkeys(taken))
 
 
 def say(sentence: str) -> None:

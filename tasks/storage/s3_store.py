@@ -1,47 +1,39 @@
 """obstore 0.12, a Rust library, as a client of S3: its settings, and the meaning of its errors.
 
-obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It retries a request for
-`retry_timeout_seconds`. It takes address, region and credentials from s3fs's client, so that one configuration is
+obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It tries a request once: s3fs
+retries it, and says so. It takes address, region and credentials from s3fs's client, so that one configuration is
 enough for both.
 """
 
 import contextlib
 import errno
 import os
+import re
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obstore.exceptions import PermissionDeniedError, PreconditionError
+from obstore.exceptions import GenericError, PermissionDeniedError, PreconditionError
 from obstore.store import S3Store
 
 from overnight.tasks.storage.file_info import ObjectChanged
-from overnight.tasks.storage.s3_retries import (
-    LOG_EVERY_SECONDS,
-    RETRIES,
-    not_recovered,
-    retry_timeout_seconds,
-    say,
-)
+from overnight.tasks.storage.s3_retries import LOG_EVERY_SECONDS, say
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ClientConfig
 
 ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be renewed
 # A server that is silent for 15 s fails, as with s3fs; a large body may take longer.
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
+_STATUS = re.compile(r"status code: ([1-5]\d\d[\w ]*)")
 _used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
 
-def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
-    """Return obstore's client of a bucket, with the address and the credentials of `filesystem`, a `PatientS3`.
-
-    It retries a request for `retry_seconds`, or sends it once if that is 0.
-    """
+def open_store(filesystem: Any, bucket: str) -> S3Store:
+    """Return obstore's client of a bucket, with the address and the credentials of `filesystem`, a `PatientS3`."""
     client = filesystem.connect()
     address = client.meta.endpoint_url
     certificates = filesystem.session.get_config_variable("ca_bundle")
@@ -50,17 +42,12 @@ def open_store(filesystem: Any, bucket: str, retry_seconds: float) -> S3Store:
     def credentials() -> Any:
         return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
 
-    retries: RetryConfig = {
-        "max_retries": 100_000 if retry_seconds else 0,  # the time is the limit
-        "retry_timeout": timedelta(seconds=retry_seconds),
-        "backoff": {"max_backoff": timedelta(seconds=RETRIES.longest_wait_seconds)},
-    }
     return S3Store(
         bucket,
         endpoint=address,
         region=client.meta.region_name or "us-east-1",
         client_options={**TIMEOUTS, **trusted, "allow_http": address.startswith("http://")},
-        retry_config=retries,
+        retry_config={"max_retries": 0},
         **({"skip_signature": True} if filesystem.anon else {"credential_provider": credentials}),
     )
 
@@ -72,11 +59,10 @@ def is_usable() -> bool:
     return _used_in[0] == os.getpid()
 
 
-def raise_known(error: Exception, what: str, started: float, has_answered: bool) -> None:
+def raise_known(error: Exception, has_answered: bool) -> None:
     """Raise the error of Python or Overnight that an error of obstore means. Return None if s3fs must try the request.
 
-    `what` names the request for the message. `started` is its start in seconds by `time.monotonic`. `has_answered` is
-    True if obstore reached the bucket before, so that s3fs could do no better.
+    `has_answered` is True if obstore reached the bucket before, so that s3fs could do no better.
     """
     if isinstance(error, ObjectChanged):
         raise error
@@ -86,9 +72,16 @@ def raise_known(error: Exception, what: str, started: float, has_answered: bool)
         raise ObjectChanged(words(error)) from error
     if isinstance(error, PermissionDeniedError) and has_answered:
         raise PermissionError(errno.EACCES, words(error)) from error
-    waited = time.monotonic() - started
-    if has_answered and waited >= retry_timeout_seconds():
-        raise not_recovered(f"{what} was tried for {waited:.0f} s and failed, last with {words(error)}") from error
+
+
+def passing_problem(error: Exception) -> str:
+    """Return a phrase on an error of obstore that may pass, such as `503 Slow Down`; empty for other errors."""
+    if not isinstance(error, GenericError):
+        return ""
+    status = _STATUS.search(str(error))
+    if status is None:
+        return "no whole answer" if "HTTP error" in str(error) else ""
+    return status.group(1).strip() if status.group(1)[0] == "5" or status.group(1)[:3] in ("408", "429") else ""
 
 
 def words(error: Exception) -> str:
@@ -98,7 +91,7 @@ def words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes longer than `LOG_EVERY_SECONDS` (10 s), because obstore retries without a log line.
+    """Log a line if the body takes longer than `LOG_EVERY_SECONDS` (10 s).
 
     `what` names the request.
     """

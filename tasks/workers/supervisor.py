@@ -305,6 +305,13 @@ def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
     tell(run, "happened", stage, masked(what), is_warning)
 
 
+def report_storage_problems(run: Run, stage: str) -> None:
+    """Record what this process had to wait for in the storage since the last call, as incidents of the stage."""
+    if retries := sys.modules.get("overnight.tasks.storage.s3_retries"):  # absent if no store was used
+        for problem in retries.take_problems():
+            report(run, stage, problem)
+
+
 def incidents(run: Run) -> list[dict[str, Any]]:
     """Return the incidents of the run so far, as dicts with `stage`, `what` and `times`, the number of equal ones."""
     return list(ask(run, "incidents") or [])

@@ -42,6 +42,8 @@ def connection(url: str) -> Iterator["Connection"]:
         driver: Any = opened.connection.dbapi_connection
         if type(driver).__module__ == "sqlite3":
             driver.text_factory = _text_or_bytes
+        if type(driver).__module__.startswith("psycopg"):
+            _read_any_time(driver)
         yield opened
 
 
@@ -59,6 +61,25 @@ def rows(
     with connection.execution_options(**options).execute(BoundSql(query, values)) as found:
         yield list(found.keys())
         yield from found
+
+
+def _read_any_time(driver: Any) -> None:
+    """Read a date or time that Python lacks, such as `infinity`, as an `UnreadValue`: only its row is bad."""
+    from psycopg import DataError
+    from psycopg.types import datetime as loaders
+
+    from overnight.tasks.ingest.formats.sql_types import UnreadValue
+
+    for name in ("Date", "Timestamp", "Timestamptz", "Time", "Timetz"):
+        loader: Any = getattr(loaders, f"{name}Loader")
+
+        def load(self: Any, data: Any, read: Any = loader.load) -> Any:
+            try:
+                return read(self, data)
+            except DataError:
+                return UnreadValue(bytes(data).decode())
+
+        driver.adapters.register_loader(name.lower(), type(f"Any{name}", (loader,), {"load": load}))
 
 
 def _text_or_bytes(content: bytes) -> str | bytes:

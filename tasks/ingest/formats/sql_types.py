@@ -1,8 +1,11 @@
 """Makes columns of the values of a database driver, in Arrow types that are inferred once."""
 
+import datetime
 import decimal
+import json
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -13,9 +16,16 @@ from overnight.tasks.errors import RowError
 _MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
+@dataclass(frozen=True)
+class UnreadValue:
+    """A value that Python lacks, such as the date `infinity`, as the database writes it in `text`."""
+
+    text: str
+
+
 def inferred(values: Sequence[Any]) -> pa.DataType:
     """Return the Arrow type that holds all the values; text if there is no such type, or if all values are None."""
-    plain = [_plain(value) for value in values if value is not None]
+    plain = [_plain(value) for value in values if value is not None and not isinstance(value, UnreadValue)]
     if not plain:
         return pa.string()
     if all(isinstance(value, decimal.Decimal) for value in plain):
@@ -43,7 +53,7 @@ def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.A
                 fitting.append(plain(value))
                 _strict(fitting[-1:], kind)
             except _MISFIT:
-                found = f"{_plain(value)!r:.200}"
+                found = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
                 errors[place] = RowError(f"column {name}: expected {kind}, found {found}; see source.types")
                 fitting[place:] = [None]
         return _strict(fitting, kind), errors
@@ -56,6 +66,8 @@ def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, pa.string()).cast(kind)
     if pa.types.is_integer(kind) and any(value != int(value) for value in present):
         raise pa.ArrowInvalid(f"not {kind}")
+    if "struct<" in str(kind) and not all(_has_fields(value, kind) for value in present):
+        raise pa.ArrowInvalid(f"not {kind}")  # Arrow drops keys that the type lacks
     if pa.types.is_floating(kind):
         values = [None if value is None else float(value) for value in values]
     elif pa.types.is_integer(kind):
@@ -68,11 +80,36 @@ def _plain(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, uuid.UUID):
         return str(value)
-    return orjson.dumps(value, default=str).decode() if isinstance(value, dict) else value
+    if isinstance(value, datetime.time) and value.tzinfo:  # Arrow has no time with an offset, and drops it
+        return value.isoformat()
+    if isinstance(value, list) and any(isinstance(item, uuid.UUID) for item in value[:1]):
+        return [_plain(item) for item in value]
+    return _json(value) if isinstance(value, dict) else value
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, default=str).decode()
+    except TypeError:  # an integer of more than 64 bits
+        return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+def _has_fields(value: Any, kind: pa.DataType) -> bool:
+    """Return True if `kind` has a field for each key of the objects in the value."""
+    if isinstance(value, dict):
+        names = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+        return all(name in names and _has_fields(item, names[name]) for name, item in value.items())
+    if isinstance(value, list):
+        return all(_has_fields(item, kind.value_type) for item in value)
+    return True
 
 
 def _text(value: Any) -> str | None:
+    if isinstance(value, UnreadValue):
+        return value.text
     plain = _plain(value)
+    if isinstance(plain, list):
+        return _json(plain)
     if plain is None or isinstance(plain, str):
         return plain
     return plain.decode() if isinstance(plain, bytes) else str(plain)

@@ -17,7 +17,7 @@ from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.error_translation import translate_storage_errors
-from overnight.tasks.workers.supervisor import report_quarantined, tell
+from overnight.tasks.workers.supervisor import report_quarantined, report_storage_problems, tell
 from overnight.tasks.workers.watchdog import Watchdog
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
             started = time.perf_counter()
         if ends:
             tell(run, "read", run.attempt, units["unit"][0].as_py(), ends)
+        report_storage_problems(run, "ingest")
     except Exception as error:
         raise explain(error, "ingest") from error
 

@@ -1,6 +1,7 @@
 """An Iceberg table: one data file of one snapshot, one unit. Columns out: the table's, `row_id` (`path#n`), `uri`.
 
-The snapshot is chosen once, when the manifest is taken, and must exist until the run ends. Rows that the snapshot's
+The snapshot and the columns are chosen once, when the manifest is taken: the current columns for the current snapshot,
+and for a `snapshot_id` of the job those of that snapshot. The snapshot must exist until the run ends. Rows that its
 delete files remove do not count. Rows are counted while reading if their file has delete files, or if `where` selects
 only some rows of the file.
 """
@@ -11,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
@@ -46,15 +47,23 @@ class Iceberg(Source):
 
     dated_by: ClassVar[tuple[str, ...]] = ("table", "where")
 
+    _schema_id: int | None = PrivateAttr(None)  # None: the columns of the snapshot
+
     def place(self, partition: str) -> str:
         return f"the Iceberg table {self.table.replace('{partition}', partition)}"
 
     def snapshot(self, partition: str) -> str:
-        current = self._table(partition).current_snapshot()
-        return str(self.snapshot_id or (current.snapshot_id if current else ""))
+        table = self._table(partition)
+        if self.snapshot_id is not None:
+            return str(self.snapshot_id)
+        current = table.current_snapshot()
+        return f"{current.snapshot_id}:{table.schema().schema_id}" if current else ""
 
     def at(self, snapshot: str) -> Self:
-        return self.model_copy(update={"snapshot_id": int(snapshot)})
+        snapshot_id, _, schema_id = snapshot.partition(":")
+        pinned = self.model_copy(update={"snapshot_id": int(snapshot_id)})
+        pinned._schema_id = int(schema_id) if schema_id else None
+        return pinned
 
     def files(self, partition: str) -> Iterator[File]:
         name = expand(self.table, partition)
@@ -80,9 +89,7 @@ class Iceberg(Source):
         return units.set_column(units.column_names.index("rows"), "rows", pa.array(rows, pa.int64()))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
-        table = self._table(partition)
-        schema = table.scan(snapshot_id=self.snapshot_id).projection().as_arrow()
-        return chosen_columns(schema, self.columns)
+        return chosen_columns(self._columns(self._table(partition)).as_arrow(), self.columns)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -101,7 +108,7 @@ class Iceberg(Source):
         try:
             if _size(table, unit["uri"]) != unit["size"]:
                 raise ValueError(f"expected {unit['size']:,} bytes, as listed")
-            reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+            reader = ArrowScan(table.metadata, table.io, self._columns(table), scan.row_filter)
             tables = map(pa.Table.from_batches, ([batch] for batch in reader.to_record_batches([task])))
             for data in _no_more_than(about["rows"], tables):
                 yield as_schema(data, schema)
@@ -110,6 +117,12 @@ class Iceberg(Source):
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
             expected = "a data file and its files of deletes" if task.delete_files else "a data file"
             raise RowError(f"expected {expected}, as written: {str(error).strip()}") from error
+
+    def _columns(self, table: Any) -> Any:
+        """Return the schema of Iceberg with which all files are read."""
+        if self._schema_id is not None:
+            return table.schemas()[self._schema_id]
+        return table.scan(snapshot_id=self.snapshot_id).projection()
 
     def _table(self, partition: str) -> Any:
         """Return the table. Raise `InputError` if there is no such table or snapshot."""

@@ -1,7 +1,8 @@
 """A Lance table: one fragment of one version, one unit. Columns out: the table's, `row_id` (`path#n`) and `uri`.
 
 The version is chosen once, when the manifest is taken, and must exist until the run ends. So clean up old versions of a
-table only when no run reads it. The number `n` counts only the rows of the fragment that this version has.
+table only when no run reads it. The number `n` counts only the rows of the fragment that this version has. A column of
+blobs has their bytes.
 """
 
 import hashlib
@@ -23,6 +24,9 @@ from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 ROWS_AT_ONCE = 8192
+ROWS_OF_BLOBS_AT_ONCE = 32  # a blob may be in a file of its own, whose size the fragment does not have
+BLOB = "lance.blob"  # the beginning of the names of Lance's types for blobs
+ENCODING = b"lance-encoding:blob"  # in the metadata of a column of blobs before version 2.2 of the format
 DATA = "/data/"  # the path between a table's place and its files
 
 
@@ -68,8 +72,12 @@ class Lance(FileSource):
         return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
-        schema = self._table(partition).schema
-        return chosen_columns(schema, self.columns)
+        stored = self._table(partition).schema
+        schema = chosen_columns(stored, self.columns)
+        for place, field in enumerate(schema):
+            if _is_blob(stored.field(field.name)):
+                schema = schema.set(place, pa.field(field.name, pa.large_binary()))
+        return schema
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
@@ -77,21 +85,39 @@ class Lance(FileSource):
 
     def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
-        self.file(unit, unit["size"] or None).look()
+        fragment = table.get_fragment(unit["row_group"])
+        self._look(fragment, unit)
+        has_blobs = any(_is_blob(table.schema.field(name)) for name in schema.names)
+        bytes_each = max(unit["size"] / max(unit["rows"], 1), 1)
+        rows_at_once = min(
+            max(int(BYTES_AT_ONCE / bytes_each), 1), ROWS_OF_BLOBS_AT_ONCE if has_blobs else ROWS_AT_ONCE
+        )
+        options = {"batch_size": rows_at_once, "blob_handling": "all_binary"}
         try:
             with translate_panics():
-                fragment = table.get_fragment(unit["row_group"])
-                bytes_each = max(unit["size"] / max(unit["rows"], 1), 1)
-                rows_at_once = min(max(int(BYTES_AT_ONCE / bytes_each), 1), ROWS_AT_ONCE)
-                for batch in fragment.to_batches(columns=schema.names, batch_size=rows_at_once):
+                for batch in fragment.to_batches(columns=schema.names, **options):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
-            self.file(unit).look()  # Lance reports the same error for an unreachable store and a broken file
+            self._look(fragment, unit)  # Lance reports the same error for an unreachable store and a broken file
             told = str(error).partition(", /")[0].removeprefix("External error: ")
             raise RowError(f"expected a fragment as Lance wrote it: {told}") from error
 
+    def _look(self, fragment: Any, unit: dict[str, Any]) -> None:
+        """Raise the error of the fragment's first file that is gone or has another size. Each added column has a file.
+
+        A file in another place than the table's is not compared.
+        """
+        place = unit["uri"].rpartition(DATA)[0]
+        for file in fragment.data_files():
+            if file.base_id is None and any(field >= 0 for field in file.fields):
+                self.file({"uri": f"{place}{DATA}{file.path}"}, file.file_size_bytes).look()
+
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)
+
+
+def _is_blob(field: pa.Field) -> bool:
+    return str(getattr(field.type, "extension_name", "")).startswith(BLOB) or ENCODING in (field.metadata or {})
 
 
 def _opened(uri: str, version: int | None, anonymous: bool) -> Any:

@@ -65,6 +65,7 @@ class StagingDatasink(Datasink[Staged]):
     def write(self, blocks: Iterable[Block], ctx: object) -> Staged:
         started = time.perf_counter()
         counts = self._write(blocks, f"{self._run.attempt}-{ctx.task_idx:06d}")  # type: ignore[attr-defined]
+        supervisor.report_storage_problems(self._run, "write")
         return Staged(time.perf_counter() - started, counts)
 
     def _write(self, blocks: Iterable[Block], part: str) -> dict[str, int]:

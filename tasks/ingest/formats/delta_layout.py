@@ -1,0 +1,109 @@
+"""What a version of a Delta table says of its files: the names of its columns in them, and the rows that are deleted.
+
+A table that maps columns (`delta.columnMapping.mode`) has each field's name in the files in the metadata of its schema,
+also inside structs. The mode `id` finds a field by its number, because files from Iceberg have other names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NAME, NUMBER = b"delta.columnMapping.physicalName", b"delta.columnMapping.id"
+NUMBER_IN_FILE = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layout of the files of a table's version. `mode` is the mode of column mapping, empty if there is none.
+
+    `deleted` has, by a file's URI without its scheme, True for each row that a deletion vector marks.
+    """
+
+    schema: pa.Schema
+    mode: str
+    deleted: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, table: Any) -> "Layout":
+        """Return the layout of a loaded table. It takes a byte for each row of a file that has deleted rows."""
+        mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+        deleted = {}
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            for uri, kept in _rows_of(pa.table(table.deletion_vectors())):
+                deleted[_without_scheme(unquote(uri))] = ~np.asarray(kept)
+        return cls(pa.schema(table.schema().to_arrow()), "" if mode == "none" else mode, deleted)
+
+    def deleted_rows(self, uri: str) -> np.ndarray | None:
+        """Return True for each row of the file that is deleted; None if none of them is."""
+        return self.deleted.get(_without_scheme(uri))
+
+    def stored_names(self, names: Iterable[str], file: pa.Schema) -> dict[str, str]:
+        """Return the name in the file, whose columns are `file`, of each of the table's columns that the file has."""
+        stored = {name: self._stored_name(self.schema.field(name), file) for name in names}
+        return {name: own for name, own in stored.items() if own is not None}
+
+    def renamed(self, data: pa.Table, stored: dict[str, str]) -> pa.Table:
+        """Return the rows of a file, which has the columns `stored`, with the table's names, also inside structs."""
+        columns = {}
+        for name, own in stored.items():
+            kind = self.schema.field(name).type
+            chunks = [self._renamed(chunk, kind) for chunk in data[own].chunks]
+            columns[name] = pa.chunked_array(chunks, None if chunks else bare(kind))
+        return pa.table(columns)
+
+    def _stored_name(self, field: pa.Field, stored: Iterable[pa.Field]) -> str | None:
+        metadata = field.metadata or {}
+        for other in stored:
+            number = (other.metadata or {}).get(NUMBER_IN_FILE)
+            if (number if self.mode == "id" else other.name.encode()) == metadata[
+                NUMBER if self.mode == "id" else NAME
+            ]:
+                return str(other.name)
+        return None
+
+    def _renamed(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
+        """Return the array with the names of `kind` inside. A field that the file lacks is null."""
+        if pa.types.is_struct(kind):
+            children = []
+            for field in kind:
+                own = self._stored_name(field, array.type)
+                child = pa.nulls(len(array), bare(field.type)) if own is None else array.field(own)
+                children.append(child if own is None else self._renamed(child, field.type))
+            fields = [pa.field(field.name, child.type) for field, child in zip(kind, children, strict=True)]
+            return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+        if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+            return array
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        values = array.flatten()
+        if pa.types.is_list(kind):
+            return pa.ListArray.from_arrays(offsets, self._renamed(values, kind.value_type), mask=array.is_null())
+        keys, items = self._renamed(values.field(0), kind.key_type), self._renamed(values.field(1), kind.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=array.is_null())
+
+
+def bare(kind: pa.DataType) -> pa.DataType:
+    """Return the type without the metadata of the fields inside."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, bare(field.type), field.nullable) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(bare(kind.key_type), bare(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, bare(kind.value_type), kind.value_field.nullable))
+    return kind
+
+
+def _rows_of(vectors: pa.Table) -> Iterable[tuple[str, pa.Array]]:
+    """Yield the URI of each file, and whether each of its rows is kept."""
+    for batch in vectors.to_batches():
+        for uri, kept in zip(*batch.columns, strict=True):
+            yield uri.as_py(), kept.values
+
+
+def _without_scheme(uri: str) -> str:
+    return uri.rpartition("://")[2]
