@@ -15,9 +15,9 @@ def engine(url: str) -> "Engine":
 
     Raise `JobError` for a URL that SQLAlchemy does not accept, or whose driver is not installed.
     """
-    from overnight.tasks.write.merge.json_values import dump
+    from overnight.tasks.write.merge.json_values import dump, spelled
 
-    made = database.engine(url, "write", json_serializer=lambda value: dump(value).decode())
+    made = database.engine(url, "write", json_serializer=lambda value: dump(spelled(value)).decode())
     if made.dialect.name == "sqlite":
         _begin_at_once(made)
     return made
