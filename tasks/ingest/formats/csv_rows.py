@@ -27,6 +27,8 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 class CsvFile:
     """A CSV file and how its text is split. `column_names` is None if the file has a header line.
 
+    If `quoted_is_text`, an empty field is null, and one in quotes is an empty text. Otherwise both are empty texts.
+
     Reading by `rows` sets two fields. `damage` is the error that ended the file early, or None if the file was read to
     its end. `is_marked` is True if some of the text was not UTF-8.
     """
@@ -36,6 +38,7 @@ class CsvFile:
     column_names: list[str] | None
     damage: Exception | None = None
     is_marked: bool = False
+    quoted_is_text: bool = False
 
     def first_rows(self, names: list[str]) -> pa.Table:
         """Return the first good rows of the file, up to some MiB of them, as columns of text.
@@ -142,7 +145,12 @@ class CsvFile:
                 file,
                 pcsv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=self.column_names),
                 pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
-                pcsv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+                pcsv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    strings_can_be_null=self.quoted_is_text,
+                    quoted_strings_can_be_null=not self.quoted_is_text,
+                    null_values=[""] if self.quoted_is_text else None,
+                ),
             )
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error) or file.damage:

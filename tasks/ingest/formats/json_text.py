@@ -24,6 +24,7 @@ _BLANK = re.compile(r"\s*")
 # Numbers whose digits orjson may not all keep: whole ones beyond 64 bits, others of 18 digits and more.
 _LONG = r"-[1-9][0-9]{18}|[1-9][0-9]{19}|[1-9][0-9]*\.[0-9]{17}|\.0*[1-9][0-9]{17}|[1-9][0-9]{15}[0-9]*(\.[0-9]|[eE])"
 
+_NAN = re.compile(rb"NaN|Infinity")
 _DIGITS = "[0-9]{16}"  # in all that `_LONG` matches
 
 
@@ -62,16 +63,16 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
     yield from _items(bytes(content))
 
 
-def parsed(lines: Sequence[bytes | RowError]) -> list[dict[str, Any] | RowError]:
+def parsed(lines: Sequence[bytes | RowError], takes_nan: bool = False) -> list[dict[str, Any] | RowError]:
     """Return for each line its JSON object, or the error if the line is not an object.
 
-    Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits.
+    Errors in `lines` are returned unchanged. If `takes_nan`, the words NaN, Infinity and -Infinity are numbers. A number is a `Decimal` if 64 bits cannot represent its digits.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # takes a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
-        line if isinstance(line, RowError) else _parse(line, long) for line, long in zip(lines, is_long, strict=True)
+        line if isinstance(line, RowError) else _parse(line, long, takes_nan) for line, long in zip(lines, is_long, strict=True)
     ]
 
 
@@ -150,15 +151,15 @@ def _next(text: str, place: int) -> int:
     return _BLANK.match(text, place).end()  # type: ignore[union-attr]
 
 
-def _parse(line: bytes, is_long: bool) -> dict[str, Any] | RowError:
+def _parse(line: bytes, is_long: bool, takes_nan: bool) -> dict[str, Any] | RowError:
     shown = line[:200].decode(errors="replace")
     try:
-        value = orjson.loads(line)
+        value = json.loads(line) if takes_nan and _NAN.search(line) else orjson.loads(line)
         if is_long:
             value = json.loads(line, parse_int=_whole, parse_float=_fraction)
     except RecursionError:
         return RowError(f"expected less nesting of lists and objects, found {shown!r}")
-    except orjson.JSONDecodeError as error:
+    except json.JSONDecodeError as error:  # also that of orjson
         if not _is_utf8(line):
             return RowError(f"expected text in UTF-8, found {shown!r}")
         advice = f"; {ADVICE}" if line.startswith((b"[", b"{")) else ""

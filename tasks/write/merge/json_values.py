@@ -8,7 +8,7 @@ pyarrow, DuckDB and Spark accept them: JSON itself has no numbers for them.
 import base64
 import math
 from collections.abc import Callable, Iterator
-from datetime import datetime, time
+from datetime import date, datetime, time
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,13 @@ from pyarrow import types
 from overnight.tasks.rows.arrow_types import leaves
 from overnight.tasks.rows.tensors import to_numpy
 
-OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-NOT_FINITE = {"nan": orjson.Fragment(b"NaN"), "inf": orjson.Fragment(b"Infinity"), "-inf": orjson.Fragment(b"-Infinity")}
+# orjson 3.13 writes time(0, 0, 0, 86399) as "00:00:00.86399", so times pass through to `_other`.
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME
+NOT_FINITE = {
+    "nan": orjson.Fragment(b"NaN"),
+    "inf": orjson.Fragment(b"Infinity"),
+    "-inf": orjson.Fragment(b"-Infinity"),
+}
 MICROSECONDS_END = 6  # the place of the nanoseconds behind the point of a time
 
 
@@ -89,8 +94,8 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """
     if not _changes(column.type):
         return column
-    array = column.combine_chunks()
-    return pa.chunked_array([_plain(pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array)])
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return pa.chunked_array([_plain(whole)])
 
 
 def _changes(kind: pa.DataType) -> bool:
@@ -149,6 +154,7 @@ def _with_nanoseconds(moment: datetime | time | None, rest: int) -> str | None:
 def _other(value: Any) -> Any:
     """Convert a value that orjson does not support."""
     conversions: dict[type, Callable[[Any], Any]] = {
+        **dict.fromkeys((date, datetime, time), lambda found: found.isoformat()),
         bytes: lambda found: base64.b64encode(found).decode(),
         np.float16: float,
         np.ndarray: np.ndarray.tolist,

@@ -19,6 +19,7 @@ A sample is published as Parquet files below the state.
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+from pyarrow import types
 from pydantic import Field
 
 from overnight.tasks.config.masking import masked
@@ -74,6 +75,7 @@ class SqlSink(Sink):
         super().take(table)
         refuse_far_times(table)
         refuse_fine_times(table, "a database")
+        refuse_fine_times(table, "a database", types.is_time)
         if self.url.startswith("sqlite"):
             refuse_nan(table, "SQLite")
             return

@@ -15,6 +15,7 @@ from overnight.tasks.rows.arrow_types import is_text, kinds_in, leaves
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.merge.json_values import has_infinite, plain
 
+
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
     """Return row number -> error for each row of the table that `take` refuses by raising.
 
@@ -67,13 +68,15 @@ def refuse_far_times(table: pa.Table) -> None:
                 raise RowError(f"column {name!r}: expected a time in the years 1 to 9999, found another.") from error
 
 
-def refuse_fine_times(table: pa.Table, what: str) -> None:
+def refuse_fine_times(
+    table: pa.Table, what: str, is_time: Callable[[pa.DataType], bool] = types.is_timestamp
+) -> None:
     """Raise `RowError` for a time with a fraction below a microsecond, which the sink would cut off.
 
-    `what` names the sink in the message, such as `a Delta table`.
+    `what` names the sink in the message, such as `a Delta table`. `is_time` selects the types of times.
     """
     for name, leaf in _leaves(table):
-        if not types.is_temporal(leaf.type) or types.is_duration(leaf.type) or getattr(leaf.type, "unit", "") != "ns":
+        if not is_time(leaf.type) or leaf.type.unit != "ns":
             continue
         present = leaf.cast(pa.int64()).drop_null().to_numpy()
         if (present % 1000).any():

@@ -35,7 +35,7 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
 from tests.tasks.runs import make_run
-from tests.tasks.write.publications import (
+from tests.contracts.sinks.publications import (
     NO_ERRORS,
     columns_of,
     holding,

@@ -18,7 +18,7 @@ from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
-from tests.tasks.write.publications import (
+from tests.contracts.sinks.publications import (
     columns_of,
     holding,
     numbered,

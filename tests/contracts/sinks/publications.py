@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.published_rows import PublishedRows
@@ -129,6 +130,13 @@ def sink_of(kind: str, place: Path | str) -> Sink:
         return ImagesSink(path="-", column="x_as_bytes", grace_seconds=0, target_file_size=1)
     leaf = {"parquet": ParquetSink, "csv": CsvSink, "jsonl": JsonlSink}[kind]
     return leaf(path="-", grace_seconds=0, target_file_size=1)
+
+
+def create_schema(sink: Sink) -> None:
+    """The schema of a place in PostgreSQL."""
+    assert isinstance(sink, SqlSink)
+    with engine(sink.url).begin() as connection:
+        connection.execute(CreateSchema(sink.table.partition(".")[0]))
 
 
 def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
