@@ -29,7 +29,8 @@ def headers(data: pa.Table) -> np.ndarray:
     for name, column in zip(data.column_names, data.columns, strict=True):
         if not len(places):
             break
-        places = places[pc.equal(column.take(pa.array(places)), name).to_numpy()]
+        is_name = pc.fill_null(pc.equal(column.take(pa.array(places)), name), False)
+        places = places[is_name.to_numpy()]
     return places
 
 

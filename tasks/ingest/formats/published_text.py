@@ -82,7 +82,8 @@ def _restored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | p
         finest = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(finest, kind.tz)).cast(kind)
     if types.is_time(kind):
-        return column.cast(pa.time64("ns")).cast(kind)
+        moments = pc.binary_join_element_wise("1970-01-01T", column, "").cast(pa.timestamp("ns"))
+        return moments.cast(pa.time64("ns")).cast(kind)
     if types.is_duration(kind):
         return column.cast(pa.int64()).cast(kind)
     if types.is_floating(kind):

@@ -18,7 +18,7 @@ from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.checks.column_statistics import describe
+from overnight.tasks.write.checks.column_statistics import describe, summary
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.publish.retried import described
@@ -79,7 +79,8 @@ def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
 
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
     files = [*(ready.kept.files if ready.kept else ()), *sink.published(run, ready)]
-    return {"job": run.job, "generation": run.generation, "attempt": run.attempt, "files": files}
+    about = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
+    return {**about, "files": files, "columns": summary(ready.columns, ())}
 
 
 def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
