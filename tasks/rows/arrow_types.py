@@ -59,7 +59,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of the innermost values of an array, without lists, structs, maps, dictionaries and extensions."""
+    """Yield the arrays of the innermost values of an array: those in its lists, structs, maps and dictionaries."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from leaves(array.storage)

@@ -66,13 +66,15 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
 def parsed(lines: Sequence[bytes | RowError], takes_nan: bool = False) -> list[dict[str, Any] | RowError]:
     """Return for each line its JSON object, or the error if the line is not an object.
 
-    Errors in `lines` are returned unchanged. If `takes_nan`, the words NaN, Infinity and -Infinity are numbers. A number is a `Decimal` if 64 bits cannot represent its digits.
+    Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits. If
+    `takes_nan`, the words NaN, Infinity and -Infinity are numbers.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # takes a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
-        line if isinstance(line, RowError) else _parse(line, long, takes_nan) for line, long in zip(lines, is_long, strict=True)
+        line if isinstance(line, RowError) else _parse(line, long, takes_nan)
+        for line, long in zip(lines, is_long, strict=True)
     ]
 
 

@@ -17,9 +17,9 @@ JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values as
 
 
 def publishable(table: pa.Table) -> pa.Table:
-    """Return `table` with types that can be published: arrays become lists.
+    """Return `table` with types that can be published: arrays become lists, views and run ends plain values.
 
-    Views become plain texts, bytes and lists, and run ends the values themselves. Arrays of one dimension become fixed-size lists if all have the same length, otherwise lists. Arrays of more
+    Arrays of one dimension become fixed-size lists if all have the same length, otherwise lists. Arrays of more
     dimensions become nested lists. Structs without fields become JSON text, because Parquet has no type for them. Raise
     `ContractError` for a column of arrays with different numbers of dimensions.
     """

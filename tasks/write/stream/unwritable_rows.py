@@ -68,9 +68,7 @@ def refuse_far_times(table: pa.Table) -> None:
                 raise RowError(f"column {name!r}: expected a time in the years 1 to 9999, found another.") from error
 
 
-def refuse_fine_times(
-    table: pa.Table, what: str, is_time: Callable[[pa.DataType], bool] = types.is_timestamp
-) -> None:
+def refuse_fine_times(table: pa.Table, what: str, is_time: Callable[[pa.DataType], bool] = types.is_timestamp) -> None:
     """Raise `RowError` for a time with a fraction below a microsecond, which the sink would cut off.
 
     `what` names the sink in the message, such as `a Delta table`. `is_time` selects the types of times.

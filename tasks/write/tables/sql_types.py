@@ -4,8 +4,8 @@
     floats                           DOUBLE PRECISION
     decimals                         NUMERIC; TEXT in SQLite, which would round them
     text, dates, times, truth values the same
-    timestamps                       TIMESTAMP in microseconds, with a time zone if they have one; in UTC in SQLite, which
-                                     has no zones
+    timestamps                       TIMESTAMP in microseconds, with a time zone if they have one; SQLite has no zones,
+                                     so there they are in UTC
     durations                        BIGINT, in their own unit
     binary                           BYTEA, BLOB
     lists of numbers, truth, text    an array in PostgreSQL (REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...); JSON

@@ -81,7 +81,7 @@ def kinds_within(kind: pa.DataType) -> list[pa.DataType]:
     return [kind, *(each for part in inner for each in kinds_within(part))]
 
 
-REASON = {kind: "its format holds every value" for kind in ("parquet", "jsonl", "csv", "images", "lance")}
+REASON = dict.fromkeys(("parquet", "jsonl", "csv", "images", "lance"), "its format holds every value")
 
 
 @SINKS.promise("a value that the table would change is quarantined alone, with its column", **REASON)
