@@ -67,7 +67,7 @@ def settled(run: Run) -> int:
 def _stage_rest(run: Run, kind: str, work: Work) -> None:
     """Stage the rows that no part has, one part after another."""
     first = len(work.kept)
-    records, merged = records_of(run)
+    merged = records_of(run)[1]
     done = row_ranges.inside(np.zeros(len(work.numbers), int), first + np.arange(len(work.numbers)), merged)
     assert int(done.sum()) == settled(run), "a part of an earlier attempt is lost"
     for start in range(int(done.sum()), len(work.numbers), ROWS_A_PART):

@@ -75,9 +75,9 @@ def text_files(run: Run, ending: str) -> list[Path]:
 def from_jsonl(run: Run, sink: Sink, files: list[str]) -> Rows:
     rows = []
     for path in text_files(run, ".jsonl"):
-        opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-        with opened as lines:
-            rows += [json.loads(line) for line in lines]
+        content = path.read_bytes()
+        lines = gzip.decompress(content) if path.suffix == ".gz" else content
+        rows += [json.loads(line) for line in lines.splitlines()]
     return by_column(rows)
 
 

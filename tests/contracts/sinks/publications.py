@@ -152,7 +152,8 @@ def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
     with engine(sink.url).connect() as connection:
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             return []
-        return [row.x for row in connection.execute(sa.text(f"SELECT x FROM {sink.table} ORDER BY x"))]
+        rows = connection.execute(sa.text(f"SELECT * FROM {sink.table}")).mappings().all()
+    return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition)
 
 
 def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
@@ -162,7 +163,7 @@ def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
     found = table.load_table(sink.table).scan().to_arrow()
     if run.partition_directory:
         found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
-    return sorted(found["x"].to_pylist())
+    return sorted(found["x"].to_pylist()) if "x" in found.column_names else []
 
 
 def visible(run: Run, sink: Sink) -> list[int]:
@@ -180,7 +181,7 @@ def visible(run: Run, sink: Sink) -> list[int]:
     elif table := open_table(run.sink):
         found = table.to_pyarrow_table()
         if run.partition_directory:
-            found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()]))
+            found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
     else:
         return []
-    return sorted(found["x"].to_pylist())
+    return sorted(found["x"].to_pylist()) if "x" in found.column_names else []

@@ -23,7 +23,6 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.delta import open_table
-from tests.tasks.runs import make_run
 from tests.contracts.sinks.publications import (
     NO_ERRORS,
     columns_of,
@@ -37,6 +36,7 @@ from tests.contracts.sinks.publications import (
     stage,
     visible,
 )
+from tests.tasks.runs import make_run
 
 OLD, NEW = [1, 2, 3], [4, 5]
 

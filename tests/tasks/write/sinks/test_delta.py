@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.delta import DeltaSink
-from tests.tasks.runs import make_run
 from tests.contracts.sinks.publications import numbered, publish_parts
+from tests.tasks.runs import make_run
 
 SINK = DeltaSink(path="-")
 
