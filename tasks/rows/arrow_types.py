@@ -1,6 +1,9 @@
-"""Check for Arrow types of lists, texts or bytes, and replace the types that Parquet lacks."""
+"""Check for Arrow types of lists, texts or bytes, find innermost values, and replace the types that Parquet lacks."""
+
+from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 
@@ -53,3 +56,30 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_dictionary(kind):
         return inner
     return pa.list_(inner, kind.list_size) if types.is_fixed_size_list(kind) else pa.list_(inner)
+
+
+def leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of the innermost values of an array: those in its lists, structs, maps and dictionaries."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from leaves(array.storage)
+    elif types.is_dictionary(kind):
+        yield from leaves(array.dictionary_decode())
+    elif types.is_map(kind):
+        own = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
+        for inner in (own.keys, own.items):
+            yield from leaves(inner)
+    elif types.is_struct(kind):
+        for inner in array.flatten():
+            yield from leaves(inner)
+    elif types.is_nested(kind):
+        yield from leaves(pc.list_flatten(array))
+    else:
+        yield array
+
+
+def kinds_in(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and all its inner types, but none inside of a union."""
+    yield kind
+    for place in range(0 if types.is_union(kind) else kind.num_fields):
+        yield from kinds_in(kind.field(place).type)

@@ -82,8 +82,17 @@ def held(
 
 
 def check(ledger: Location, token: int) -> None:
-    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`."""
+    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`.
+
+    Raise it also if no lease is there, because the ledger's folder was deleted.
+    """
     newest = _newest(ledger)
+    if not newest:
+        raise LeaseLost(
+            f"expected the lease {token} of this run in {ledger}, found none: the folder was deleted or emptied while "
+            "the run worked. Nothing was published, and its staged rows may be gone. Run again; if the sink's folder "
+            "must be cleared, do it while no run is under way."
+        )
     if newest != token:
         found = f"its lease is {newest}, this run's {token}"
         raise LeaseLost(f"a later run has taken over: {found}. Nothing was published.")

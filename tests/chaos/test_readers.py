@@ -15,7 +15,7 @@ import pytest
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.delta import DeltaSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
-from tests.tasks.write.publications import numbered, publish_parts
+from tests.contracts.sinks.publications import numbered, publish_parts
 
 pytestmark = pytest.mark.chaos
 

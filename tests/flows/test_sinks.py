@@ -21,7 +21,7 @@ from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled
-from tests.tasks.write.publications import read_files
+from tests.contracts.sinks.publications import read_files
 
 MODEL = """
 import numpy as np

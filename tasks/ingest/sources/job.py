@@ -3,11 +3,13 @@
 `row_id` and `uri` are the published ones too, so that a row keeps its name along a chain of jobs. A row that cannot be
 read gets its published file and its number as the name (`path#n`). The other job's partition column is left out.
 
+The columns of CSV and JSON Lines have the types in which they were published (`formats/published_text.py`).
+
 All rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
+from overnight.tasks.ingest.formats.published_text import as_written, carriers, published_types, restored
 from overnight.tasks.ingest.listing.published_rows import Upstream
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.csv import Csv
@@ -23,14 +26,17 @@ from overnight.tasks.ingest.sources.lance import DATA, Lance
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.storage.location import File
 
+
 READERS: dict[str, type[FileSource]] = {
     **dict.fromkeys(("parquet", "delta", "iceberg"), Parquet),  # the files of each are Parquet
     "csv": Csv,
     "jsonl": Jsonl,
     "lance": Lance,
 }
+NO_TYPES: Mapping[str, pa.DataType] = {}
+# How the sink writes texts: in CSV an empty text has quotes and a null has none, and JSON has the words NaN and Infinity.
+TEXTS: Mapping[str, Mapping[str, Any]] = {"csv": {"null_values": [""]}, "jsonl": {"allow_nan": True}}
 UNREADABLE = "zstd"  # the compression of text files that no source reads
-TYPES = {"types": {"row_id": "string"}}  # otherwise a CSV file's row_id could be read as a number
 
 
 class WaitForPublish(Settings):
@@ -72,7 +78,7 @@ class JobRows(Source):
                 f"source.job: expected a job with a sink of kind {', '.join(READERS)}, found kind: "
                 f"{upstream.sink_kind} in {upstream.job_file}.{hint}"
             )
-        if upstream.sink_kind in ("csv", "jsonl") and upstream.compression == UNREADABLE:
+        if upstream.sink_kind in TEXTS and upstream.compression == UNREADABLE:
             raise JobError(
                 f"source.job: expected text files with compression none or gzip, found {UNREADABLE} in the sink of "
                 f"{upstream.job_file}."
@@ -133,7 +139,11 @@ class JobRows(Source):
         return self._reader().units(files)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        return self._reader().common_schema(units, partition)
+        if self.upstream.sink_kind not in TEXTS:
+            return self._reader().common_schema(units, partition)
+        kinds = published_types(self.upstream.receipt(partition, self._generation))
+        found = self._reader(kinds).common_schema(units, partition)
+        return found and pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in found])
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
         return self._reader().full_schema(first, seen)
@@ -141,13 +151,22 @@ class JobRows(Source):
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         extra = self.upstream.partition_column
         own = units.append_column("published", pa.array([True] * len(units)))
-        for block in self._reader().read(own, schema):
+        kinds, reader = dict[str, pa.DataType](), self._reader()
+        if schema is not None and self.upstream.sink_kind in TEXTS:
+            kinds = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
+            reader = self._reader(kinds)
+            schema = as_written(schema, kinds, self.upstream.sink_kind)
+        for block in reader.read(own, schema):
+            block = restored(block, kinds)
             yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
         yield from self._reader().lost(unit, error)
 
-    def _reader(self) -> FileSource:
+    def _reader(self, kinds: Mapping[str, pa.DataType] = NO_TYPES) -> FileSource:
+        """Return the source of the published files. `kinds` has the published types of columns of text files."""
         kind = READERS[self.upstream.sink_kind]
-        settings: dict[str, Any] = {"version": self._table_version} if kind is Lance else TYPES if kind is Csv else {}
+        settings: dict[str, Any] = {"version": self._table_version} if kind is Lance else {}
+        if self.upstream.sink_kind in TEXTS:
+            settings = {"types": carriers(kinds, self.upstream.sink_kind), **TEXTS[self.upstream.sink_kind]}
         return kind(path=self.upstream.sink, on_changed=self.on_changed, **settings)

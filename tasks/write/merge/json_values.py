@@ -1,11 +1,14 @@
 """Convert Arrow columns to JSON, for JSON Lines and for cells of tables without nested types.
 
-Times become ISO 8601, durations whole numbers in their own unit, bytes Base64, and decimals strings. NaN and the
-infinities become null, because JSON has no number for them.
+Times become ISO 8601 with every digit that they have, durations whole numbers in their own unit, bytes Base64, and
+decimals strings. NaN and the infinities are `NaN`, `Infinity` and `-Infinity`, as the readers of Python, pandas,
+pyarrow, DuckDB and Spark accept them: JSON itself has no numbers for them.
 """
 
 import base64
+import math
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, time
 from typing import Any
 
 import numpy as np
@@ -14,21 +17,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from overnight.tasks.rows.arrow_types import leaves
 from overnight.tasks.rows.tensors import to_numpy
 
-OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+# orjson 3.13 writes time(0, 0, 0, 86399) as "00:00:00.86399", so times pass through to `_other`.
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME
+NOT_FINITE = {
+    "nan": orjson.Fragment(b"NaN"),
+    "inf": orjson.Fragment(b"Infinity"),
+    "-inf": orjson.Fragment(b"-Infinity"),
+}
+MICROSECONDS_END = 6  # the place of the nanoseconds behind the point of a time
 
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
     """Yield each row as a JSON object and a line end."""
-    columns = [values(column) for column in table.columns]
+    columns = [json_ready(column) for column in table.columns]
     for row in zip(*columns, strict=True):
         yield dump(dict(zip(table.column_names, row, strict=True))) + b"\n"
 
 
 def json_texts(column: pa.ChunkedArray) -> pa.Array:
     """Return each value as JSON text; null stays null."""
-    return pa.array([None if value is None else dump(value).decode() for value in values(column)], pa.string())
+    return pa.array([None if value is None else dump(value).decode() for value in json_ready(column)], pa.string())
+
+
+def json_ready(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values as a list of Python values that `dump` writes with every digit."""
+    found = values(column)
+    return [spelled(value) for value in found] if has_infinite(column) else found
 
 
 def dump(value: Any) -> bytes:
@@ -36,8 +53,25 @@ def dump(value: Any) -> bytes:
     return orjson.dumps(value, default=_other, option=OPTIONS)
 
 
+def spelled(value: Any) -> Any:
+    """Return a value in which NaN and the infinities, also in lists and objects, are the words that `dump` writes."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float | np.floating):
+        return value if math.isfinite(value) else NOT_FINITE[str(float(value))]
+    if isinstance(value, dict):
+        return {name: spelled(item) for name, item in value.items()}
+    return [spelled(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def has_infinite(column: pa.ChunkedArray) -> bool:
+    """Return True if NaN or an infinity is among the values of a column, also in lists and structs."""
+    floats = (leaf for chunk in column.chunks for leaf in leaves(chunk) if types.is_floating(leaf.type))
+    return any(pc.any(pc.invert(pc.is_finite(leaf.cast(pa.float64())))).as_py() for leaf in floats)
+
+
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values as a list of Python values.
+    """Return a column's values as a list of Python values; a time with nanoseconds becomes text.
 
     Fixed-size lists of numbers become NumPy arrays, for speed.
     """
@@ -54,27 +88,73 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the column with the nearest type whose values Python's own types represent.
+    """Return the column with the nearest type whose values Python's own types represent, also inside lists and structs.
 
-    Times are cut off to microseconds, durations become whole numbers in their own unit, and other types stay.
+    Times become microseconds, or text if one has a finer fraction. Durations become whole numbers in their own unit.
     """
-    kind = column.type
+    if not _changes(column.type):
+        return column
+    whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return pa.chunked_array([_plain(whole)])
+
+
+def _changes(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind) or types.is_duration(kind):
+        return True
+    if types.is_timestamp(kind) or types.is_time(kind):
+        return bool(kind.unit != "us")
+    return any(_changes(kind.field(place).type) for place in range(0 if types.is_union(kind) else kind.num_fields))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if not _changes(kind):
+        return array
     if isinstance(kind, pa.BaseExtensionType):
-        return plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
+        return _plain(array.storage)
     if types.is_dictionary(kind):
-        return plain(column.cast(kind.value_type))
-    if types.is_timestamp(kind):
-        return pc.cast(column, options=pc.CastOptions(pa.timestamp("us", kind.tz), allow_time_truncate=True))
-    if types.is_time(kind):
-        return pc.cast(column, options=pc.CastOptions(pa.time64("us"), allow_time_truncate=True))
+        return _plain(array.dictionary_decode())
     if types.is_duration(kind):
-        return column.cast(pa.int64())
-    return column
+        return array.cast(pa.int64())
+    if types.is_timestamp(kind) or types.is_time(kind):
+        return _microseconds(array)
+    if types.is_struct(kind):
+        inner = [_plain(field) for field in array.flatten()]
+        return pa.StructArray.from_arrays(inner, [field.name for field in kind], mask=array.is_null())
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    if types.is_map(kind):
+        own = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
+        return pa.MapArray.from_arrays(offsets, _plain(own.keys), _plain(own.items), mask=array.is_null())
+    return pa.ListArray.from_arrays(offsets, _plain(pc.list_flatten(array)), mask=array.is_null())
+
+
+def _microseconds(array: pa.Array) -> pa.Array:
+    """Return times as microseconds if that represents them all, otherwise as text in ISO 8601."""
+    kind = array.type
+    coarse = pa.timestamp("us", kind.tz) if types.is_timestamp(kind) else pa.time64("us")
+    if kind.unit != "ns":
+        return array.cast(coarse)
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    whole, rest = np.divmod(array.cast(pa.int64()).fill_null(0).to_numpy(), 1000)  # rounds down, before 1970 as well
+    moments = pa.array(whole, pa.int64(), mask=is_null).cast(coarse)
+    if not rest.any():
+        return moments
+    return pa.array(map(_with_nanoseconds, moments.to_pylist(), rest.tolist()), pa.string())
+
+
+def _with_nanoseconds(moment: datetime | time | None, rest: int) -> str | None:
+    if moment is None or not rest:
+        return moment and moment.isoformat()
+    text = moment.isoformat(timespec="microseconds")
+    end = text.index(".") + 1 + MICROSECONDS_END
+    return f"{text[:end]}{rest:03d}{text[end:]}"
 
 
 def _other(value: Any) -> Any:
     """Convert a value that orjson does not support."""
     conversions: dict[type, Callable[[Any], Any]] = {
+        **dict.fromkeys((date, datetime, time), lambda found: found.isoformat()),
         bytes: lambda found: base64.b64encode(found).decode(),
         np.float16: float,
         np.ndarray: np.ndarray.tolist,

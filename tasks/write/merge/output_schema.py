@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import plain_column
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 from overnight.tasks.write.merge.json_values import json_texts
 
@@ -16,12 +17,15 @@ JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values as
 
 
 def publishable(table: pa.Table) -> pa.Table:
-    """Return `table` with types that can be published: arrays become lists.
+    """Return `table` with types that can be published: arrays become lists, views and run ends plain values.
 
     Arrays of one dimension become fixed-size lists if all have the same length, otherwise lists. Arrays of more
     dimensions become nested lists. Structs without fields become JSON text, because Parquet has no type for them. Raise
     `ContractError` for a column of arrays with different numbers of dimensions.
     """
+    columns = [plain_column(column) for column in table.columns]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    table = pa.table(columns, schema=pa.schema(fields))
     for place, field in enumerate(table.schema):
         if field.type == TENSOR:
             table = table.set_column(place, field.name, _lists(field.name, table[field.name]))

@@ -1,7 +1,8 @@
 """The CSV sink: `<path>/date=D/part-*.csv` with a header, published by `hive_files.py`.
 
 With `compression` the names end in `.csv.gz` or `.csv.zst`. Null is an empty cell, an empty text is `""`. Lists,
-structs and maps are JSON (`json_values.py`), bytes are Base64, NaN is `nan`.
+structs and maps are JSON (`json_values.py`), bytes are Base64, NaN is `nan`. Times have six digits behind the point, or
+nine if their type has nanoseconds.
 """
 
 import base64
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 from pyarrow import types
 
+from overnight.tasks.rows.arrow_types import is_bytes
 from overnight.tasks.write.merge.json_values import json_texts, plain
 from overnight.tasks.write.sinks.text_files import TextFiles
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
@@ -40,11 +42,17 @@ def _cells(table: pa.Table) -> pa.Table:
 
 
 def _cell(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    column = plain(column)
     kind = column.type
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if isinstance(kind, pa.BaseExtensionType):
+        return _cell(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
+    if types.is_dictionary(kind):
+        return _cell(column.cast(kind.value_type))
+    if types.is_timestamp(kind) or types.is_time(kind):
+        unit = "ns" if kind.unit == "ns" else "us"
+        return column.cast(pa.timestamp(unit, kind.tz) if types.is_timestamp(kind) else pa.time64(unit))
+    if is_bytes(kind):
         encoded = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
         return pa.array(encoded, pa.string())
     if types.is_decimal(kind):
         return column.cast(pa.string())
-    return json_texts(column) if types.is_nested(kind) else column
+    return json_texts(column) if types.is_nested(kind) else plain(column)

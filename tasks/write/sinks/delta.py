@@ -21,7 +21,7 @@ from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, file_prefix
-from overnight.tasks.write.stream.unwritable_rows import refuse_same_but_for_case
+from overnight.tasks.write.stream.unwritable_rows import refuse_fine_times, refuse_same_but_for_case
 from overnight.tasks.write.tables import delta
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 from overnight.tasks.write.tables.optimistic_commit import (
@@ -50,6 +50,10 @@ class DeltaSink(DirectorySink):
         super().refuse_columns(run, schema)
         refuse_same_but_for_case([*partition_columns(run), *schema.names], "a Delta table")
         delta_schema(schema)
+
+    def take(self, table: pa.Table) -> None:
+        super().take(table)
+        refuse_fine_times(table, "a Delta table")
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         table = delta.open_table(run.sink)

@@ -25,7 +25,7 @@ from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
-from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
+from overnight.tasks.write.stream.unwritable_rows import refuse_far_times, refuse_fine_times
 from overnight.tasks.write.tables import iceberg
 from overnight.tasks.write.tables.delta_types import fitted
 from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files, rows_lost
@@ -58,6 +58,7 @@ class IcebergSink(DirectorySink):
 
     def take(self, table: pa.Table) -> None:
         super().take(table)
+        refuse_fine_times(table, "an Iceberg table")
         refuse_far_times(table)  # pyiceberg converts them to Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:

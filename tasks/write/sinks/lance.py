@@ -42,6 +42,7 @@ class LanceSink(DirectorySink):
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
         refuse_names(schema.names, r"[.`]", "a Lance table")
+        lance.refuse_types(schema)
 
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         return lance.data_files(list(prepared.uncommitted))

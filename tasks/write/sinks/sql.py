@@ -19,6 +19,7 @@ A sample is published as Parquet files below the state.
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
+from pyarrow import types
 from pydantic import Field
 
 from overnight.tasks.config.masking import masked
@@ -31,14 +32,17 @@ from overnight.tasks.write.sink import Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import (
     refuse_far_times,
+    refuse_fine_times,
+    refuse_infinite,
     refuse_names,
+    refuse_nan,
     refuse_null_characters,
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
 from overnight.tasks.write.tables.optimistic_commit import rows_lost
 from overnight.tasks.write.tables.sql_schema import Target
-from overnight.tasks.write.tables.sql_types import sql_columns
+from overnight.tasks.write.tables.sql_types import is_json, sql_columns
 
 FILE_BYTES = 128 * 2**20
 UNFIT = r"""["'`:\x00-\x1f]"""  # in a name: quotes, and the characters that SQLAlchemy parses as a parameter
@@ -70,8 +74,14 @@ class SqlSink(Sink):
     def take(self, table: pa.Table) -> None:
         super().take(table)
         refuse_far_times(table)
-        if not self.url.startswith("sqlite"):
-            refuse_null_characters(table)
+        refuse_fine_times(table, "a database")
+        refuse_fine_times(table, "a database", types.is_time)
+        if self.url.startswith("sqlite"):
+            refuse_nan(table, "SQLite")
+            return
+        refuse_null_characters(table)
+        as_json = [field.name for field in table.schema if is_json(field.type)]
+        refuse_infinite(table.select(as_json), "the JSON of a database")
 
     def of_samples(self) -> Sink:
         return ParquetSink(path="-", partition_column=self.partition_column)

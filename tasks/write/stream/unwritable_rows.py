@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, OvernightError, RowError
+from overnight.tasks.rows.arrow_types import is_text, kinds_in, leaves
 from overnight.tasks.state.run import Run
-from overnight.tasks.write.merge.json_values import plain
+from overnight.tasks.write.merge.json_values import has_infinite, plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
@@ -59,18 +60,58 @@ def refuse_overflowing_times(table: pa.Table) -> None:
 def refuse_far_times(table: pa.Table) -> None:
     """Raise `RowError` for a day or a time that is not in the years 1 to 9999, which the sink cannot represent."""
     for name, leaf in _leaves(table):
-        if types.is_timestamp(leaf.type) or types.is_date(leaf.type):
+        may_be_far = types.is_date(leaf.type) or (types.is_timestamp(leaf.type) and leaf.type.unit != "ns")
+        if may_be_far:
             try:
                 pc.min_max(plain(pa.chunked_array([leaf]))).as_py()
             except (OverflowError, ValueError) as error:
                 raise RowError(f"column {name!r}: expected a time in the years 1 to 9999, found another.") from error
 
 
+def refuse_fine_times(table: pa.Table, what: str, is_time: Callable[[pa.DataType], bool] = types.is_timestamp) -> None:
+    """Raise `RowError` for a time with a fraction below a microsecond, which the sink would cut off.
+
+    `what` names the sink in the message, such as `a Delta table`. `is_time` selects the types of times.
+    """
+    for name, leaf in _leaves(table):
+        if not is_time(leaf.type) or leaf.type.unit != "ns":
+            continue
+        present = leaf.cast(pa.int64()).drop_null().to_numpy()
+        if (present % 1000).any():
+            raise RowError(
+                f"column {name!r}: expected a time in whole microseconds, which {what} stores, found nanoseconds. "
+                "Round it where it is made, or publish it as text."
+            )
+
+
+def refuse_nan(table: pa.Table, what: str) -> None:
+    """Raise `RowError` for NaN outside lists and structs, for which the sink would store null."""
+    for name in table.column_names:
+        for chunk in table[name].chunks:
+            if types.is_floating(chunk.type) and pc.any(pc.is_nan(chunk.cast(pa.float64()))).as_py():
+                raise RowError(
+                    f"column {name!r}: expected a number, an infinity or null, found NaN, which {what} stores as null. "
+                    "Make it null where it is made, or publish it as text."
+                )
+
+
+def refuse_infinite(table: pa.Table, what: str) -> None:
+    """Raise `RowError` for NaN or an infinity in the columns of the table, also in lists and structs.
+
+    `what` says how the sink stores the columns, such as `PostgreSQL's JSONB`.
+    """
+    for name in table.column_names:
+        if has_infinite(table[name]):
+            raise RowError(
+                f"column {name!r}: expected finite numbers or null, which {what} can store, found NaN or an infinity. "
+                "Make it null where it is made, or publish it as text."
+            )
+
+
 def refuse_null_characters(table: pa.Table) -> None:
     """Raise `RowError` for a text with the character NUL, which databases refuse."""
     for name, leaf in _leaves(table):
-        is_text = types.is_string(leaf.type) or types.is_large_string(leaf.type)
-        if is_text and pc.any(pc.match_substring(leaf, "\0")).as_py():
+        if is_text(leaf.type) and pc.any(pc.match_substring(leaf, "\0")).as_py():
             raise RowError(f"column {name!r}: expected a text without the character NUL, found one with it.")
 
 
@@ -87,7 +128,7 @@ def refuse_partition_column(schema: pa.Schema, run: Run) -> None:
 def refuse_types_beyond_parquet(schema: pa.Schema) -> None:
     """Raise `ContractError` for a column whose type the staged Parquet files do not support."""
     for field in schema:
-        if any(types.is_interval(kind) or types.is_union(kind) for kind in _kinds(field.type)):
+        if any(types.is_interval(kind) or types.is_union(kind) for kind in kinds_in(field.type)):
             raise ContractError(
                 f"column {field.name!r}: Parquet, in which rows are staged, cannot store {field.type}. "
                 "Return another type, or the value as text.",
@@ -135,30 +176,4 @@ def _leaves(table: pa.Table) -> Iterator[tuple[str, pa.Array]]:
     """Yield the arrays of innermost values, each with the name of its column."""
     for name in table.column_names:
         for chunk in table[name].chunks:
-            yield from ((name, leaf) for leaf in _inside(chunk))
-
-
-def _inside(array: pa.Array) -> Iterator[pa.Array]:
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        yield from _inside(array.storage)
-    elif types.is_dictionary(kind):
-        yield from _inside(array.dictionary_decode())
-    elif types.is_map(kind):
-        own = array.take(pa.array(range(len(array))))  # a slice's keys would be those of the whole array
-        for inner in (own.keys, own.items):
-            yield from _inside(inner)
-    elif types.is_struct(kind):
-        for inner in array.flatten():
-            yield from _inside(inner)
-    elif types.is_nested(kind):
-        yield from _inside(pc.list_flatten(array))
-    else:
-        yield array
-
-
-def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
-    yield kind
-    if not types.is_union(kind):
-        for place in range(kind.num_fields):
-            yield from _kinds(kind.field(place).type)
+            yield from ((name, leaf) for leaf in leaves(chunk))

@@ -1,6 +1,6 @@
 """A database for a sink: an engine with reliable transactions."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.storage import database
 
@@ -15,12 +15,16 @@ def engine(url: str) -> "Engine":
 
     Raise `JobError` for a URL that SQLAlchemy does not accept, or whose driver is not installed.
     """
-    from overnight.tasks.write.merge.json_values import dump
-
-    made = database.engine(url, "write", json_serializer=lambda value: dump(value).decode())
+    made = database.engine(url, "write", json_serializer=_as_json)
     if made.dialect.name == "sqlite":
         _begin_at_once(made)
     return made
+
+
+def _as_json(value: Any) -> str:
+    from overnight.tasks.write.merge.json_values import dump, spelled
+
+    return dump(spelled(value)).decode()
 
 
 def _begin_at_once(made: "Engine") -> None:

@@ -4,8 +4,8 @@
     uint64                                    decimal(20, 0)
     float16                                   float
     fixed-size lists (embeddings), list views  array
-    timestamps of any unit or zone            timestamp: microseconds, UTC; finer ones are cut off, and those without a
-                                              zone count as UTC
+    timestamps of any unit or zone            timestamp: microseconds, UTC; those without a zone count as UTC, and rows
+                                              with a finer time are quarantined
     date64                                    date
     time32, time64                            string, as 13:45:00
     duration                                  long, in its own unit

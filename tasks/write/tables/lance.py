@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types
 
 from overnight.tasks.config.extras import require_extra
-from overnight.tasks.errors import CheckFailed
+from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.rows.arrow_types import kinds_in
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
@@ -64,6 +66,30 @@ def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
             f"{run.sink}: expected a Lance table with a column {run.partition_column}, found "
             f"{', '.join(table.schema.names)}. Set sink.partition_column, or choose another sink.path."
         )
+
+
+def refuse_types(schema: pa.Schema) -> None:
+    """Raise `ContractError` for a column whose type Lance 14 cannot store."""
+    for field in schema:
+        for kind in kinds_in(field.type):
+            remedy = ""
+            if types.is_map(kind):
+                remedy = "Return a list of structs with the fields key and value"
+            elif types.is_decimal32(kind) or types.is_decimal64(kind):
+                remedy = "Cast it to decimal128"
+            elif types.is_fixed_size_list(kind) and not _is_of_fixed_width(kind.value_type):
+                remedy = "Return lists of any length"
+            if remedy:
+                raise ContractError(
+                    f"column {field.name!r}: a Lance table cannot store {kind}. {remedy}, or publish to another sink.",
+                    "write",
+                )
+
+
+def _is_of_fixed_width(kind: pa.DataType) -> bool:
+    if types.is_fixed_size_list(kind):
+        return _is_of_fixed_width(kind.value_type)
+    return types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
 
 
 def partition_files(table: "LanceDataset", run: Run) -> list[str]:

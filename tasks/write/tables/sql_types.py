@@ -4,7 +4,8 @@
     floats                           DOUBLE PRECISION
     decimals                         NUMERIC; TEXT in SQLite, which would round them
     text, dates, times, truth values the same
-    timestamps                       TIMESTAMP, with a time zone if they have one; microseconds
+    timestamps                       TIMESTAMP in microseconds, with a time zone if they have one; SQLite has no zones,
+                                     so there they are in UTC
     durations                        BIGINT, in their own unit
     binary                           BYTEA, BLOB
     lists of numbers, truth, text    an array in PostgreSQL (REAL[] for float32, DOUBLE PRECISION[], BIGINT[] ...); JSON
@@ -41,6 +42,13 @@ def sql_rows(table: pa.Table, names: list[str]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def is_json(kind: pa.DataType) -> bool:
+    """Return True if columns of this type are JSON in every database."""
+    if not types.is_nested(kind) or types.is_struct(kind) or types.is_map(kind):
+        return types.is_nested(kind)
+    return types.is_nested(kind.value_type) or types.is_null(kind.value_type)
+
+
 def _known(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values that `plain` makes."""
     return plain(pa.chunked_array([], kind)).type
@@ -52,9 +60,9 @@ def _type(name: str, kind: pa.DataType) -> "TypeEngine[Any]":
 
     if types.is_nested(kind):
         json = sa.JSON(none_as_null=True)
-        element = None if types.is_struct(kind) or types.is_map(kind) else kind.value_type
-        if element is None or types.is_nested(element) or types.is_null(element):
+        if is_json(kind):
             return json.with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+        element = kind.value_type
         single = sa.REAL() if element == pa.float32() else _type(name, _known(element))
         return json.with_variant(postgresql.ARRAY(single), "postgresql")
     if types.is_decimal(kind) or kind == pa.uint64():
@@ -79,6 +87,8 @@ def _type(name: str, kind: pa.DataType) -> "TypeEngine[Any]":
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if types.is_decimal(column.type) or column.type == pa.uint64():
         return [None if value is None else str(value) for value in column.to_pylist()]
+    if types.is_timestamp(column.type) and column.type.tz:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
     return [value.tolist() if isinstance(value, np.ndarray) else value for value in values(column)]
 
 

@@ -66,7 +66,8 @@ def source(upstream: Upstream) -> JobRows:
 
 def read(found: JobRows) -> list[dict[str, Any]]:
     pinned = found.at(found.snapshot(DAY))
-    return list(read_all(pinned, pinned.units(list_inputs(pinned, DAY))).good.values())
+    units = pinned.units(list_inputs(pinned, DAY))
+    return list(read_all(pinned, units, pinned.common_schema(units, DAY)).good.values())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_row_id_of_digits_stays_text_whatever_comes_later(upstream: Upstream) 
     upstream = replace(upstream, sink_kind="csv")
     publish(upstream, [write(upstream, "a.csv", pa.table({"row_id": ["7", "12"], "n": [1, 2]}))])
     found = source(upstream)
-    schema = found.common_schema(found.units(list_inputs(found, DAY)))
+    schema = found.common_schema(found.units(list_inputs(found, DAY)), DAY)
     assert schema is not None
     assert schema.field("row_id").type == pa.string()
     assert [(row["row_id"], row["uri"]) for row in read(found)] == [

@@ -9,8 +9,8 @@ import pytest
 from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
+from tests.contracts.sinks.publications import numbered, publish_parts, sink_of
 from tests.tasks.runs import make_run
-from tests.tasks.write.publications import numbered, publish_parts, sink_of
 
 
 def details(name: str, reason: str = "expected more") -> dict[str, str]:

@@ -20,7 +20,7 @@ from overnight.tasks.write.merge.known_types import (
     warnings_of_left_out,
 )
 from overnight.tasks.write.publish.publish import prepared, publish
-from tests.tasks.write.publications import NO_ERRORS, holding, numbered, receipt_of, records_of, sink_of, stage
+from tests.contracts.sinks.publications import NO_ERRORS, holding, numbered, receipt_of, records_of, sink_of, stage
 
 NULL, TEXTS = pa.nulls(2), ["late", "r"]
 

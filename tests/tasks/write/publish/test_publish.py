@@ -34,8 +34,7 @@ from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
-from tests.tasks.runs import make_run
-from tests.tasks.write.publications import (
+from tests.contracts.sinks.publications import (
     NO_ERRORS,
     columns_of,
     holding,
@@ -49,6 +48,7 @@ from tests.tasks.write.publications import (
     stage,
     visible,
 )
+from tests.tasks.runs import make_run
 from tests.tasks.write.publish import dying_publishes
 
 TABLES = DeltaSink | IcebergSink | LanceSink | SqlSink  # their readers always see one version

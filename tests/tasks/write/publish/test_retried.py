@@ -23,8 +23,7 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.delta import open_table
-from tests.tasks.runs import make_run
-from tests.tasks.write.publications import (
+from tests.contracts.sinks.publications import (
     NO_ERRORS,
     columns_of,
     holding,
@@ -37,6 +36,7 @@ from tests.tasks.write.publications import (
     stage,
     visible,
 )
+from tests.tasks.runs import make_run
 
 OLD, NEW = [1, 2, 3], [4, 5]
 

@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.delta import DeltaSink
+from tests.contracts.sinks.publications import numbered, publish_parts
 from tests.tasks.runs import make_run
-from tests.tasks.write.publications import numbered, publish_parts
 
 SINK = DeltaSink(path="-")
 
@@ -156,7 +156,7 @@ import pyarrow.parquet as pq
 
 from overnight.tasks.write.tables import delta as delta_table
 from overnight.tasks.write.merge.merge_parts import MergedFile
-from tests.tasks.write.publications import holding, numbered
+from tests.contracts.sinks.publications import holding, numbered
 
 go, start = os.pipe()
 children = []

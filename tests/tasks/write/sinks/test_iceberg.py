@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.state.run import read_json
 from overnight.tasks.write.sinks.iceberg import IcebergSink
+from tests.contracts.sinks.publications import numbered, publish_parts
 from tests.tasks.runs import make_run
-from tests.tasks.write.publications import numbered, publish_parts
 
 STORE: dict[str, str] = {}
 pytestmark = pytest.mark.usefixtures("ray_session")

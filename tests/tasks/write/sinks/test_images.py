@@ -16,7 +16,7 @@ from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.images import ImagesSink, file_paths
-from tests.tasks.write.publications import numbered, publish_parts
+from tests.contracts.sinks.publications import numbered, publish_parts
 
 SINK = ImagesSink(path="-", grace_seconds=0, target_file_size=1)
 pytestmark = pytest.mark.usefixtures("ray_session")

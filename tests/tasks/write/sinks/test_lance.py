@@ -16,7 +16,7 @@ from overnight.tasks.state.run import read_json
 from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.tables import lance as lance_table
 from overnight.tasks.write.tables import lance_index
-from tests.tasks.write.publications import numbered, publish_parts
+from tests.contracts.sinks.publications import numbered, publish_parts
 
 SINK = LanceSink(path="-")
 pytestmark = pytest.mark.usefixtures("ray_session")

@@ -18,8 +18,8 @@ from overnight.tasks.errors import CheckFailed, ContractError, JobError, Service
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
+from tests.contracts.sinks.publications import holding, numbered, publish_parts, records_of, stage
 from tests.postgres import PASSWORD
-from tests.tasks.write.publications import holding, numbered, publish_parts, records_of, stage
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 

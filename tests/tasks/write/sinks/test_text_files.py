@@ -14,7 +14,7 @@ import pytest
 
 from overnight.tasks.write.sinks.csv import CsvSink
 from overnight.tasks.write.sinks.jsonl import JsonlSink
-from tests.tasks.write.publications import numbered, publish_parts, read_files
+from tests.contracts.sinks.publications import numbered, publish_parts, read_files
 
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 0.25, 1, 2, 3, 4], np.float32)), 2)
 COLUMNS: dict[str, Any] = {

@@ -17,8 +17,7 @@ from overnight.tasks.write.kinds import AnySink
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
-from tests.tasks.blocks import source_block
-from tests.tasks.write.publications import (
+from tests.contracts.sinks.publications import (
     columns_of,
     holding,
     numbered,
@@ -28,6 +27,7 @@ from tests.tasks.write.publications import (
     records_of,
     sink_of,
 )
+from tests.tasks.blocks import source_block
 
 KINDS = ["parquet", "jsonl", "csv", "images", "delta", "iceberg", "lance", "sql"]
 FAR = 2**40  # seconds after 1970: beyond the year 9999

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from overnight.tasks.errors import ContractError
 from overnight.tasks.write.sinks.delta import DeltaSink
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
-from tests.tasks.write.publications import numbered, publish_parts
+from tests.contracts.sinks.publications import numbered, publish_parts
 
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
 UTC = datetime.UTC

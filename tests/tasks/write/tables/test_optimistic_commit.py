@@ -7,8 +7,8 @@ import pytest
 
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.write.tables import optimistic_commit
+from tests.contracts.sinks.publications import holding
 from tests.tasks.runs import make_run
-from tests.tasks.write.publications import holding
 
 
 class Conflict(Exception):

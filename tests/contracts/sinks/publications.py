@@ -12,12 +12,13 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.checks.column_statistics import describe
+from overnight.tasks.write.checks.column_statistics import describe, summary
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.publish.retried import described
@@ -78,7 +79,8 @@ def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
 
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
     files = [*(ready.kept.files if ready.kept else ()), *sink.published(run, ready)]
-    return {"job": run.job, "generation": run.generation, "attempt": run.attempt, "files": files}
+    about = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
+    return {**about, "files": files, "columns": summary(ready.columns, ())}
 
 
 def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
@@ -131,6 +133,13 @@ def sink_of(kind: str, place: Path | str) -> Sink:
     return leaf(path="-", grace_seconds=0, target_file_size=1)
 
 
+def create_schema(sink: Sink) -> None:
+    """The schema of a place in PostgreSQL."""
+    assert isinstance(sink, SqlSink)
+    with engine(sink.url).begin() as connection:
+        connection.execute(CreateSchema(sink.table.partition(".")[0]))
+
+
 def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
     """Rows with the column x, and what a sink of this kind needs besides."""
     beginning = b"\x89PNG\r\n\x1a\n"  # more of an image is not looked at
@@ -143,7 +152,8 @@ def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
     with engine(sink.url).connect() as connection:
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             return []
-        return [row.x for row in connection.execute(sa.text(f"SELECT x FROM {sink.table} ORDER BY x"))]
+        rows = connection.execute(sa.text(f"SELECT * FROM {sink.table}")).mappings().all()
+    return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition)
 
 
 def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
@@ -153,7 +163,7 @@ def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
     found = table.load_table(sink.table).scan().to_arrow()
     if run.partition_directory:
         found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
-    return sorted(found["x"].to_pylist())
+    return sorted(found["x"].to_pylist()) if "x" in found.column_names else []
 
 
 def visible(run: Run, sink: Sink) -> list[int]:
@@ -171,7 +181,7 @@ def visible(run: Run, sink: Sink) -> list[int]:
     elif table := open_table(run.sink):
         found = table.to_pyarrow_table()
         if run.partition_directory:
-            found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()]))
+            found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
     else:
         return []
-    return sorted(found["x"].to_pylist())
+    return sorted(found["x"].to_pylist()) if "x" in found.column_names else []
