@@ -1,43 +1,19 @@
 """Sound and video files that break off: what their own container says of their length or end decides."""
 
-import io
 import re
 
 import av
-import numpy as np
 import pytest
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess import truncated_media
 from overnight.tasks.preprocess.ffmpeg import opened
 from tests.tasks.preprocess.sounds import compressed, tone, wav
-from tests.tasks.preprocess.videos import RATE, picture, video
-
-
-def live(container: str, codec: str) -> bytes:
-    """A video as a stream that nobody can go back in: without its length, or in fragments."""
-
-    class Pipe(io.BytesIO):
-        def seekable(self) -> bool:
-            return False
-
-        seek = None  # type: ignore[assignment]
-
-    file = Pipe()
-    options = {"movflags": "frag_keyframe+empty_moov"} if container == "mp4" else {"live": "1"}
-    with av.open(file, "w", format=container, options=options) as writer:
-        stream = writer.add_stream(codec, rate=RATE)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(50):
-            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
-            writer.mux(stream.encode(frame))
-        writer.mux(stream.encode(None))
-    return file.getvalue()
-
+from tests.tasks.preprocess.videos import video
 
 FILES = {
     "wav": lambda: wav(tone(2.0)),
-    "rf64": lambda: compressed_as("pcm_s16le", "wav", {"rf64": "always"}),
+    "rf64": lambda: compressed("pcm_s16le", "wav", rf64="always"),
     "aiff": lambda: compressed("pcm_s16be", "aiff"),
     "au": lambda: compressed("pcm_s16be", "au"),
     "caf": lambda: compressed("pcm_s16be", "caf"),
@@ -48,22 +24,11 @@ FILES = {
     "m4a": lambda: compressed("aac", "mp4"),
     "mp4": lambda: video(50),
     "mov": lambda: video(50, "mov"),
-    "fragmented": lambda: live("mp4", "mpeg4"),
+    "fragmented": lambda: video(50, is_live=True, movflags="frag_keyframe+empty_moov"),
     "mkv": lambda: video(50, "matroska"),
-    "live-mkv": lambda: live("matroska", "mpeg4"),
+    "live-mkv": lambda: video(50, "matroska", is_live=True, live="1"),
     "avi": lambda: video(50, "avi"),
 }
-
-
-def compressed_as(codec: str, container: str, options: dict[str, str]) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format=container, options=options) as writer:
-        stream = writer.add_stream(codec, rate=16_000, layout="mono")
-        frame = av.AudioFrame.from_ndarray((tone(2.0) * 32_767).astype(np.int16)[None], "s16", "mono")
-        frame.sample_rate = 16_000
-        writer.mux(stream.encode(frame))
-        writer.mux(stream.encode(None))
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", FILES)
