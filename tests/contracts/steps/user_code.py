@@ -79,3 +79,50 @@ def returns(batch: Batch) -> dict[str, Any]:
     if len(batch["number"]) == 3:
         return {"made": RETURNED}
     return {"made": [RETURNED[int(name.removeprefix("file"))] for name in batch["row_id"]]}
+
+
+class Scale:
+    """Multiplies by a number that it is made with."""
+
+    made = 0
+
+    def __init__(self, by: int) -> None:
+        Scale.made += 1
+        self.by = by
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch["x"] = np.array([None if value is None else value * self.by for value in batch["x"]])
+        return batch
+
+
+class NoCall:
+    """Cannot be called."""
+
+
+class Refuses:
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no licence")
+
+
+def shout(batch: Batch, end: str = "!") -> dict[str, Any]:
+    return {"shouted": [text.upper() + end for text in batch["t"]]}
+
+
+def three_each(batch: Batch) -> dict[str, Any]:
+    return {"letter": np.array([["x", "y", "z"]] * len(batch["t"]))}
+
+
+def uneven(batch: Batch) -> dict[str, Any]:
+    return {"letter": [["a"]] * len(batch["t"]), "place": [[0, 1]] * len(batch["t"])}
+
+
+async def words_of(batch: Batch) -> list[Any]:
+    return [_words(text) for text in batch["t"]]
+
+
+async def _words(text: str) -> dict[str, Any]:
+    if text == "r":
+        raise ValueError("r is no word")
+    return {"letter": (text for _ in range(2))}
