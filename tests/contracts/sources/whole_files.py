@@ -28,14 +28,14 @@ class WholeFilesAdapter(Adapter):
     }
 
     def __init_subclass__(cls) -> None:
-        cls.values = pa.table({"content": pa.array(cls.contents, pa.binary())})
+        cls.values = pa.table({cls.leaf.column: pa.array(cls.contents, pa.binary())})
 
     def rows(self, count: int = ROWS, first: int = 0) -> pa.Table:
         contents = [b"row %d" % number for number in range(first, first + count)]
-        return pa.table({"content": pa.array(contents, pa.binary())})
+        return pa.table({self.leaf.column: pa.array(contents, pa.binary())})
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        contents = rows["content"].to_pylist()
+        contents = rows[self.leaf.column].to_pylist()
         names = [name] if len(contents) == 1 else [f"{name}-{number}" for number in range(len(contents))]
         paths = [folder / f"{name}{self.extension}" for name in names]
         for path, content in zip(paths, contents, strict=True):

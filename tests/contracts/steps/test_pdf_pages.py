@@ -35,7 +35,13 @@ def shown(text: str, font: str = "Helvetica") -> Callable[[pikepdf.Pdf], pikepdf
 
 
 def page(
-    *, drawn: str = "", is_field: bool = True, xfa: bool = False, font: str = "Helvetica", **settings: object
+    *,
+    drawn: str = "",
+    is_field: bool = True,
+    stamp: str = "",
+    xfa: bool = False,
+    font: str = "Helvetica",
+    **settings: object,
 ) -> bytes:
     """A PDF file with a page that shows `Body`, and an annotation."""
     document = pikepdf.new()
@@ -51,6 +57,9 @@ def page(
         look = shown(drawn, font)(document)
         annotation.AP = Dictionary(N=look if state is None else Dictionary(Yes=look, Off=shown("", font)(document)))
     body.Annots = Array([annotation])
+    if stamp:
+        look = Dictionary(N=shown(stamp)(document))
+        body.Annots.append(Dictionary(Type=Name.Annot, Subtype=Name.Stamp, Rect=annotation.Rect, F=PRINTED, AP=look))
     if annotation.Subtype == Name.Widget and is_field:
         document.Root.AcroForm = Dictionary(Fields=Array([annotation]), DA=String("/Helvetica 12 Tf"))
     if xfa:
@@ -74,6 +83,9 @@ PAGES = {
     "a box that is not ticked": (page(**BOX, V=Name.Off, AS=Name.Off, drawn="4", font="ZapfDingbats"), ["Body"]),
     "a chosen circle": (page(**BOX, Ff=RADIO, V=Name.Yes, AS=Name.Yes, drawn="l", font="ZapfDingbats"), ["Body", "●"]),
     "a text field": (page(**WIDGET, FT=Name.Tx, V=String("Ana"), drawn="Ana"), ["Body", "Ana"]),
+    "a text field beside a stamp": (
+        page(**WIDGET, FT=Name.Tx, V=String("Ana"), drawn="Ana", stamp="PAID"), ["Body", "PAID", "Ana"],
+    ),
     "a text field that is not drawn": (page(**WIDGET, FT=Name.Tx, V=String("Ana")), ["Body", "Ana"]),
     "lines": (page(**WIDGET, FT=Name.Tx, Ff=LINES, V=String("one\rtwo")), ["Body", "one", "two"]),
     "a password": (page(**WIDGET, FT=Name.Tx, Ff=PASSWORD, V=String("secret"), drawn="secret"), ["Body"]),

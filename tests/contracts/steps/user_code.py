@@ -1,10 +1,9 @@
 """Steps as users write them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 Batch = dict[str, np.ndarray]
 
@@ -55,43 +54,6 @@ def yields_the_same_list(batch: Batch) -> Iterator[dict[str, Any]]:
         yield {"made": held}
 
 
-def lists_one_array(batch: Batch) -> dict[str, Any]:
-    """Return rows that are views of one array, which is not changed any more."""
-    held = np.zeros((len(batch["number"]), 1), np.int64)
-    rows = []
-    for row, number in enumerate(batch["number"]):
-        held[row] = number * 10
-        rows.append(held[row])
-    return {"made": rows}
-
-
-KINDS: dict[str, Callable[[int], Any]] = {
-    "masked integers": lambda count: np.ma.masked_array(np.arange(count), np.arange(count) % 2 == 1),
-    "masked floats": lambda count: np.ma.masked_array(np.arange(count) / 2, np.arange(count) % 2 == 1),
-    "masked texts": lambda count: np.ma.masked_array(np.array(list("abcdefgh"[:count])), np.arange(count) % 2 == 1),
-    "masked booleans": lambda count: np.ma.masked_array(np.ones(count, bool), np.arange(count) % 2 == 1),
-    "masked times": lambda count: np.ma.masked_array(
-        np.arange(count).astype("datetime64[ns]"), np.arange(count) % 2 == 1
-    ),
-    "masked objects": lambda count: np.ma.masked_array(
-        np.array(list("abcdefgh"[:count]), object), np.arange(count) % 2 == 1
-    ),
-    "list of masked": lambda count: [np.ma.masked if row % 2 else row for row in range(count)],
-    "pandas Int64": lambda count: pd.array([None if row % 2 else row for row in range(count)], "Int64"),
-    "pandas NA objects": lambda count: pd.Series([pd.NA if row % 2 else row for row in range(count)], dtype=object),
-    "pandas boolean": lambda count: pd.array([None if row % 2 else True for row in range(count)], "boolean"),
-    "pandas string": lambda count: pd.array([None if row % 2 else "a" for row in range(count)], "string"),
-    "pandas NaT": lambda count: pd.Series([pd.NaT if row % 2 else pd.Timestamp(row) for row in range(count)]),
-    "pandas categories": lambda count: pd.Series([None if row % 2 else "a" for row in range(count)], dtype="category"),
-    "NumPy NaT": lambda count: np.array(["NaT" if row % 2 else row for row in range(count)], "datetime64[ns]"),
-}
-
-
-def with_nulls(batch: Batch, values: str) -> dict[str, Any]:
-    """Return a column whose odd rows have no value."""
-    return {"made": KINDS[values](len(batch["number"]))}
-
-
 def twice(batch: Batch) -> dict[str, Any]:
     """Make two rows of each."""
     return {"copy": [[0, 1]] * len(batch["row_id"])}
@@ -109,11 +71,58 @@ class RefillsPictures:
         return {"made": view}
 
 
-RETURNED: list[Any] = []
+RETURNED: Any = []
 
 
 def returns(batch: Batch) -> dict[str, Any]:
     """Return the values that a test has put there, for rows that may run alone."""
-    if len(batch["number"]) == len(RETURNED):
-        return {"made": list(RETURNED)}
+    if len(batch["number"]) == 3:
+        return {"made": RETURNED}
     return {"made": [RETURNED[int(name.removeprefix("file"))] for name in batch["row_id"]]}
+
+
+class Scale:
+    """Multiplies by a number that it is made with."""
+
+    made = 0
+
+    def __init__(self, by: int) -> None:
+        Scale.made += 1
+        self.by = by
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch["x"] = np.array([None if value is None else value * self.by for value in batch["x"]])
+        return batch
+
+
+class NoCall:
+    """Cannot be called."""
+
+
+class Refuses:
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no licence")
+
+
+def shout(batch: Batch, end: str = "!") -> dict[str, Any]:
+    return {"shouted": [text.upper() + end for text in batch["t"]]}
+
+
+def three_each(batch: Batch) -> dict[str, Any]:
+    return {"letter": np.array([["x", "y", "z"]] * len(batch["t"]))}
+
+
+def uneven(batch: Batch) -> dict[str, Any]:
+    return {"letter": [["a"]] * len(batch["t"]), "place": [[0, 1]] * len(batch["t"])}
+
+
+async def words_of(batch: Batch) -> list[Any]:
+    return [_words(text) for text in batch["t"]]
+
+
+async def _words(text: str) -> dict[str, Any]:
+    if text == "r":
+        raise ValueError("r is no word")
+    return {"letter": (text for _ in range(2))}

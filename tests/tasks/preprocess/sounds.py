@@ -3,6 +3,7 @@
 import io
 import struct
 import wave
+from fractions import Fraction
 from functools import cache
 
 import av
@@ -26,22 +27,29 @@ def wav(samples: np.ndarray, rate: int = 16_000) -> bytes:
     return file.getvalue()
 
 
+def pieces(stream: av.AudioStream, seconds: float, first: float = 0) -> list[av.AudioFrame]:
+    """A tone in frames that the codec of `stream` takes, from the second `first` on."""
+    context, rate = stream.codec_context, stream.codec_context.sample_rate
+    frame = av.AudioFrame.from_ndarray(tone(seconds, rate)[None], "fltp", "mono")
+    frame.sample_rate = rate
+    resampler = av.AudioResampler(context.format.name, "mono", rate, frame_size=context.frame_size or 1024)
+    frames, start = [*resampler.resample(frame), *resampler.resample(None)], round(first * rate)
+    for piece in frames:
+        piece.pts, piece.time_base = start, Fraction(1, rate)
+        start += piece.samples
+    return frames
+
+
 @cache
-def compressed(codec: str, container: str, seconds: float = 2.0, rate: int = 16_000) -> bytes:
-    """A tone, as `codec` compresses it."""
+def compressed(
+    codec: str, container: str, seconds: float = 2.0, rate: int = 16_000, first: float = 0, **options: str
+) -> bytes:
+    """A tone, as `codec` compresses it, from the second `first` on."""
     file = io.BytesIO()
-    with av.open(file, "w", format=container) as writer:
-        stream = writer.add_stream(codec, rate=rate)
-        stream.layout = "mono"
+    with av.open(file, "w", format=container, options=options) as writer:
+        stream = writer.add_stream(codec, rate=rate, layout="mono")
         stream.codec_context.open(strict=False)
-        frame = av.AudioFrame.from_ndarray((tone(seconds, rate) * 32_767).astype(np.int16)[None], "s16", "mono")
-        frame.sample_rate = rate
-        fitting = av.AudioResampler(stream.codec_context.format.name, "mono", rate)
-        fifo = av.AudioFifo()
-        for converted in fitting.resample(frame):
-            fifo.write(converted)
-        size = stream.codec_context.frame_size or 1024
-        while (piece := fifo.read(size) or fifo.read(0)) and piece.samples:
+        for piece in pieces(stream, seconds, first):
             writer.mux(stream.encode(piece))
         writer.mux(stream.encode(None))
     return file.getvalue()

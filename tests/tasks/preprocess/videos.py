@@ -2,12 +2,13 @@
 
 import io
 import math
+from fractions import Fraction
 from functools import cache
 
 import av
 import numpy as np
 
-from tests.tasks.preprocess.sounds import compressed
+from tests.tasks.preprocess import sounds
 
 RATE = 10
 
@@ -19,16 +20,44 @@ def picture(number: int, height: int = 48, width: int = 64) -> np.ndarray:
     return image
 
 
+class Pipe(io.BytesIO):
+    """A place to write to without a way back, as live recordings have it."""
+
+    def seekable(self) -> bool:
+        return False
+
+    seek = None  # type: ignore[assignment]
+
+
 @cache
-def video(frames: int, container: str = "mp4", codec: str = "mpeg4", height: int = 48, width: int = 64) -> bytes:
-    """So many frames, ten a second."""
-    file = io.BytesIO()
-    with av.open(file, "w", format=container) as writer:
+def video(
+    frames: int,
+    container: str = "mp4",
+    codec: str = "mpeg4",
+    height: int = 48,
+    width: int = 64,
+    *,
+    first: float = 0,
+    sound_from: float | None = None,
+    aspect: Fraction = Fraction(1),
+    is_live: bool = False,
+    **options: str,
+) -> bytes:
+    """So many frames, ten a second, from the second `first` on; a second of sound from its own."""
+    file = Pipe() if is_live else io.BytesIO()
+    with av.open(file, "w", format=container, options=options) as writer:
         stream = writer.add_stream(codec, rate=RATE)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.sample_aspect_ratio = aspect
+        sound = writer.add_stream("aac", rate=44_100, layout="mono") if sound_from is not None else None
         for number in range(frames):
-            writer.mux(stream.encode(av.VideoFrame.from_ndarray(picture(number, height, width), format="rgb24")))
+            frame = av.VideoFrame.from_ndarray(picture(number, height, width), format="rgb24")
+            frame.pts, frame.time_base = round(first * RATE) + number, Fraction(1, RATE)
+            writer.mux(stream.encode(frame))
         writer.mux(stream.encode(None))
+        for piece in sounds.pieces(sound, 1, sound_from or 0) if sound else ():
+            writer.mux(sound.encode(piece))
+        writer.mux(sound.encode(None) if sound else [])
     return file.getvalue()
 
 
@@ -63,7 +92,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "cut-avi": (avi[: len(avi) // 2], r"found \d+ bytes of \d+: it is cut off"),
         "overwritten": (mp4[: place + 4] + b"\x55" * 4000 + mp4[place + 4004 :], "do not decode|that is whole"),
         "unknown-codec": (mkv.replace(b"V_MPEG4", b"V_UNKNO"), "do not decode|found a file"),
-        "sound": (compressed("flac", "flac"), r"found a file \(flac\) that holds audio"),
+        "sound": (sounds.compressed("flac", "flac"), r"found a file \(flac\) that holds audio"),
         "picture": (png.getvalue(), r"found a picture \(png\)"),
         "too-long": (video(200), r"at most max_frames = 10 frames, one every 0\.5 s"),
     }

@@ -6,8 +6,9 @@ import struct
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.text import Text
+from tests.contracts.sources.adapters.text import NO_TEXTS
 from tests.tasks.ingest.hostile.cases import Case, Family, cases, endless
-from tests.tasks.ingest.sources import test_csv, test_jsonl, test_text
+from tests.tasks.ingest.sources import test_csv, test_jsonl
 
 ZSTD, MARK = b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 CSV, JSONL = test_csv.numbers(10), test_jsonl.MANY
@@ -23,7 +24,7 @@ TEXT = Family(
     "txt",
     b"well",
     1,
-    cases(test_text.NO_TEXTS),
+    cases({f"{name}.txt": (content, 0, words) for name, (content, words) in NO_TEXTS.items()}),
     {
         "utf-16-mark.txt": Case(b"\xff\xfewell", 0, "found b'\\xff\\xfewell' at byte 0"),
         "utf-8-mark.txt": Case(MARK + "grüße".encode("latin-1"), 0, "expected text in utf-8"),

@@ -1,98 +1,52 @@
-"""Audio, video and PDF files: a row each, whatever they hold; what they mean is for a step to say."""
+"""Files that are a row each: names on S3, several storages, links, and the encodings of texts."""
 
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
-from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.sources.media_files import Audio, Images, Pdf, Video
+from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.ingest.sources.uris import Uris
-from overnight.tasks.ingest.sources.whole_files import WholeFiles
-from tests.tasks.ingest.conftest import Read, read_all
+from tests.contracts.sources.reading import Read, read_all
 
-KINDS = [(Audio, "audio", ".wav"), (Audio, "audio", ".MP3"), (Video, "video", ".mp4"), (Pdf, "pdf", ".pdf")]
-
-
-@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
-def test_a_file_is_its_bytes_named_by_its_path_and_labelled_by_its_folder(
-    read: Callable[..., Read], kind: type[WholeFiles], column: str, extension: str
-) -> None:
-    # Empty, cut off or of another format: nothing here looks into a file; what decodes it quarantines it.
-    files = {f"one/a{extension}": b"RIFF\xff", f"two/b{extension}": b"", f"two/c{extension}": b"%PDF-1.7\n%%E"}
-    found = read(kind, {**files, "two/notes.txt": b"no such file"}, label_from="parent")
-    assert {name: row[column] for name, row in found.good.items()} == files
-    assert found.column("label") == ["one", "two", "two"]
+NAMES = [
+    "a b", "a#1", "a%20b", "a?b", "a::b", "a[x]", "[ab]", "a*b", "ünïcödé-図", "{partition}", "${HOME}", "~root",
+    "a\\b", "a+b&c=d;e", "http:a", "C:a", "'q\"", "-rf", "a .", "x" * 200, "a,b",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "extension"), [(Images, ".png"), (Audio, ".wav"), (Text, ".txt"), (Pdf, ".pdf")])
-def test_a_file_beyond_its_kind_s_bound_is_quarantined_alone_and_not_read(
-    read: Callable[..., Read], tmp_path: Path, kind: type[WholeFiles], extension: str
-) -> None:
-    (tmp_path / "source").mkdir()
-    with (tmp_path / f"source/large{extension}").open("wb") as file:
-        file.truncate(5 * 2**30)  # a hole
-    found = read(kind, {f"small{extension}": b"x"})
-    assert list(found.good) == [f"small{extension}"]
-    bound = kind.model_fields["max_file_bytes"].default
-    assert found.bad[f"large{extension}"] == (
-        f"expected a file of at most max_file_bytes = {bound:,} bytes, found 5,368,709,120. Raise "
-        "source.max_file_bytes if a worker's memory holds several of that size"
-    )
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    return name
 
 
-def test_what_lies_at_a_uri_is_held_to_the_bound_once_it_is_fetched(read: Callable[..., Read], tmp_path: Path) -> None:
-    (tmp_path / "two.bin").write_bytes(b"xx")
-    (tmp_path / "three.bin").write_bytes(b"xxx")
-    lines = f"uri\n{tmp_path}/two.bin\n{tmp_path}/three.bin\n".encode()
-    found = read(Uris, {"list.csv": lines}, content="bytes", max_file_bytes=2)
-    assert (list(found.good), list(found.bad)) == (["list.csv#0"], ["list.csv#1"])
+def test_files_of_any_name_are_read_from_s3_and_their_uris_open_them(s3: Any, bucket: str) -> None:
+    files = {f"in/{name}/{name}.png": name.encode() for name in NAMES}
+    for name, content in files.items():
+        s3.put_object(Bucket=bucket, Key=name, Body=content)
+    s3.put_object(Bucket=bucket, Key="in/folder/", Body=b"")
+    s3.put_object(Bucket=bucket, Key="input-of-another-job/a.png", Body=b"")
+    found = read_all(Images(path=f"s3://{bucket}/in"))
+    assert {f"in/{name}": row["image"] for name, row in found.good.items()} == files
+    assert {row["uri"] for row in found.good.values()} == {f"s3://{bucket}/{name}" for name in files}
 
 
-@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
-def test_the_column_is_of_one_type_that_holds_more_than_2_gb(
-    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
-) -> None:
-    (tmp_path / f"a{extension}").write_bytes(b"x")
-    source = kind(path=str(tmp_path))
-    [block] = source.read(source.units(list_inputs(source, "all")), None)
-    assert block.schema.field(column).type == pa.large_binary()
-
-
-@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
-def test_what_is_gone_or_changed_is_quarantined_alone(
-    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
-) -> None:
-    for name in ("whole", "gone", "changed"):
-        (tmp_path / f"{name}{extension}").write_bytes(b"x")
-    source = kind(path=str(tmp_path))
+def test_an_object_that_is_gone_with_its_folder_is_quarantined(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="a.png", Body=b"x")
+    source = Images(path=f"s3://{bucket}/")
     units = source.units(list_inputs(source, "all"))
-    (tmp_path / f"gone{extension}").unlink()
-    (tmp_path / f"changed{extension}").write_bytes(b"xyz")
-    found = read_all(source, units)
-    assert list(found.good) == [f"whole{extension}"]
-    assert {name.partition(".")[0] for name in found.bad} == {"gone", "changed"}
-    assert found.types[f"gone{extension}"] == "SourceVanished"
-    assert found.types[f"changed{extension}"] == "SourceChanged"
+    s3.delete_object(Bucket=bucket, Key="a.png")
+    assert list(read_all(source, units).bad) == ["a.png"]
 
 
-@pytest.mark.parametrize(("kind", "column", "extension"), KINDS)
-def test_a_folder_of_other_files_says_what_was_expected(
-    tmp_path: Path, kind: type[WholeFiles], column: str, extension: str
-) -> None:
-    (tmp_path / "notes.txt").write_bytes(b"x")
-    with pytest.raises(InputError, match=rf"expected files ending in .*\{extension.lower()}"):
-        list_inputs(kind(path=str(tmp_path)), "all")
-
-
-def test_files_of_one_list_may_be_on_several_storages(tmp_path: Path, s3: Any) -> None:
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3.create_bucket(Bucket=bucket)
+def test_files_of_one_list_may_be_on_several_storages(tmp_path: Path, s3: Any, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="in/cat/b.png", Body=b"from s3")
     for name in ("dog/a.png", "dog/c.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -104,3 +58,47 @@ def test_files_of_one_list_may_be_on_several_storages(tmp_path: Path, s3: Any) -
         f"{tmp_path}/dog/c.png": (b"dog/c.png", "dog"),
         f"s3://{bucket}/in/cat/b.png": (b"from s3", "cat"),
     }
+
+
+def test_links_to_nowhere_and_to_folders_are_passed_over(read: Callable[..., Read], tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/broken-link.png").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "source/folder.png").symlink_to(tmp_path / "source")
+    found = read(Images, {"a.png": b"x"})
+    assert (list(found.good), found.bad) == (["a.png"], {})
+
+
+def test_what_lies_at_a_uri_is_held_to_the_bound_once_it_is_fetched(read: Callable[..., Read], tmp_path: Path) -> None:
+    (tmp_path / "two.bin").write_bytes(b"xx")
+    (tmp_path / "three.bin").write_bytes(b"xxx")
+    lines = f"uri\n{tmp_path}/two.bin\n{tmp_path}/three.bin\n".encode()
+    found = read(Uris, {"list.csv": lines}, content="bytes", max_file_bytes=2)
+    assert (list(found.good), list(found.bad)) == (["list.csv#0"], ["list.csv#1"])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "shift_jis"])
+def test_texts_come_in_the_encoding_that_is_named(read: Callable[..., Read], encoding: str) -> None:
+    text = "日本" if encoding == "shift_jis" else "grüße"
+    found = read(Text, {"a.txt": text.encode(encoding)}, encoding=encoding)
+    assert found.column("text") == [text]
+
+
+def test_a_file_that_is_no_text_in_an_encoding_of_the_job_s_own_is_quarantined_alone(read: Callable[..., Read]) -> None:
+    found = read(Text, {"a.txt": "grüße".encode("utf-16"), "b.txt": b"\xff\xfea\0b"}, encoding="utf-16")
+    assert found.column("text") == ["grüße"]
+    assert "expected text in utf-16, found b'b' at byte 4: truncated data" in found.bad["b.txt"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "rot13", "hex", "zlib", "idna", "unicode_escape", "a\0"])
+def test_an_encoding_of_no_text_is_refused_with_those_that_are_meant(encoding: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Text(path="x", encoding=encoding)
+    told = str(refused.value)
+    assert f"found {encoding!r}" in told
+    assert all(name in told for name in ("cp1252", "gb18030", "latin_1", "shift_jis", "utf_16", "utf_8", "utf_8_sig"))
+    assert "base64_codec" not in told
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf-8-sig", "latin-1", "koi8-r", "cp1252", "big5"])
+def test_character_sets_are_encodings_by_any_of_their_names(encoding: str) -> None:
+    assert Text(path="x", encoding=encoding).encoding == encoding

@@ -33,8 +33,6 @@ def test_columns_keep_their_order(step: PreprocessStep, names: list[str]) -> Non
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (SelectColumns(columns=["labl"]), "did you mean label"),
-        (DropColumns(columns=["labl"]), "did you mean label"),
         (RenameColumns(columns={"labl": "species"}), "did you mean label"),
         (RenameColumns(columns={"label": "size"}), "found 'size'"),
     ],
