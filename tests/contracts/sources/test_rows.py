@@ -96,7 +96,13 @@ def test_the_chosen_columns_are_read(leaf: Adapter, tmp_path: Path):
         assert not read_all(leaf.source(tmp_path, columns=["nowhere"])).good
 
 
-@promise("reserved", "a column named like one of Overnight's own keeps its values", "a file has no columns of its own")
+@promise(
+    "reserved",
+    "a column named like one of Overnight's own keeps its values",
+    "a file has no columns of its own",
+    job="the names row_id and uri are those that Overnight gave the other job's rows",
+    uris="the column uri of a list is the address of its row",
+)
 def test_a_column_with_one_of_our_names_keeps_its_values(leaf: Adapter, tmp_path: Path):
     rows = leaf.rows()
     leaf.write(tmp_path, "a", rows.rename_columns(["uri", "row_id"]))
