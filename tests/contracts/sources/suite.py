@@ -45,8 +45,8 @@ def promise(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Run the decorated test with each adapter as `leaf`, except those that say that `topic` does not apply to them.
 
-    `of_files` is the reason why it does not apply to sources whose rows are files; empty if it does. `reasons` are those
-    of further kinds.
+    `of_files` is the reason why it does not apply to sources whose rows are files; empty if it does.
+    `reasons` are those of further kinds.
     """
     TOPICS.add(topic)
     leaves = SOURCES.adapters.items()
