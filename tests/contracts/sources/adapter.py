@@ -44,7 +44,9 @@ class Adapter(abc.ABC):
     def rows(self, count: int = ROWS, first: int = 0) -> pa.Table:
         """Return `count` different rows that the format can hold. `first` is the number of the first of them."""
         numbers = range(first, first + count)
-        return pa.table({"n": pa.array(numbers, pa.int64()), "text": [f"row {number}" for number in numbers]})
+        return pa.table(
+            {"n": pa.array(numbers, pa.int64()), "text": pa.array([f"row {number}" for number in numbers], pa.string())}
+        )
 
     @abc.abstractmethod
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
