@@ -25,9 +25,17 @@ SOURCES: Suite[Adapter] = Suite("source", kinds_of(Annotated[Files | Tables | Jo
 TOPICS: set[str] = set()
 
 
-def promise(topic: str, sentence: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run the decorated test with each adapter as `leaf`, except those that say that `topic` does not apply to them."""
+def promise(
+    topic: str, sentence: str, of_files: str = "", **reasons: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Run the decorated test with each adapter as `leaf`, except those that say that `topic` does not apply to them.
+
+    `of_files` is the reason why it does not apply to sources whose rows are files; empty if it does.
+    `reasons` are those of further kinds.
+    """
     TOPICS.add(topic)
     leaves = SOURCES.adapters.items()
-    reasons = {kind: leaf.not_applicable[topic] for kind, leaf in leaves if topic in leaf.not_applicable}
+    reasons |= {kind: leaf.not_applicable[topic] for kind, leaf in leaves if topic in leaf.not_applicable}
+    if of_files:
+        reasons |= {kind: of_files for kind, leaf in leaves if leaf.rows_are_files}
     return SOURCES.promise(sentence, **reasons)

@@ -1,16 +1,18 @@
 """Every row once, with its values: a source gives what the format's own library reads."""
 
+import contextlib
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.take_manifest import first_units
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.write.merge.output_schema import common_schema, conform, publishable
 from tests.contracts.sources.adapter import ROWS, Adapter
-from tests.contracts.sources.reading import lines, listed, read_all
+from tests.contracts.sources.reading import canonical, lines, listed, read_all
 from tests.contracts.sources.suite import SOURCES, TOPICS, promise
 
 
@@ -88,6 +90,24 @@ def test_the_chosen_columns_are_read(leaf: Adapter, tmp_path: Path):
     leaf.write(tmp_path, "a", leaf.rows())
     read = read_all(leaf.source(tmp_path, columns=["text"]))
     assert lines(read.data()) == lines({"text": row["text"]} for row in leaf.expected(tmp_path))
+
+    with contextlib.suppress(InputError):
+        assert not read_all(leaf.source(tmp_path, columns=["nowhere"])).good
+
+
+@promise(
+    "reserved",
+    "a column named like one of Overnight's own keeps its values",
+    "a file has no columns of its own",
+    job="the names row_id and uri are those that Overnight gave the other job's rows",
+    uris="the column uri of a list is the address of its row",
+)
+def test_a_column_with_one_of_our_names_keeps_its_values(leaf: Adapter, tmp_path: Path):
+    rows = leaf.rows()
+    leaf.write(tmp_path, "a", rows.rename_columns(["uri", "row_id"]))
+    read = read_all(leaf.source(tmp_path))
+    assert len({canonical(row["source_row_id"]) for row in read.good.values()}) == len(read.good) == ROWS
+    assert len({canonical(row["source_uri"]) for row in read.good.values()}) == ROWS
 
 
 @promise("where", "the rows that a filter selects are read, and no others")

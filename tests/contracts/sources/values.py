@@ -64,7 +64,6 @@ COLUMNS: dict[str, pa.Array] = {
     "list": _some([[1, None], [], None], pa.list_(pa.int32())),
     "large list": _some([["", None], [], None], pa.large_list(pa.string())),
     "list view": _some([[1, None], [], None], pa.list_view(pa.int64())),
-    "list of list views": _some([[["a"], ["b", "c"]], []], pa.list_(pa.list_view(pa.string_view()))),
     "vector": _some([[1.0, float("nan")], [0.0, -0.0]], pa.list_(pa.float32(), 2)),
     "list of lists": _some([[[1], [], None], []], pa.list_(pa.list_(pa.int64()))),
     "list of words": _some([["a", "b", "a"], []], pa.list_(pa.dictionary(pa.int8(), pa.string()))),

@@ -11,7 +11,8 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
-from tests.tasks.ingest.hostile import sources
+from tests.contracts.sources.adapter import Adapter
+from tests.contracts.sources.suite import SOURCES
 from tests.tasks.ingest.hostile.deadly import CONTEXT, ROWS, Deadly, Killing, Manager, read
 from tests.tasks.runs import make_run
 
@@ -75,18 +76,25 @@ def test_a_second_reader_of_the_same_files_takes_no_killer_in_hand(run: Run, ask
     assert (second.num_rows, died) == (first.num_rows, 0)
 
 
+UNITS = 5
 ERRORS = {"killed": "WorkerDied", "exits": "WorkerDied", "sys.exit": "RuntimeError"}
 
 
-@pytest.mark.parametrize(("kind", "turn"), [(kind, at % len(ERRORS)) for at, kind in enumerate(sources.MADE)])
+@pytest.mark.parametrize(
+    ("leaf", "turn"),
+    [pytest.param(leaf, at % len(ERRORS), id=leaf.kind) for at, leaf in enumerate(SOURCES.adapters.values())],
+)
 def test_units_of_every_kind_that_end_their_reader_first_and_behind_cost_themselves(
-    kind: str, turn: int, tmp_path: Path, run: Run, asked: Any
+    leaf: Adapter, turn: int, tmp_path: Path, run: Run, asked: Any
 ) -> None:
-    source = sources.made(kind, tmp_path / "in")
+    (tmp_path / "in").mkdir()
+    for number in range(UNITS):
+        leaf.write(tmp_path / "in", str(number), leaf.rows(2, 2 * number))
+    source = leaf.source(tmp_path / "in")
     units = source.units(list_inputs(source, "all"))
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     schema, paths = source.common_schema(units), units["path"].to_pylist()
-    assert len(paths) >= sources.UNITS
+    assert len(paths) >= UNITS
     order = [*ERRORS, *ERRORS][turn : turn + 3]
     ways = dict(zip((paths[0], paths[len(paths) // 2], paths[-1]), order, strict=True))
     whole = rebatch.joined(source.read(pending, schema)).to_pylist()

@@ -12,9 +12,12 @@ from tests.contracts.sources.values import ARROW
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
 
+VIEWS = [[["a"], ["b", "c"]], [], *[None] * (len(ARROW) - 2)]
+
+
 class ParquetFiles(Adapter):
     kind = "parquet"
-    values = ARROW
+    values = ARROW.append_column("views in lists", pa.array(VIEWS, pa.list_(pa.list_view(pa.string_view()))))
     not_applicable = {"where": "the kind has no such setting: the step filter_rows selects rows"}
     damages = {
         "empty": Damage(rewritten(lambda content: b""), "Parquet file size is 0 bytes"),

