@@ -9,8 +9,8 @@ run tests in forked processes: the module's mirrored test file, the files that i
 it, then the tests of its users. Tests that start Ray or a server run last, and only those of the first file. `--wide`
 runs those of all files.
 
-A change that alters no behaviour stands with its reason in `equivalent_mutations.txt`. The command fails if fewer than
-85 % of the other changes are detected.
+The file `equivalent_mutations.txt` has the changes that alter no behaviour, with reasons. The command fails if fewer
+than 85 % of the other changes are detected.
 """
 
 import argparse
