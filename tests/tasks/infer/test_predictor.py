@@ -45,7 +45,7 @@ def test_the_rows_of_a_call_follow_from_batch_size_device_and_condition(
 ) -> None:
     model = Plain(**settings)
     assert (model.rows_per_call(), model.rows_at_once(), model.tunes_batch_size()) == (rows, rows_at_once, tunes)
-    assert model.describe_batch() == str(rows)
+    assert (model.describe_batch(), model.calls_at_once()) == (str(rows), 1)
 
 
 def test_the_columns_that_a_model_reads_are_its_inputs_and_those_of_its_condition() -> None:

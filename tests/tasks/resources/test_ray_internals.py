@@ -4,6 +4,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +91,30 @@ def test_the_workers_of_a_stream_end_with_it_while_its_error_is_kept(ray_session
     while (free := ray.available_resources().get("CPU", 0)) < 2:
         assert time.monotonic() < deadline, f"{free} of 2 CPUs are free after {end}"
         time.sleep(0.1)
+
+
+class Executor:
+    """Remembers how it is shut down, and cannot travel to another process."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[bool, BaseException | None]] = []
+        self.lock = threading.Lock()
+
+    def shutdown(self, force: bool, exception: BaseException | None = None) -> None:
+        self.ends.append((force, exception))
+
+
+def test_a_stream_ends_gently_only_after_success_and_its_settings_travel_without_its_executor() -> None:
+    dataset: Any = SimpleNamespace(context=ray.data.DataContext.get_current().copy())
+    executor, error = Executor(), ValueError("no")
+    with ending_workers(dataset):
+        [watch] = dataset.context.custom_execution_callback_classes
+        watch().before_execution_starts(executor)
+        assert ray.cloudpickle.loads(ray.cloudpickle.dumps(dataset.context))
+        executor.shutdown(force=False)
+        executor.shutdown(force=False, exception=error)
+        assert executor.ends == [(False, None), (True, error)]
+    assert executor.ends[2:] == [(True, None)]
 
 
 def test_operators_of_a_stream_are_seen_with_their_rows_in_order(ray_session: None) -> None:
