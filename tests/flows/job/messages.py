@@ -1,8 +1,8 @@
 """What is said of wrong job files, as one table: `python -m tests.flows.job.messages` makes messages.txt again.
 
-Each line of messages.txt that begins with `>` is a wrong job; the lines below it are the message. The word after `>` says
-how to read it: `images` and `rows` add YAML to a small job of such a source, `set` overrides a setting of a whole job,
-and `file` is a whole file. `\\n` is a new line.
+Each line of messages.txt that begins with `>` is a wrong job; the lines below it are the message. The word after `>`
+says how to read it: `images` and `rows` add YAML to a small job of such a source, `set` overrides a setting of a whole
+job, and `file` is a whole file. `\\n` is a new line.
 """
 
 import os

@@ -9,7 +9,6 @@ def test_what_is_said_of_wrong_jobs_is_what_was_reviewed() -> None:
 
 def test_each_wrong_job_is_refused_without_its_secrets_or_the_words_of_pydantic() -> None:
     assert len(set(cases())) == len(cases()) > 90
-    messages = [line for line in TABLE.read_text().splitlines() if not line.startswith("> ")]
-    assert not [
-        line for line in messages for word in ("(valid)", "pydantic", "tagged", "canary", "hunter2") if word in line
-    ]
+    messages = "\n".join(line for line in TABLE.read_text().splitlines() if not line.startswith("> "))
+    for word in ("(valid)", "pydantic", "tagged", "canary", "hunter2"):
+        assert word not in messages
