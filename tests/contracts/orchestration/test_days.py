@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from overnight.flows.backfill import is_published
@@ -38,6 +38,7 @@ SCHEDULES = st.none() | st.fixed_dictionaries(
         "offset_days": st.sampled_from([-1, 0, -7, 2]),
     }
 )
+SOME = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])  # each writes a ledger
 STATUSES = ("published", "missing", "failed")
 
 
@@ -59,6 +60,7 @@ def record(job: Job, day: str, status: str) -> None:
         write_json(run.ledger / "failure.json", {"job": job.name, **failure})
 
 
+@SOME
 @given(SCHEDULES, MOMENTS, st.integers(-40, 40), st.integers(0, 40), st.data())
 def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_to_come(
     schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, data: st.DataObject
@@ -85,6 +87,7 @@ def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_
         assert ("to come" in told) == bool(to_come)
 
 
+@SOME
 @given(SCHEDULES, MOMENTS, st.integers(-10, 10), st.integers(0, 20), st.booleans())
 def test_a_status_lists_no_day_to_come_unless_it_ran(
     schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, ran: bool
