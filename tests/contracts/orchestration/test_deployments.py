@@ -64,7 +64,7 @@ def test_each_job_is_deployed_once_or_the_two_files_of_one_name_are_refused(draw
         assert len(set(shown)) == 1
 
 
-@pytest.mark.parametrize(("command", "is_twice"), product(("deploy", "serve"), (True, False)))
+@pytest.mark.parametrize(("command", "is_twice"), [*product(("deploy", "serve"), (True, False))])
 def test_one_name_in_two_files_or_one_file_named_twice_deploys_nothing(
     command: str, is_twice: bool, tmp_path: Path
 ) -> None:
