@@ -141,7 +141,7 @@ def backfill(
         _show_outcomes(loaded, request, steps, outcomes, why_none)
         show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
     published = {entry.partition for entry in entries_of(loaded, request, steps) if entry.status == "published"}
-    if failed := [outcome for outcome in outcomes if not _is_done(outcome, published)]:
+    if failed := [outcome for outcome in outcomes if not is_published(outcome, published)]:
         reason = first_line(str(failed[0].error)).rstrip(".")
         raise BackfillFailed(
             f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}.\n{rest}"
@@ -149,7 +149,7 @@ def backfill(
     return [entry.as_json() for entry in entries_of(loaded, request, steps)]
 
 
-def _is_done(outcome: Outcome, published: Collection[str]) -> bool:
+def is_published(outcome: Outcome, published: Collection[str]) -> bool:
     """Return True if a partition is published: by its run here, or by another run that held it meanwhile."""
     by_another = isinstance(outcome.error, PartitionBusy | LeaseLost) and outcome.partition in published
     return outcome.status == "published" or by_another

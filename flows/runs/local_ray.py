@@ -19,12 +19,16 @@ class RayEnded(WorkerLost):
     """The Ray that this process started has ended. Another try in this process cannot pass."""
 
 
-class LocalRay:
-    """The address of the GCS, if this process started it, and how often it refused a connection in a row."""
+def local_ray() -> "LocalRay":
+    """Return the GCS that this process started; with the Ray of a cluster, return one that is never checked."""
+    return LocalRay(ray.get_runtime_context().gcs_address if is_started_here() else "")
 
-    def __init__(self) -> None:
-        self._address = ray.get_runtime_context().gcs_address if is_started_here() else ""
-        self._refusals = 0
+
+class LocalRay:
+    """The GCS at `address`, and how often it refused a connection in a row. An empty address is never checked."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._refusals = address, 0
 
     def check(self) -> None:
         """Raise `RayEnded` if the GCS has refused the last connections. Call this once a second."""

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 import click
 import httpx
 import psutil
-from prefect.client.orchestration import ServerType, get_client
+from prefect.client.base import ServerType
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
 
 from overnight.tasks.config.masking import masked

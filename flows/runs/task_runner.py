@@ -41,7 +41,7 @@ from prefect_ray.context import RemoteOptionsContext
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
-from overnight.flows.runs.local_ray import LocalRay, RayEnded
+from overnight.flows.runs.local_ray import RayEnded, local_ray
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.near_server import near_server
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
@@ -125,7 +125,7 @@ class OvernightFuture(EndableFuture[R]):
 
         Raise `RayEnded` if there is no Ray any more that could end it.
         """
-        local_ray = LocalRay()
+        gcs = local_ray()
         future, deadline = self.wrapped_future.future(), time.monotonic() + (math.inf if timeout is None else timeout)
         while True:
             try:
@@ -134,7 +134,7 @@ class OvernightFuture(EndableFuture[R]):
             except FutureTimeoutError:
                 if is_stopping():
                     raise KeyboardInterrupt from None
-                local_ray.check()
+                gcs.check()
                 if future.done() or time.monotonic() >= deadline:
                     raise
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -40,7 +41,7 @@ def test_every_command_is_in_the_suite() -> None:
     "A job file that is wrong is refused with status 2 and the name of the key.", init=NO_JOB, metrics=SCRAPES
 )
 @pytest.mark.parametrize("wrong", [{"sinc": {}}, {"name": "Not Valid"}, {"schedule": {"cron": "never"}}])
-def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, object], tmp_path: Path) -> None:
+def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, Any], tmp_path: Path) -> None:
     path = jobs.write_job(tmp_path / "job.yaml", **wrong)
     result = call(leaf, path)
     assert result.exit_code == 2, result.output

@@ -11,9 +11,11 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from overnight.flows.backfill import is_published
+from overnight.flows.backfill_children import Outcome
 from overnight.flows.backfill_plan import Request, left_out, make_plan, nothing_to_do
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
@@ -22,6 +24,8 @@ from overnight.flows.schedule.catch_up import LATE, missed_cron_times, why_skipp
 from overnight.flows.schedule.cron import cron_times, last_cron_time
 from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
 from overnight.flows.schedule.partitions import partitions_between, resolve_partition
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.state.lease import PartitionBusy
 from overnight.tasks.state.run import write_json
 from tests import jobs
 
@@ -34,6 +38,7 @@ SCHEDULES = st.none() | st.fixed_dictionaries(
         "offset_days": st.sampled_from([-1, 0, -7, 2]),
     }
 )
+SOME = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])  # each writes a ledger
 STATUSES = ("published", "missing", "failed")
 
 
@@ -55,6 +60,7 @@ def record(job: Job, day: str, status: str) -> None:
         write_json(run.ledger / "failure.json", {"job": job.name, **failure})
 
 
+@SOME
 @given(SCHEDULES, MOMENTS, st.integers(-40, 40), st.integers(0, 40), st.data())
 def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_to_come(
     schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, data: st.DataObject
@@ -81,6 +87,7 @@ def test_a_plan_has_each_day_once_that_is_due_scheduled_and_selected_and_no_day_
         assert ("to come" in told) == bool(to_come)
 
 
+@SOME
 @given(SCHEDULES, MOMENTS, st.integers(-10, 10), st.integers(0, 20), st.booleans())
 def test_a_status_lists_no_day_to_come_unless_it_ran(
     schedule: dict[str, Any] | None, now: datetime, begins: int, length: int, ran: bool
@@ -204,3 +211,11 @@ def is_there(day: datetime, zone: ZoneInfo) -> bool:
     """Whether a zone had this day: Samoa left out 30 December 2011."""
     noon = day.replace(hour=12, tzinfo=zone)
     return noon.astimezone(UTC).astimezone(zone).date() == day.date()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_partition_that_another_run_published_meanwhile_is_no_failure_of_a_backfill(is_held: bool) -> None:
+    error = PartitionBusy("held") if is_held else OvernightError("broken")
+    outcome = Outcome("2026-01-02", "failed", error=error)
+    assert is_published(outcome, {"2026-01-02"}) is is_held
+    assert not is_published(outcome, {"2026-01-03"})

@@ -40,25 +40,6 @@ def problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return found
 
 
-def test_a_column_that_files_do_not_have_is_named_with_what_there_is_and_what_is_near(problems) -> None:
-    assert problems(FILES, SEES, step("filter_rows", expression="confidense > 0.5")) == [
-        "inference.1 (filter_rows): expected a column 'confidense', found row_id, uri, image, label, predicted_label, "
-        "confidence (did you mean confidence?)"
-    ]
-    chat = {**CHATS, "name": "looks", "user": "What is {image_label}?"}
-    assert problems(FILES, {**SEES, "name": "sees"}, chat) == [
-        "inference.1 (openai, looks): expected a column 'image_label', found row_id, uri, image, label, "
-        "sees_predicted_label, sees_confidence (did you mean label?)"
-    ]
-    found = {**step("object_detection", model="m"), "name": "found"}
-    assert problems(FILES, found, step("crop_boxes", boxes="found_boxes"))[0].endswith(
-        ": a job with one model has no prefixes, it is boxes"
-    )
-    assert problems({"kind": "pdf", "path": "/data"}, preprocess=[step("split_text")])[0].startswith(
-        "preprocess.0 (split_text): expected a column 'text', found row_id, uri, pdf"
-    )
-
-
 @pytest.mark.parametrize(
     ("source", "chain"),
     [
@@ -93,73 +74,6 @@ def test_a_chain_whose_columns_may_exist_is_valid(problems, source: dict[str, An
     assert problems(source, *chain) == []
 
 
-@pytest.mark.parametrize(
-    ("chain", "line"),
-    [
-        (
-            [step("drop_columns", columns=["x"]), {**CHATS, "user": "{x}"}],
-            "inference.1 (openai): expected a column 'x', found row_id, uri, and others that only a run shows: "
-            "inference.0 (drop_columns) removes it",
-        ),
-        (
-            [step("rename_columns", columns={"x": "y"}), step("filter_rows", expression="x > 1")],
-            "inference.1 (filter_rows): expected a column 'x', found row_id, uri, y, and others that only a run shows: "
-            "inference.0 (rename_columns) removes it",
-        ),
-        (
-            [step("select_columns", columns=["title"]), {**CHATS, "user": "{titel}"}],
-            "inference.1 (openai): expected a column 'titel', found row_id, uri, title (did you mean title?)",
-        ),
-        (
-            [{**SEES, "name": "looks"}, {**CHATS, "name": "chat", "user": "{looks_predicted_lable}"}],
-            "inference.1 (openai, chat): expected a column 'looks_predicted_lable', found row_id, uri, "
-            "looks_predicted_label, looks_confidence, and others that only a run shows: the model looks makes "
-            "looks_predicted_label",
-        ),
-        (
-            [{**OWN, "name": "own"}, step("select_columns", columns=["own_a"]), {**OWN, "name": "b", "where": "own_b"}],
-            "inference.2 (python, b): expected a column 'own_b', found row_id, uri, own_a (did you mean own_a?)",
-        ),
-    ],
-)
-def test_of_a_table_only_what_is_certainly_wrong_is_refused(problems, chain: list[Any], line: str) -> None:
-    assert problems(TABLE, *chain) == [line]
-
-
-def test_the_columns_of_checks_and_of_the_sink_are_followed_too(problems) -> None:
-    found = problems(FILES, SEES, checks={"max_null": {"labels": 0}}, keep=("picture",))
-    assert found == [
-        "checks.max_null.labels: expected a column 'labels', found row_id, uri, image, label, predicted_label, "
-        "confidence (did you mean label?)",
-        "sink.keep_columns: expected a column 'picture', found row_id, uri, image, label, predicted_label, confidence",
-    ]
-
-
-@pytest.mark.parametrize("place", range(3))
-def test_a_misspelt_column_of_deduplicate_is_named_wherever_the_step_is(problems, place: int) -> None:
-    chain = [step("filter_rows", expression="label > 'a'"), {**SEES, "num_gpus": 0}]
-    chain.insert(place, step("deduplicate", columns=["labl"]))
-    assert [line.partition(", found")[0] for line in problems(FILES, *chain)] == [
-        f"inference.{place} (deduplicate): expected a column 'labl'"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("source", "before", "columns"),
-    [
-        (FILES, [], {"label": "image"}),
-        (FILES, [SEES], {"label": "confidence"}),
-        (TABLE, [step("derive_columns", columns={"b": "1"})], {"a": "b"}),
-    ],
-)
-def test_a_column_is_not_renamed_to_a_name_that_another_has(problems, source: Any, before: list, columns: Any) -> None:
-    [taken] = columns.values()
-    assert problems(source, *before, step("rename_columns", columns=columns)) == [
-        f"inference.{len(before)} (rename_columns): expected a name that no column has, found {taken!r}, which is a "
-        "column. Choose another name, or drop that column first"
-    ]
-
-
 def test_names_of_renamed_and_dropped_columns_are_free(problems) -> None:
     swapped = step("rename_columns", columns={"label": "image", "image": "label"})
     assert (
@@ -168,24 +82,6 @@ def test_names_of_renamed_and_dropped_columns_are_free(problems) -> None:
         )
         == []
     )
-
-
-@pytest.mark.parametrize(
-    ("leaf", "line"),
-    [
-        (step("rename_columns", columns={}), "columns: expected a mapping that is not empty, found an empty mapping"),
-        (
-            step("rename_columns", columns={"a": "c", "b": "c"}),
-            "columns: two columns are renamed to c. Choose another name for one of them.",
-        ),
-        (step("select_columns", columns=[]), "columns: expected a list that is not empty, found []"),
-        (step("drop_columns", columns=[]), "columns: expected a list that is not empty, found []"),
-        (step("explode", columns=[]), "columns: expected a list that is not empty, found []"),
-        (step("deduplicate", columns=[]), "columns: expected a list that is not empty, found []"),
-    ],
-)  # fmt: skip
-def test_a_step_that_names_no_column_or_one_twice_is_refused_in_plain_words(problems, leaf: dict, line: str) -> None:
-    assert problems(TABLE, preprocess=[leaf]) == [f"preprocess.0.{line}"]
 
 
 def test_every_setting_that_names_a_column_is_part_of_its_leaf_s_effect(problems) -> None:

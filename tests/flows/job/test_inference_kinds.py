@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from overnight.flows.job.chain import links
-from overnight.flows.job.loading import job_schema, load_job
+from overnight.flows.job.loading import job_schema
 from overnight.flows.job.model import Job
-from overnight.tasks.errors import JobError
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
 
@@ -79,22 +78,6 @@ def test_python_is_a_model_or_a_step_by_what_the_source_defines(entry: dict[str,
     assert type(job(entry).inference[0]) is kind
 
 
-@pytest.mark.parametrize(
-    ("target", "told"),
-    [
-        (
-            "leaves_of_a_job:stepp",
-            r"leaves_of_a_job:stepp: expected stepp in leaves_of_a_job, found step.* Correct the name",
-        ),
-        ("leafs_of_a_job:step", "expected a module leafs_of_a_job, installed or in the working directory"),
-        ("leaves_of_a_job:made", "expected a name for each of several models, found none for inference.1"),
-    ],
-)
-def test_a_misspelt_target_among_models_is_refused_as_a_target_and_not_for_its_name(target: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        job(python("Model", name="a"), {"kind": "python", "target": target})
-
-
 def test_steps_ahead_of_the_first_model_prepare_and_the_others_belong_to_the_model_before_them() -> None:
     found = job(FILTER, python("Model", name="a"), python("step"), FILTER, python("Model", name="b"))
     assert [step.kind for step in found.steps] == ["decode_image", "filter_rows"]
@@ -128,24 +111,6 @@ def test_a_function_in_inference_is_recorded_as_it_was_when_it_was_a_model() -> 
     assert found["steps"] == [{}]  # of decode_image
 
 
-@pytest.mark.parametrize(
-    ("inference", "told"),
-    [
-        ("[{kind: filter_row, expression: x}]", r"inference.0.kind: expected one of .*chat.*filter_rows.*did you mean"),
-        ("[{kind: filter_rows, expresion: x}]", r"inference.0.expresion: unknown key \(did you mean expression\?\)"),
-        ("[{kind: drop_columns, columns: 3}]", "inference.0.columns: expected a list that is not empty, found 3"),
-        ("[{expression: x}]", "inference.0.kind: is missing"),
-        ("[{kind: chat, model: 3}]", "inference.0.model: expected text that is not empty, found 3"),
-    ],
-)
-def test_what_is_wrong_with_an_entry_is_told_by_its_own_key(tmp_path: Path, inference: str, told: str) -> None:
-    path = tmp_path / "job.yaml"
-    head = "name: a\nsource: {kind: jsonl, path: /in}\nsink: {kind: parquet, path: /out}\n"
-    path.write_text(f"{head}inference: {inference}\n")
-    with pytest.raises(JobError, match=told):
-        load_job(path)
-
-
 def test_the_schema_names_every_kind_that_inference_takes() -> None:
     mapping = job_schema()["properties"]["inference"]["items"]["discriminator"]["mapping"]
     assert {"chat", "python", "crop_boxes", "filter_rows"} <= mapping.keys()
@@ -170,12 +135,6 @@ def test_a_deduplicate_is_a_step_before_the_models_and_ends_the_job_behind_them(
     alone = job(FILTER, EQUAL)
     assert [step.kind for step in alone.steps] == ["decode_image", "filter_rows", "deduplicate"]
     assert alone.last_steps == []
-
-
-@pytest.mark.parametrize("behind", [FILTER, python("Model", name="b")], ids=["a step", "a model"])
-def test_a_deduplicate_between_models_is_refused_with_a_way_out(behind: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"found it between other entries as inference\.1: .* in a second job"):
-        job(python("Model", name="a"), EQUAL, behind)
 
 
 def test_heavy_columns_are_not_kept_for_a_deduplicate_that_ends_the_job() -> None:

@@ -3,7 +3,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from overnight.flows.runs import local_server
 from overnight.flows.runs.local_server import prefect_server, ui_address
@@ -15,13 +15,6 @@ def test_a_person_is_sent_to_the_api_s_host_or_to_the_address_that_is_configured
     assert ui_address("http://127.0.0.1:4200/api") == "http://127.0.0.1:4200"
     monkeypatch.setenv("PREFECT_UI_URL", "http://127.0.0.1:8080/")
     assert ui_address("http://prefect-server:4200/api") == "http://127.0.0.1:8080"
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:4200/api", "https://prefect.example.org/api"])
-def test_a_server_that_is_configured_is_taken_as_it_is(url: str) -> None:
-    with temporary_settings({PREFECT_API_URL: url}), prefect_server() as found:
-        assert found == url
-        assert get_current_settings().api.url == url
 
 
 @pytest.mark.slow

@@ -106,3 +106,15 @@ def test_the_folder_that_is_sent_has_exactly_what_travels(folder: Path) -> None:
         found = {str(path.relative_to(sent)): path.read_text() for path in sent.rglob("*") if path.is_file()}
     assert found == {name: FILES[name] for name in TRAVELS}
     assert not sent.exists()
+
+
+def test_the_folder_of_a_job_file_elsewhere_travels_behind_the_working_folder(tmp_path: Path) -> None:
+    for name, text in {"here/helpers.py": "A = 1", "job/helpers.py": "A = 2", "job/my_models.py": "B = 3"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with working_folder(tmp_path / "here", tmp_path / "job").linked() as sent:
+        assert {path.name: path.read_text() for path in sent.iterdir()} == {
+            "helpers.py": "A = 1",
+            "my_models.py": "B = 3",
+        }
+    assert working_folder(tmp_path, tmp_path / "job").beside is None  # it travels as a folder of the working folder

@@ -51,10 +51,6 @@ def picked_up(late: Job, scheduled: str, now: str, *taken: str) -> tuple[list[st
 FIVE_DAYS = ("2026-11-14T02:30", "2026-11-18T09:00", "2026-11-15T02:30", "2026-11-16T02:30")
 
 
-def test_all_gives_each_day_a_run_that_has_none_and_skips_nothing():
-    assert picked_up(job(catch_up="all"), *FIVE_DAYS) == (["2026-11-17", "2026-11-18"], "")
-
-
 def test_latest_runs_the_newest_day_alone_and_says_which():
     days, why = picked_up(job(catch_up="latest"), *FIVE_DAYS)
     assert days == ["2026-11-18"]
@@ -86,21 +82,6 @@ def test_a_run_that_starts_in_time_or_before_it_runs(policy):
     for now in ("2026-11-18T02:30", "2026-11-18T03:00", "2026-11-17T20:00", "2020-01-01T00:00"):
         made_ahead = ("2026-11-19T02:30", "2026-11-20T02:30")
         assert picked_up(job(catch_up=policy), "2026-11-18T02:30", now, *made_ahead) == ([], "")
-
-
-@pytest.mark.parametrize(
-    ("zone", "scheduled", "now", "days"),
-    [
-        ("Europe/Berlin", "2026-03-27T01:30", "2026-03-30T12:00", ["2026-03-28", "2026-03-29", "2026-03-30"]),
-        ("Europe/Berlin", "2026-10-24T00:30", "2026-10-26T12:00", ["2026-10-25", "2026-10-26"]),
-        ("America/New_York", "2026-03-07T07:30", "2026-03-09T12:00", ["2026-03-08", "2026-03-09"]),
-        ("America/New_York", "2026-10-31T06:30", "2026-11-02T12:00", ["2026-11-01", "2026-11-02"]),
-        ("UTC", "2028-02-27T02:30", "2028-03-01T12:00", ["2028-02-28", "2028-02-29", "2028-03-01"]),
-    ],
-)
-def test_a_change_of_the_clock_or_a_leap_day_costs_no_day_and_doubles_none(zone, scheduled, now, days):
-    assert picked_up(job(catch_up="all", timezone=zone), scheduled, now) == (days, "")
-    assert picked_up(job(catch_up="latest", timezone=zone), scheduled, now)[0] == days[-1:]
 
 
 def test_a_run_that_was_picked_up_in_time_may_wait_for_its_turn_as_long_as_it_takes():

@@ -27,27 +27,6 @@ def due(moment: str, **schedule: Any) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "expected"),
-    [
-        ("2026-11-19T06:00", ("2026-11-18", "11-19 06:00")),
-        ("2026-11-19T05:59", ("2026-11-17", "11-18 06:00")),
-        ("2026-11-19T23:00", ("2026-11-18", "11-19 06:00")),
-        ("2028-03-01T06:00", ("2028-02-29", "03-01 06:00")),
-    ],
-)
-def test_the_partition_whose_deadline_was_last_is_due(moment, expected):
-    assert due(moment) == expected
-
-
-def test_a_deadline_before_the_hour_of_the_run_is_the_next_day_s():
-    assert due("2026-11-19T06:00", cron="0 22 * * *") == ("2026-11-17", "11-19 06:00")
-
-
-def test_between_two_weekly_runs_the_last_one_counts():
-    assert due("2026-11-19T06:00", cron="0 2 * * 1") == ("2026-11-15", "11-16 06:00")
-
-
-@pytest.mark.parametrize(
     ("zone", "moment", "partition"),
     [
         # The check at 02:30, an hour that is not there, runs when the scheduler runs it, and finds its own day.

@@ -1,14 +1,11 @@
 """Which day a run takes: by the schedule's clock, over changes of the clock and leap days."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, time, timedelta
-from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError
 
@@ -28,99 +25,7 @@ def resolve(now: str, zone: str = "UTC", **schedule) -> str:
     return resolve_partition(job(timezone=zone, **schedule), None, datetime.fromisoformat(now), datetime.max)
 
 
-@pytest.mark.parametrize(
-    ("now", "zone", "expected"),
-    [
-        ("2026-11-19T02:00:00+00:00", "UTC", "2026-11-18"),
-        ("2024-03-01T02:00:00+00:00", "UTC", "2024-02-29"),
-        ("2026-01-01T00:00:00+00:00", "UTC", "2025-12-31"),
-        # Berlin springs forward on 2026-03-29 at 01:00 UTC and falls back on 2026-10-25 at 01:00 UTC.
-        ("2026-03-28T22:59:00+00:00", "Europe/Berlin", "2026-03-27"),
-        ("2026-03-28T23:00:00+00:00", "Europe/Berlin", "2026-03-28"),
-        ("2026-03-29T21:59:00+00:00", "Europe/Berlin", "2026-03-28"),
-        ("2026-03-29T22:00:00+00:00", "Europe/Berlin", "2026-03-29"),
-        ("2026-10-25T00:30:00+00:00", "Europe/Berlin", "2026-10-24"),
-        ("2026-10-25T01:30:00+00:00", "Europe/Berlin", "2026-10-24"),
-        ("2026-10-25T22:59:00+00:00", "Europe/Berlin", "2026-10-24"),
-        ("2026-10-25T23:00:00+00:00", "Europe/Berlin", "2026-10-25"),
-        # New York, 2026-03-08 and 2026-11-01; midnight there is 05:00 or 04:00 UTC.
-        ("2026-03-08T04:59:00+00:00", "America/New_York", "2026-03-06"),
-        ("2026-03-09T03:59:00+00:00", "America/New_York", "2026-03-07"),
-        ("2026-03-09T04:00:00+00:00", "America/New_York", "2026-03-08"),
-        ("2026-11-02T04:59:00+00:00", "America/New_York", "2026-10-31"),
-        ("2026-11-02T05:00:00+00:00", "America/New_York", "2026-11-01"),
-        ("2026-11-19T11:00:00+00:00", "Pacific/Auckland", "2026-11-19"),
-    ],
-)
-def test_a_day_is_the_schedules_day(now, zone, expected):
-    assert resolve(now, zone) == expected
-
-
 # Where a day's fire is on the night that the clock springs: at midnight, and a minute before it.
-SPRINGS = [
-    ("Africa/Cairo", "0 0 * * *", "2026-04-24"),
-    ("Asia/Beirut", "0 0 * * *", "2026-03-29"),
-    ("America/Havana", "30 0 * * *", "2026-03-08"),
-    ("America/Nuuk", "59 23 * * *", "2026-03-28"),
-    ("Asia/Pyongyang", "59 23 * * *", "2018-05-04"),
-]
-
-
-@pytest.mark.parametrize(("zone", "cron", "day"), SPRINGS)
-def test_a_fire_that_the_clock_springs_over_takes_the_day_that_cron_means(zone, cron, day):
-    assert taken(zone, cron, datetime.fromisoformat(day)).count(day) == 1
-
-
-@pytest.mark.parametrize("cron", ["0 0 * * *", "59 23 * * *", "30 2 * * *"])
-def test_each_day_is_taken_by_one_fire_in_every_zone_whenever_its_clock_changes(cron):
-    for zone, day in changes():
-        found = [datetime.fromisoformat(day) for day in taken(zone, cron, day)]
-        days = [found[0] + timedelta(n) for n in range((found[-1] - found[0]).days + 1)]
-        assert found == [day for day in days if is_there(day, ZoneInfo(zone))], (zone, day)
-
-
-def taken(zone: str, cron: str, around: datetime) -> list[str]:
-    """The days that a daily schedule takes from three days before a day to three days after it."""
-    daily = job(cron=cron, timezone=zone, offset_days=0)
-    middle = around.replace(tzinfo=UTC)
-    found = cron_times(daily.schedule, middle - timedelta(days=3), middle + timedelta(days=3))
-    return [resolve_partition(daily, None, fire, datetime.max) for fire in found]
-
-
-@cache
-def changes() -> list[tuple[str, datetime]]:
-    """A zone and a day for each way in which a clock changed from 1996 to 2037: from what to what, and at what time."""
-    found = {}
-    for zone in sorted(available_timezones()):
-        for moment, before, after in changes_of(ZoneInfo(zone)):
-            local = (moment + before).replace(tzinfo=None)
-            found.setdefault((before, after, local.time()), (zone, datetime.combine(local, time())))
-    return list(found.values())
-
-
-def changes_of(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta, timedelta]]:
-    week, moment, end = timedelta(days=7), datetime(1996, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
-    while moment < end:
-        before, after = offset(zone, moment), offset(zone, moment + week)
-        if before != after:
-            low, high = 0, 7 * 24 * 60  # minutes
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (
-                    (middle, high) if offset(zone, moment + timedelta(minutes=middle)) == before else (low, middle)
-                )
-            yield moment + timedelta(minutes=high), before, after
-        moment += week
-
-
-def offset(zone: ZoneInfo, moment: datetime) -> timedelta:
-    return moment.astimezone(zone).utcoffset() or timedelta()
-
-
-def is_there(day: datetime, zone: ZoneInfo) -> bool:
-    """Whether a zone had this day: Samoa left out 30 December 2011."""
-    noon = day.replace(hour=12, tzinfo=zone)
-    return noon.astimezone(UTC).astimezone(zone).date() == day.date()
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, "2026-11-19"), (-7, "2026-11-12"), (1, "2026-11-20")])

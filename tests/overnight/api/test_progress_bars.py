@@ -28,15 +28,20 @@ def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
 
     with progress("shown", UUID(run), ("ingest", "infer")):
         wait_for(" s  waiting for the first task\n")
-        task = {"flow_run_id": run, "task_key": "infer", "dynamic_key": "0", "name": "infer-0"}
+        task = {
+            "flow_run_id": run,
+            "task_key": "infer",
+            "dynamic_key": "0",
+            "name": "infer: read, prepare, infer, stage",
+        }
         ask(prefect_api, "/task_runs/", {**task, "state": {"type": "RUNNING"}})
         wait_for(" s  infer: loading the models and running them\n")
         shown_there = {
             "description": "ingest: 7 rows · infer: 4 rows",
-            "metadata_": {"ingest": "70.0", "infer": "40.0"},
+            "metadata_": {"ingest": "70.0", "infer": ""},
         }
         ask(prefect_api, "/artifacts/", {"key": "shown-progress", "type": "progress", "data": 40, **shown_there})
-        wait_for(" s  ingest 70%, infer 40%\n")
+        wait_for(" s  ingest: 7 rows (70%), infer: 4 rows\n")
 
         # a partition of a backfill that has ended, before the next one has progress of its own
         ended = ask(prefect_api, "/flow_runs/", {"flow_id": flow, "state": {"type": "COMPLETED"}})["id"]
@@ -44,5 +49,5 @@ def test_without_a_terminal_lines_say_which_task_runs_and_how_far_the_rows_are(
         ask(prefect_api, "/artifacts/", {"key": "shown-progress", "type": "progress", "data": 100, **last})
         shown = ""
         wait_for(" s  infer: loading the models and running them\n")
-        assert "ingest 100%" not in shown
+        assert "ingest: 10 rows" not in shown
     ask(prefect_api, f"/flows/{flow}", method="DELETE")

@@ -88,7 +88,7 @@ def test_a_module_that_raises_is_shown_with_the_line(project):
 
 def test_a_missing_module_inside_a_package_is_not_found(project):
     project({"shop/__init__": "", "shop/models": "class Model: ..."})
-    assert "expected a module shop.model, installed or in the working directory" in message_of("shop.model:Model")
+    assert "expected a module shop.model" in message_of("shop.model:Model")
     assert import_target("shop.models:Model", "infer").__name__ == "Model"
 
 
