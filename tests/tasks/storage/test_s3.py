@@ -24,7 +24,6 @@ from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.storage import s3_retries, s3_store
-from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.filesystems import open_filesystem
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import storage_options
@@ -112,15 +111,6 @@ def test_small_files_cost_one_request_each(store: FaultyS3, place: Location):
     etags = {f"{root}/{file.path}": file.version for file in files}
     assert read_versions(filesystem, list(etags), list(etags.values())) == [b"a", b"b", b"c"]
     assert sorted(store.seen) == [f"GET /{path}" for path in etags]
-
-
-def test_an_object_is_read_in_the_version_that_was_asked_for(store: FaultyS3, place: Location):
-    (place / "a").write_bytes(b"one")
-    filesystem, path = (place / "a").open_filesystem()
-    etag = next(place.files()).version
-    (place / "a").write_bytes(b"two")
-    [found] = read_versions(filesystem, [path], [etag])
-    assert isinstance(found, ObjectChanged)
 
 
 def test_the_former_name_of_the_time_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch):
