@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from overnight.tasks.errors import InputError, ServiceUnavailable
 from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.listing.take_manifest import limited
 from overnight.tasks.ingest.sources import sql
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.rows import blocks
@@ -160,12 +159,6 @@ def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
     assert digest(list_inputs(by_version, DAY)) != before[1]
     connection.execute("DELETE FROM reviews WHERE id = 9")
     assert digest(list_inputs(by_key, DAY)) != before[0]
-
-
-def test_a_sample_is_the_first_rows(reviews: Any) -> None:
-    _, source = reviews
-    found = read_all(source(), limited(source(), listed(source()), 10, DAY))
-    assert list(found.good) == [str(n * 3) for n in range(10)]
 
 
 def test_keys_may_be_texts_in_the_order_of_the_database(reviews: Any) -> None:
