@@ -32,6 +32,7 @@ class FaultyS3:
     ignores: str = ""  # a header of requests
     rewrite: Callable[[bytes], bytes] = bytes  # changes the bodies of answers to GET, and drops their checksums
     seen: list[str] = field(default_factory=list)
+    signatures: list[str] = field(default_factory=list)  # the header Authorization of each request
     url: str = ""
 
 
@@ -46,6 +47,7 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             state.seen.append(f"{self.command} {urlsplit(self.path).path}")
+            state.signatures.append(self.headers.get("Authorization") or "")
             path = urlsplit(self.path).path
             own = next((fault for end, fault in state.always_for.items() if path.endswith(end)), "")
             fault = own or (state.faults.pop(0) if state.faults else state.always)

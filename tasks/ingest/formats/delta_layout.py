@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 NAME, NUMBER = b"delta.columnMapping.physicalName", b"delta.columnMapping.id"
 NUMBER_IN_FILE = b"PARQUET:field_id"
@@ -78,13 +77,12 @@ class Layout:
             return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
         if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
             return array
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        values = array.flatten()
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
+        offsets = pa.array(array.offsets.to_numpy(), mask=np.append(is_null, False))
         if pa.types.is_list(kind):
-            return pa.ListArray.from_arrays(offsets, self._renamed(values, kind.value_type), mask=array.is_null())
-        keys, items = self._renamed(values.field(0), kind.key_type), self._renamed(values.field(1), kind.item_type)
-        return pa.MapArray.from_arrays(offsets, keys, items, mask=array.is_null())
+            return pa.ListArray.from_arrays(offsets, self._renamed(array.values, kind.value_type))
+        keys, items = self._renamed(array.keys, kind.key_type), self._renamed(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items)
 
 
 def bare(kind: pa.DataType) -> pa.DataType:

@@ -15,6 +15,7 @@ from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import open_pinned
+from overnight.tasks.storage.s3_retries import take_problems
 from tests.tasks.faulty_s3 import FaultyS3
 
 # The S3 server of the tests refuses some more, which AWS takes.
@@ -41,13 +42,14 @@ def listed(place: Location) -> list[SourceFile]:
 
 
 def test_objects_are_read_whatever_their_names(store: FaultyS3, place: Location, got: list[str], s3: Any) -> None:
-    names = ["a.png", "b [1]*?.png", "c+d%20é#.png", "g/.h/i", *WITHOUT_PATH]
+    with_path = ["a.png", "b [1]*?.png", "c+d%20é#.png", "g/.h/i", "%2F'.png", '%252F"&;:@=,.png', "🦉\\|.png"]
+    names = [*with_path, *WITHOUT_PATH]
     bucket = place.uri.split("/")[2]
     for name in names:
         s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=name.encode() * 1000)
     files = [SourceFile(f"{place}/{name}", "", None) for name in names]
     assert read_whole(files) == [name.encode() * 1000 for name in names]
-    assert sorted(got) == sorted(f"deep/{name}" for name in names[:4])  # the others say nothing of the server
+    assert sorted(got) == sorted(f"deep/{name}" for name in with_path)  # the others say nothing of the server
 
 
 @pytest.mark.parametrize("ignores", ["", "if-match"])
@@ -63,7 +65,6 @@ def test_another_version_than_was_listed_is_not_given(
     s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"new")
     (changed,) = read_whole([first])
     assert isinstance(changed, SourceChanged)
-    assert "as listed, found version" in str(changed)
     assert read_whole([second]) == [b"z"]
     assert got[-1] == "deep/z"  # one that changed says nothing of the server
 
@@ -86,7 +87,8 @@ def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, got: list
     files = listed(place)
     store.faults[:] = [fault, fault]
     assert read_whole(files) == [b"a" * 100_000]
-    assert (got, store.faults) == (["deep/a"], [])
+    assert store.faults == []
+    assert any(place.uri.split("/")[2] in problem for problem in take_problems()), "an incident of the run"
 
 
 def test_after_a_failure_that_only_obstore_has_it_rests(

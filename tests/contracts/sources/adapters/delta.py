@@ -42,7 +42,7 @@ class DeltaTables(Adapter):
         return Delta(path=str(folder), **settings)
 
     def expected(self, folder: Path) -> list[dict[str, Any]]:
-        return DeltaTable(folder).to_pyarrow_table().to_pylist()
+        return pa.table(DeltaTable(folder).scan()).to_pylist()
 
 
 ADAPTER = DeltaTables()

@@ -13,7 +13,6 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.types import StringType
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
@@ -21,7 +20,8 @@ from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.state.manifest import digest, read_manifest, read_snapshot
 from overnight.tasks.storage.location import Location
-from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
+from tests.contracts.sources.reading import Read, read_all
+from tests.tasks.ingest.conftest import overwritten, rewritten
 from tests.tasks.ingest.sources.test_parquet import varint
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
@@ -65,17 +65,6 @@ def read(source: Iceberg, partition: str = "all") -> Read:
     return read_all(source.at(source.snapshot(partition)), source.units(list_inputs(source, partition)))
 
 
-def test_a_table_s_rows_come_as_they_are(source: Callable[..., Iceberg]) -> None:
-    found = read(source())
-    assert sorted((row["n"], row["text"], row["day"], row["v"]) for row in found.good.values()) == [
-        (n, f"row {n}", DAYS[n // 10], [n / 2]) for n in (0, 1, 2, 10, 11, 12, 13)
-    ]
-    [name] = {name for name, row in found.good.items() if row["n"] == 11}
-    assert name.startswith("data/day=2026-01-02/")
-    assert name.endswith(".parquet#1")
-    assert set(read(source(columns=["n"])).good[name]) == {"row_id", "uri", "n"}
-
-
 @pytest.mark.parametrize("count", [1, 2, 100, -5])
 def test_no_row_is_lost_in_silence_where_the_metadata_lie_about_their_number(
     source: Callable[..., Iceberg], monkeypatch: pytest.MonkeyPatch, count: int
@@ -112,21 +101,9 @@ def test_a_condition_within_files_counts_their_rows_while_reading(source: Callab
     assert sum(found.counts.values()) == 1
 
 
-def test_the_snapshot_is_chosen_once_and_read_until_the_end(
-    source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
+def delete_by_position(
+    table: Table, uri: str, positions: list[int], content: DataFileContent = DataFileContent.POSITION_DELETES
 ) -> None:
-    listed, place = source(), Location(str(tmp_path)) / "manifest"
-    take_manifest(place, listed, "all")
-    table = catalog.load_table("news.daily")
-    table.delete("n = 1")
-    table.append(rows(50, 2, DAYS[0]))
-    then = listed.at(read_snapshot(place))
-    assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
-    assert sorted(read(source()).column("n")) == [0, 2, 10, 11, 12, 13, 50, 51]
-    assert sorted(read(source(snapshot_id=then.snapshot_id)).column("n")) == [0, 1, 2, 10, 11, 12, 13]
-
-
-def delete_by_position(table: Table, uri: str, positions: list[int]) -> None:
     """Marks rows of a data file as deleted, in a file beside it, as other engines do; pyiceberg rewrites data files."""
     deletes = pa.table({"file_path": [uri] * len(positions), "pos": pa.array(positions, pa.int64())})
     path = f"{table.location()}/data/deletes.parquet"
@@ -134,7 +111,7 @@ def delete_by_position(table: Table, uri: str, positions: list[int]) -> None:
         pq.write_table(deletes, file)
     [data] = [task.file for task in table.scan().plan_files() if task.file.file_path == uri]
     described = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
+        content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=data.partition,
@@ -155,6 +132,15 @@ def delete_by_position(table: Table, uri: str, positions: list[int]) -> None:
         update.append_data_file(described)
 
 
+def test_a_table_with_deletes_by_value_is_refused_because_pyiceberg_does_not_apply_them(
+    source: Callable[..., Iceberg], catalog: Catalog
+) -> None:
+    [_, second] = list_inputs(source(), "all")
+    delete_by_position(catalog.load_table("news.daily"), second.uri, [0], DataFileContent.EQUALITY_DELETES)
+    with pytest.raises(InputError, match="equality deletes"):
+        list_inputs(source(), "all")
+
+
 def test_rows_that_a_file_of_deletes_marks_are_none(
     source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -170,33 +156,15 @@ def test_rows_that_a_file_of_deletes_marks_are_none(
     assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
 
 
-def test_columns_that_came_later_are_null_before(source: Callable[..., Iceberg], catalog: Catalog) -> None:
-    table = catalog.load_table("news.daily")
-    with table.update_schema() as update:
-        update.rename_column("text", "words")
-        update.add_column("new", StringType())
-    table.append(table.scan(limit=1).to_arrow().set_column(4, "new", pa.array(["x"], pa.string())))
-    found = read(source())
-    assert sorted(str(row["new"]) for row in found.good.values()) == ["None"] * 7 + ["x"]
-    assert {row["words"] for row in found.good.values()} == {f"row {n}" for n in (0, 1, 2, 10, 11, 12, 13)}
-
-
 def test_a_table_without_a_catalogue_is_named_by_its_metadata(catalog: Catalog) -> None:
     found = read(Iceberg(table=catalog.load_table("news.daily").metadata_location))
     assert sorted(found.column("n")) == [0, 1, 2, 10, 11, 12, 13]
 
 
-def other_rows(path: Path) -> None:
-    """Writes other rows of the table over a file, as Iceberg would name their columns."""
-    found = pq.read_table(path)
-    pq.write_table(pa.concat_tables([found, found]).slice(2, 3), path, compression="none")
-
-
 NO_FILE = "expected a data file, as written: "
 NO_MAGIC = "Parquet magic bytes not found in footer"
 NO_THRIFT = "Couldn't deserialize thrift"
-DAMAGES = RESIZED | {
-    "of other rows": (other_rows, "bytes, as listed, found "),
+DAMAGES = {
     "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
     "zeros": (rewritten(lambda content: bytes(len(content))), NO_MAGIC),
     "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),

@@ -19,7 +19,8 @@ from overnight.tasks.state.manifest import read_manifest, read_snapshot
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import File, Location
 from overnight.tasks.storage.object_store import storage_options
-from tests.tasks.ingest.conftest import RESIZED, Read, overwritten, read_all, rewritten
+from tests.contracts.sources.reading import Read, read_all
+from tests.tasks.ingest.conftest import overwritten, rewritten
 
 VECTORS = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -41,19 +42,6 @@ def read(source: Lance) -> Read:
     return read_all(source, source.units(list_inputs(source, "all")))
 
 
-def test_a_table_s_rows_come_as_they_are_a_fragment_a_unit(table: str) -> None:
-    source = Lance(path=table)
-    units = source.units(list_inputs(source, "all"))
-    assert units["rows"].to_pylist() == [4, 4, 2]
-    found = read_all(source, units)
-    assert [(row["n"], row["text"], row["vector"]) for row in found.good.values()] == [
-        (n, f"row {n}", VECTORS[n].tolist()) for n in range(10)
-    ]
-    assert {name.rpartition("#")[0] for name in found.good} == {path.name for path in Path(table, "data").iterdir()}
-    assert all(Path(row["uri"]).is_file() for row in found.good.values())
-    assert set(read(Lance(path=table, columns=["n"])).good.popitem()[1]) == {"row_id", "uri", "n"}
-
-
 def test_wide_rows_of_a_fragment_come_in_blocks_of_bounded_bytes(tmp_path: Path) -> None:
     files = [random.Random(n).randbytes(2**20) for n in range(40)]
     lance.write_dataset(pa.table({"file": pa.array(files, pa.large_binary())}), str(tmp_path / "wide.lance"))
@@ -63,19 +51,6 @@ def test_wide_rows_of_a_fragment_come_in_blocks_of_bounded_bytes(tmp_path: Path)
     found = list(source.read(pending, source.common_schema(units)))
     assert [file for block in found for file in block["file"].to_pylist()] == files
     assert max(block.nbytes for block in found) <= 17 * 2**20
-
-
-def test_the_version_is_chosen_once_and_read_until_the_end(table: str, tmp_path: Path) -> None:
-    source, place = Lance(path=table), Location(str(tmp_path)) / "manifest"
-    take_manifest(place, source, "all")
-    dataset = lance.dataset(table)
-    dataset.delete("n % 2 = 0")
-    lance.write_dataset(rows(), table, mode="append")
-    lance.dataset(table).optimize.compact_files()
-    assert read_snapshot(place) == "1"
-    assert read_all(source.at("1"), read_manifest(place)[0]).column("n") == list(range(10))
-    assert sorted(read(Lance(path=table)).column("n")) == sorted([1, 3, 5, 7, 9, *range(10)])
-    assert read(Lance(path=table, version=2)).column("n") == [1, 3, 5, 7, 9]
 
 
 def test_what_comes_while_the_table_is_listed_is_of_the_next_run(table: str, tmp_path: Path) -> None:
@@ -110,7 +85,7 @@ def test_a_table_on_s3_is_read(s3: Any) -> None:
 
 NO_FRAGMENT = "expected a fragment as Lance wrote it: "
 NO_MAGIC = "does not appear to be a Lance file"
-DAMAGES = RESIZED | {
+DAMAGES = {
     "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
     "zeros": (rewritten(lambda content: bytes(len(content))), NO_MAGIC),
     "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),
