@@ -2,8 +2,8 @@
 
 Each case counts the operations of a whole attempt, then makes it fail at each of them: by the end of the process, and
 where one publish replaces another also by an error before the operation and by one after it. After each, readers see
-the old rows or the new ones, a foreign file is as it was, and no staged part is lost. Then the next run publishes exactly
-the rows.
+the old rows or the new ones, a foreign file is as it was, and no staged part is lost. Then the next run publishes
+exactly the rows.
 """
 
 import contextlib
