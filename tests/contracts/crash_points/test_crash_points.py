@@ -171,7 +171,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "store", "partition", "name", "work", "before"), CASES)
+def marked(case: tuple[Any, ...]) -> Any:
+    """The case with a name; those of an undo are quick, and the others take up to half a minute."""
+    kind, store, partition, name = case[:4]
+    marks = () if name == "refused" else (pytest.mark.slow,)
+    return pytest.param(*case, id=f"{kind}-{store}-{partition}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "store", "partition", "name", "work", "before"), map(marked, CASES))
 def test_a_run_that_fails_at_any_of_its_operations_is_put_right(
     kind: str, store: str, partition: str, name: str, work: Work, before: list[int], template: Any
 ) -> None:
