@@ -29,8 +29,7 @@ def headers(data: pa.Table) -> np.ndarray:
     for name, column in zip(data.column_names, data.columns, strict=True):
         if not len(places):
             break
-        is_name = pc.fill_null(pc.equal(column.take(pa.array(places)), name), False)
-        places = places[is_name.to_numpy()]
+        places = places[pc.fill_null(pc.equal(column.take(pa.array(places)), name), False).to_numpy()]
     return places
 
 

@@ -27,7 +27,7 @@ Rows = tuple[np.ndarray, pa.Table, dict[int, Exception]]
 class CsvFile:
     """A CSV file and how its text is split. `column_names` is None if the file has a header line.
 
-    If `quoted_is_text`, an empty field is null, and one in quotes is an empty text. Otherwise both are empty texts.
+    `null_values` are the texts that are null unless they have quotes; None if no text is.
 
     Reading by `rows` sets two fields. `damage` is the error that ended the file early, or None if the file was read to
     its end. `is_marked` is True if some of the text was not UTF-8.
@@ -38,7 +38,7 @@ class CsvFile:
     column_names: list[str] | None
     damage: Exception | None = None
     is_marked: bool = False
-    quoted_is_text: bool = False
+    null_values: list[str] | None = None
 
     def first_rows(self, names: list[str]) -> pa.Table:
         """Return the first good rows of the file, up to some MiB of them, as columns of text.
@@ -147,9 +147,9 @@ class CsvFile:
                 pcsv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=remember),
                 pcsv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
-                    strings_can_be_null=self.quoted_is_text,
-                    quoted_strings_can_be_null=not self.quoted_is_text,
-                    null_values=[""] if self.quoted_is_text else None,
+                    null_values=self.null_values,
+                    strings_can_be_null=self.null_values is not None,
+                    quoted_strings_can_be_null=False,
                 ),
             )
         except pa.ArrowInvalid as error:

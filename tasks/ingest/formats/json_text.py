@@ -63,17 +63,17 @@ def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator
     yield from _items(bytes(content))
 
 
-def parsed(lines: Sequence[bytes | RowError], takes_nan: bool = False) -> list[dict[str, Any] | RowError]:
+def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[dict[str, Any] | RowError]:
     """Return for each line its JSON object, or the error if the line is not an object.
 
     Errors in `lines` are returned unchanged. A number is a `Decimal` if 64 bits cannot represent its digits. If
-    `takes_nan`, the words NaN, Infinity and -Infinity are numbers.
+    `allow_nan`, the words NaN, Infinity and -Infinity are numbers.
     """
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     has_digits = pc.any(pc.match_substring_regex(text, _DIGITS)).as_py()  # takes a fifth of the time of the next check
     is_long = pc.match_substring_regex(text, _LONG).to_pylist() if has_digits else [False] * len(lines)
     return [
-        line if isinstance(line, RowError) else _parse(line, long, takes_nan)
+        line if isinstance(line, RowError) else _parse(line, long, allow_nan)
         for line, long in zip(lines, is_long, strict=True)
     ]
 
@@ -153,10 +153,10 @@ def _next(text: str, place: int) -> int:
     return _BLANK.match(text, place).end()  # type: ignore[union-attr]
 
 
-def _parse(line: bytes, is_long: bool, takes_nan: bool) -> dict[str, Any] | RowError:
+def _parse(line: bytes, is_long: bool, allow_nan: bool) -> dict[str, Any] | RowError:
     shown = line[:200].decode(errors="replace")
     try:
-        value = json.loads(line) if takes_nan and _NAN.search(line) else orjson.loads(line)
+        value = json.loads(line) if allow_nan and _NAN.search(line) else orjson.loads(line)
         if is_long:
             value = json.loads(line, parse_int=_whole, parse_float=_fraction)
     except RecursionError:

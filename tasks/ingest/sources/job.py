@@ -33,13 +33,13 @@ class PublishedCsv(Csv):
     """A CSV file as the sink wrote it: an empty cell is null, and a text has quotes, also the empty one."""
 
     def _csv(self, unit: dict[str, Any]) -> CsvFile:
-        return replace(super()._csv(unit), quoted_is_text=True)
+        return replace(super()._csv(unit), null_values=[""])
 
 
 class PublishedJsonl(Jsonl):
     """A JSON Lines file as the sink wrote it: with the words NaN and Infinity."""
 
-    takes_nan: ClassVar[bool] = True
+    allow_nan: bool = True
 
 
 READERS: dict[str, type[FileSource]] = {

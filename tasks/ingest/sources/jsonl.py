@@ -50,7 +50,7 @@ class Jsonl(FileSource):
 
     holds_texts: ClassVar[bool] = True
     rows_show_columns: ClassVar[bool] = True
-    takes_nan: ClassVar[bool] = False
+    allow_nan: ClassVar[bool] = False
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
     def units(self, files: list[File]) -> pa.Table:
@@ -63,7 +63,7 @@ class Jsonl(FileSource):
             most = SAMPLE_ROWS - len(objects)
             lines, damage = chunk(islice(self._lines(unit), most), SAMPLE_ROWS, size_of)
             is_all &= damage is None and len(lines) < most and sum(map(size_of, lines)) < BYTES_AT_ONCE
-            objects += [value for value in parsed(lines, self.takes_nan) if isinstance(value, dict)]
+            objects += [value for value in parsed(lines, self.allow_nan) if isinstance(value, dict)]
         names = dict.fromkeys(key for value in objects for key in value)
         unknown = sorted(set(self.types) - set(names))
         if unknown and objects and is_all:
@@ -92,7 +92,7 @@ class Jsonl(FileSource):
         return values(pieces_of(self.file(unit, unit["size"]), (b"\n",), most), unit["path"], most)
 
     def _blocks(self, unit: dict, first: int, some: list[bytes | RowError], schema: pa.Schema) -> Iterator[pa.Table]:
-        found = parsed(some, self.takes_nan)
+        found = parsed(some, self.allow_nan)
         errors: dict[int, Exception] = {i: value for i, value in enumerate(found) if isinstance(value, RowError)}
         objects = {i: value for i, value in enumerate(found) if isinstance(value, dict)}
         columns = {}
