@@ -12,7 +12,6 @@ from deltalake import DeltaTable, write_deltalake
 from overnight.flows.job.model import Job
 from overnight.flows.runs.attempt import fresh_receipt
 from overnight.flows.runs.run import describe_run
-from overnight.tasks.errors import CheckFailed
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, quarantine
 
@@ -90,20 +89,3 @@ def test_a_partition_is_published_replaced_and_found_in_the_past(
     model = Job.model_validate(job)
     assert fresh_receipt(model, describe_run(model, "2026-01-02")) == second
     assert DeltaTable(tmp_path / "out").version() == table.version() + 1
-
-
-def test_rows_of_somebody_else_in_the_partition_are_refused(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    theirs = pa.table({"row_id": ["mine"], "date": pa.array(["2026-01-02"]).cast(pa.date32())})
-    write_deltalake(tmp_path / "out", theirs, partition_by=["date"])
-    with pytest.raises(CheckFailed, match="did not publish"):
-        run_job(job, "2026-01-02")
-    assert DeltaTable(tmp_path / "out").version() == 0
-
-
-def test_a_sample_leaves_the_table_alone(run_job: RunJob, job: dict[str, Any], tmp_path: Path) -> None:
-    receipt = run_job(job, "2026-01-02", limit_rows=3)
-    assert receipt["rows_out"] == 3
-    assert not DeltaTable.is_deltatable(str(tmp_path / "out"))
-    assert DeltaTable(tmp_path / "out/_overnight/samples/published").count() == 3

@@ -1,6 +1,5 @@
 """Every sink from a job file, end to end: published, found again by its own library, and left alone the second time."""
 
-import json
 import os
 from datetime import date
 from pathlib import Path
@@ -8,20 +7,17 @@ from typing import Any
 
 import lance
 import numpy as np
-import pandas as pd
 import pytest
 import sqlalchemy as sa
-from PIL import Image
 from pydantic import ValidationError
-from pyiceberg.catalog.sql import SqlCatalog
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.location import Location
 from tests.conftest import WORKER_PATH
-from tests.flows.conftest import RunJob, assert_settled
 from tests.contracts.sinks.publications import read_files
+from tests.flows.conftest import RunJob, assert_settled
 
 MODEL = """
 import numpy as np
@@ -66,17 +62,6 @@ def test_json_lines_that_a_check_has_seen_as_typed_rows(run_job: RunJob, picture
     assert run_job(made, "2026-01-02") == receipt
     parts = tmp_path / "out/_overnight/date=2026-01-02/generations" / receipt["generation"] / "parts"
     assert not parts.exists()
-
-
-@pytest.mark.slow
-def test_csv_that_spreadsheets_read(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    made = job(pictures, {"kind": "csv", "path": str(tmp_path / "out"), "compression": "gzip"})
-    receipt = run_job(made, "2026-01-02")
-    assert_settled(receipt)
-    found = pd.concat(pd.read_csv(tmp_path / "out" / file) for file in receipt["files"])
-    assert dict(zip(found["row_id"], found["mean"], strict=True)) == MEANS
-    assert [json.loads(vector) for vector in found["vector"]] == [[mean, mean] for mean in found["mean"]]
-    assert run_job(made, "2026-01-02") == receipt
 
 
 @pytest.mark.slow
@@ -150,19 +135,6 @@ def test_a_sink_without_a_directory_needs_a_state(pictures: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_iceberg_table_and_a_sample_beside_it(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    sink = {"kind": "iceberg", "path": str(tmp_path / "out"), "table": "results.pictures"}
-    made = job(pictures, sink | {"catalog": f"sqlite:///{tmp_path}/catalog.db"})
-    assert run_job(made, "2026-01-02", limit_rows=3)["rows_out"] == 3
-    receipt = run_job(made, "2026-01-02")
-    assert_settled(receipt)
-    table = SqlCatalog("default", uri=made["sink"]["catalog"]).load_table("results.pictures")
-    found = table.scan(snapshot_id=receipt["table_version"]).to_arrow().to_pylist()
-    assert {row["row_id"]: row["mean"] for row in found} == MEANS
-    assert run_job(made, "2026-01-02") == receipt
-
-
-@pytest.mark.slow
 def test_a_lance_table_and_a_sample_of_it(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
     made = job(pictures, {"kind": "lance", "path": str(tmp_path / "out"), "index": "vector"})
     assert run_job(made, "2026-01-02", limit_rows=3)["rows_out"] == 3
@@ -171,19 +143,4 @@ def test_a_lance_table_and_a_sample_of_it(run_job: RunJob, pictures: Path, tmp_p
     found = lance.dataset(tmp_path / "out", version=receipt["table_version"]).to_table().to_pylist()
     assert {row["row_id"]: row["mean"] for row in found} == MEANS
     assert all(np.allclose(row["vector"], row["mean"]) for row in found)
-    assert run_job(made, "2026-01-02") == receipt
-
-
-@pytest.mark.slow
-def test_images_that_a_step_made_smaller(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    made = job(pictures, {"kind": "images", "path": str(tmp_path / "out")})
-    made["preprocess"] = [{"kind": "resize_image", "size": 4}]
-    receipt = run_job(made, "2026-01-02")
-    assert_settled(receipt)
-    folder = tmp_path / "out/date=2026-01-02"
-    rows = read_files(Location(str(folder)), [path.name for path in folder.glob("*.parquet")]).to_pylist()
-    assert {row["row_id"]: row["mean"] for row in rows} == MEANS
-    for row in rows:
-        assert row["image_path"].endswith(f".images/{row['row_id']}")
-        assert np.array_equal(np.array(Image.open(folder / row["image_path"])), np.full((4, 4, 3), row["mean"]))
     assert run_job(made, "2026-01-02") == receipt

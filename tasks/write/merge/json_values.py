@@ -144,8 +144,10 @@ def _microseconds(array: pa.Array) -> pa.Array:
 
 
 def _with_nanoseconds(moment: datetime | time | None, rest: int) -> str | None:
-    if moment is None or not rest:
-        return moment and moment.isoformat()
+    if moment is None:
+        return None
+    if not rest:
+        return moment.isoformat()
     text = moment.isoformat(timespec="microseconds")
     end = text.index(".") + 1 + MICROSECONDS_END
     return f"{text[:end]}{rest:03d}{text[end:]}"

@@ -12,8 +12,6 @@ from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed, OvernightError
 from overnight.tasks.state.lease import LeaseLost, check
 from overnight.tasks.state.run import Run
-from overnight.tasks.storage.location import Location
-from overnight.tasks.write.merge.known_types import typed
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.sink import Sink
 from tests.contracts.sinks.adapters import Adapter
@@ -173,11 +171,3 @@ def test_a_deleted_folder_is_not_taken_for_a_later_run(tmp_path: Path) -> None:
             check(run.ledger, run.token)
     assert "deleted" in str(lost.value)
     assert "later run" not in str(lost.value)
-
-
-def test_types_of_columns_without_values_come_from_what_is_known(tmp_path: Path) -> None:
-    run = numbered(tmp_path, 1)
-    stage(run, {"x": [1], "late": pa.nulls(1)})
-    records = typed(records_of(run)[0], [pa.schema([("late", pa.list_(pa.float32()))])], run)
-    assert records[0].schema.field("late").type == pa.list_(pa.float32())
-    assert Location(str(tmp_path)).exists()

@@ -1,11 +1,9 @@
 """Delta tables: one commit a publish, time travel, and several that commit at once."""
 
-import os
 import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from overnight.tasks.errors import CheckFailed, ContractError
-from overnight.tasks.storage.location import Location
+from overnight.tasks.errors import CheckFailed
 from overnight.tasks.write.sinks.delta import DeltaSink
 from tests.contracts.sinks.publications import numbered, publish_parts
 from tests.tasks.runs import make_run
@@ -62,39 +59,6 @@ def test_a_republished_partition_is_replaced_in_one_commit_and_others_stay(place
     )  # fmt: skip
 
 
-def test_the_partition_all_is_a_table_without_partitions(place: str, ray_session: None):
-    publish_parts(numbered(place, 1, "all"), SINK, {"x": [1, 2]})
-    publish_parts(numbered(place, 2, "all"), SINK, {"x": ["now text"]})
-    assert open_table(place).metadata().partition_columns == []
-    assert rows(open_table(place)) == {"all": ["now text"]}
-    assert rows(open_table(place, open_table(place).version() - 1)) == {"all": [1, 2]}
-
-
-def test_new_columns_are_added_and_what_a_run_lacks_is_null(tmp_path: Path, ray_session: None):
-    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1], "old": ["a"]})
-    publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": pa.array([2], pa.int8()), "new": [0.5]})
-    table = open_table(str(tmp_path)).to_pyarrow_table().sort_by("x")
-    assert table.select(["x", "old", "new"]).to_pydict() == {"x": [1, 2], "old": ["a", None], "new": [None, 0.5]}
-
-
-def test_another_type_for_a_column_of_the_table_is_refused_before_anything_is_merged(tmp_path: Path, ray_session: None):
-    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1]})
-    with pytest.raises(ContractError, match=r"column 'x' is int64 in the table and string in this run"):
-        publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": ["text"]})
-    assert rows(open_table(str(tmp_path))) == {"2026-01-01": [1]}
-    assert make_run(tmp_path).target.names() == []
-    assert "publishing.json" not in make_run(tmp_path).ledger.names()
-
-
-def test_no_row_to_publish_empties_the_partition(tmp_path: Path, ray_session: None):
-    publish_parts(numbered(tmp_path, 1), SINK, {"x": pa.array([], pa.int64())})
-    assert rows(open_table(str(tmp_path))) == {}
-    publish_parts(numbered(tmp_path, 2), SINK, {"x": [1]})
-    publish_parts(numbered(tmp_path, 3), SINK)
-    assert rows(open_table(str(tmp_path))) == {}
-    assert "x" in open_table(str(tmp_path)).schema().to_json()
-
-
 def test_rows_that_somebody_else_put_into_the_partition_are_foreign(tmp_path: Path, ray_session: None):
     run = numbered(tmp_path, 1, "2026-01-02")
     files = publish_parts(run, SINK, {"x": [1]})
@@ -114,13 +78,6 @@ def test_a_compacted_partition_is_still_ours(tmp_path: Path, ray_session: None):
     assert SINK.foreign(run, set(files)) == []
     files = publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": [3]})
     assert rows(open_table(str(tmp_path))) == {"2026-01-02": [3]}
-
-
-def test_files_where_there_is_no_table_are_foreign(tmp_path: Path):
-    run = make_run(tmp_path)
-    assert SINK.foreign(run, set()) == []
-    (run.target / "plain.parquet").write_bytes(b"")
-    assert SINK.foreign(run, set()) == ["date=2026-01-02/plain.parquet"]
 
 
 def test_a_table_that_is_partitioned_otherwise_is_refused(tmp_path: Path):
@@ -192,29 +149,3 @@ def test_partitions_that_are_published_at_once_all_succeed_the_first_of_the_tabl
     assert table.version() == 12
     names = {field.name for field in table.schema().fields}
     assert names == {"x", "date"} | {f"c{number}{turn}" for number in range(1, 5) for turn in range(3)}
-
-
-def test_a_lost_answer_to_a_commit_is_not_committed_twice(tmp_path: Path, ray_session: None, monkeypatch: Any):
-    from deltalake.exceptions import CommitFailedError
-
-    real = DeltaTable.create_write_transaction
-    lost = []
-
-    def lose(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        real(self, *args, **kwargs)
-        lost.append(True)
-        raise CommitFailedError("the connection was reset")
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", lose)
-    publish_parts(numbered(tmp_path, 1), SINK, {"x": [1]})
-    assert lost == [True]
-    assert rows(open_table(str(tmp_path))) == {"2026-01-02": [1]}
-
-
-def test_a_sink_is_where_the_run_says(tmp_path: Path, ray_session: None):
-    """A sample is published elsewhere."""
-    os.makedirs(tmp_path / "real")
-    run = numbered(tmp_path, 1, "all", sink=Location(f"{tmp_path}/out/_overnight/samples/published"))
-    publish_parts(run, DeltaSink(path=str(tmp_path / "real")), {"x": [1]})
-    assert os.listdir(tmp_path / "real") == []
-    assert DeltaTable(run.sink.uri).count() == 1

@@ -36,17 +36,6 @@ def test_what_is_hidden_is_reached_at_every_instant_and_ends_as_the_same_directo
     assert not os.path.exists(new)
 
 
-def test_restoring_twice_or_before_the_exchange_changes_nothing(pair: tuple[str, str]):
-    new, target = pair
-    directory_swap.restore(new, target, is_ours)
-    assert sorted(os.listdir(target)) == ["_state", "ours-0", "theirs"]
-    assert os.listdir(new) == ["ours-1"]
-    directory_swap.exchange(new, target)
-    for _ in range(2):
-        directory_swap.restore(new, target, is_ours)
-        assert sorted(os.listdir(target)) == ["_state", "ours-1", "theirs"]
-
-
 def test_after_a_withdrawal_nothing_can_be_exchanged_any_more(pair: tuple[str, str]):
     new, target = pair
     directory_swap.withdraw(new, target, is_ours)

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import read_json
 from overnight.tasks.write.sinks.iceberg import IcebergSink
 from tests.contracts.sinks.publications import numbered, publish_parts
-from tests.tasks.runs import make_run
 
 STORE: dict[str, str] = {}
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -77,39 +74,6 @@ def test_a_republished_partition_is_replaced_in_one_snapshot_and_others_stay(pla
     receipt = read_json(numbered(place, 3).ledger / "receipt.json")
     assert receipt is not None
     assert receipt["table_version"] == snapshot.snapshot_id
-
-
-def test_the_partition_all_is_a_table_without_partitions(tmp_path: Path, sink: IcebergSink) -> None:
-    publish_parts(numbered(tmp_path, 1, "all"), sink, {"x": [1, 2]})
-    publish_parts(numbered(tmp_path, 2, "all"), sink, {"x": [3]})
-    assert rows(sink) == {"all": [3]}
-    assert open_table(sink).spec().is_unpartitioned()
-    publish_parts(numbered(tmp_path, 3, "all"), sink, {"x": pa.array([], pa.int64())})
-    assert rows(sink) == {}
-
-
-def test_new_columns_are_added_and_every_type_can_be_read(tmp_path: Path, sink: IcebergSink) -> None:
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 2], np.float32)), 2)
-    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1], "old": ["a"]})
-    columns: dict[str, Any] = {
-        "x": pa.array([2], pa.int8()), "vector": vectors, "small": pa.array([7], pa.uint8()),
-        "boxes": [[{"label": "cat", "box": [1, 2]}]], "empty": pa.nulls(1),
-    }  # fmt: skip
-    publish_parts(numbered(tmp_path, 2, "2026-01-02"), sink, columns)
-    first, second = open_table(sink).scan().to_arrow().sort_by("x").to_pylist()
-    assert (first["old"], first["vector"]) == ("a", None)
-    assert (second["old"], second["vector"], second["small"]) == (None, [0.5, 2], 7)
-    assert second["boxes"] == [{"label": "cat", "box": [1, 2]}]
-
-
-def test_another_type_for_a_column_of_the_table_is_refused_before_anything_is_merged(
-    tmp_path: Path, sink: IcebergSink
-) -> None:
-    publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1]})
-    with pytest.raises(ContractError, match=r"column 'x' is int64 in the table and string in this run"):
-        publish_parts(numbered(tmp_path, 2, "2026-01-02"), sink, {"x": ["text"]})
-    assert rows(sink) == {"2026-01-01": [1]}
-    assert make_run(tmp_path).target.names() == []
 
 
 def test_rows_of_somebody_else_another_layout_and_another_place_are_refused(tmp_path: Path, sink: IcebergSink) -> None:

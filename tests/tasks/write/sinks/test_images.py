@@ -1,7 +1,6 @@
 """Published image files: each named by its row, found through the index, exchanged with it."""
 
 import io
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +44,6 @@ def published(run: Run, files: list[str]) -> dict[int, Any]:
                 content = (place / row["image_path"]).read_bytes() if row["image_path"] else None
                 found[row["x"]] = np.array(Image.open(io.BytesIO(content))) if content else None
     return found
-
-
-@pytest.mark.parametrize("store", ["disk", "s3"])
-@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
-def test_images_are_replaced_with_their_index_and_nothing_of_the_old_stays(
-    store: str, partition: str, tmp_path: Path, s3: Any
-) -> None:
-    place = str(tmp_path)
-    if store == "s3":
-        place = f"s3://images-{uuid.uuid4().hex[:8]}/deep"
-        s3.create_bucket(Bucket=place.split("/")[2])
-    first, second = pixels(3, 8, 10, 3), pixels(2, 9, 7, 3)
-    publish_parts(numbered(place, 1, partition), SINK, staged(first))
-    run = numbered(place, 2, partition)
-    files = publish_parts(run, SINK, staged(second[:1]), staged(second[1:], 1))
-    found = published(run, files)
-    assert sorted(found) == [0, 1]
-    assert all(np.array_equal(found[number], second[number]) for number in found)
-    left = {name for name in run.target.names() if name[0] not in "_."}
-    assert left == {file.rsplit("/", 1)[-1] for file in files}
-    assert [name for name in run.target.names() if name.endswith(".images")] != []
-    assert not [name for place in (run.sink, run.sink.parent) for name in place.names() if "publishing" in name]
 
 
 @pytest.mark.parametrize("shape", [(8, 10), (8, 10, 1), (8, 10, 3), (8, 10, 4)])

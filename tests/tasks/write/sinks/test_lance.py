@@ -61,14 +61,6 @@ def test_a_republished_partition_is_replaced_in_one_commit_and_others_stay(place
     assert (properties["overnight.partition"], properties["overnight.attempt"]) == ("2026-01-02", "t-000003")
 
 
-def test_the_partition_all_is_the_whole_table_and_may_be_empty(tmp_path: Path) -> None:
-    publish_parts(numbered(tmp_path, 1, "all"), SINK, {"x": [1, 2]})
-    publish_parts(numbered(tmp_path, 2, "all"), SINK, {"x": [3]})
-    assert rows(open_table(tmp_path)) == {"all": [3]}
-    publish_parts(numbered(tmp_path, 3, "all"), SINK, {"x": pa.array([], pa.int64())})
-    assert open_table(tmp_path).count_rows() == 0
-
-
 def test_a_partition_that_compaction_mixed_with_others_is_replaced_alone(tmp_path: Path) -> None:
     publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1, 2]})
     files = publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": [3]})
@@ -77,16 +69,6 @@ def test_a_partition_that_compaction_mixed_with_others_is_replaced_alone(tmp_pat
     assert SINK.foreign(numbered(tmp_path, 3), set(files)) == []
     publish_parts(numbered(tmp_path, 3, "2026-01-02"), SINK, {"x": [4]})
     assert rows(open_table(tmp_path)) == {"2026-01-01": [1, 2], "2026-01-02": [4]}
-
-
-def test_new_columns_are_added_and_another_type_is_refused(tmp_path: Path) -> None:
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.5, 2], np.float32)), 2)
-    publish_parts(numbered(tmp_path, 1, "2026-01-01"), SINK, {"x": [1], "old": ["a"]})
-    publish_parts(numbered(tmp_path, 2, "2026-01-02"), SINK, {"x": pa.array([2], pa.int8()), "vector": vectors})
-    table = open_table(tmp_path).to_table().sort_by("x").select(["x", "old", "vector"])
-    assert table.to_pydict() == {"x": [1, 2], "old": ["a", None], "vector": [None, [0.5, 2]]}
-    with pytest.raises(ContractError, match="column 'x' is int64 in the table and string in this run"):
-        publish_parts(numbered(tmp_path, 3, "2026-01-02"), SINK, {"x": ["text"]})
 
 
 def test_parts_with_other_fields_in_a_list_of_structs_become_one_column(tmp_path: Path) -> None:

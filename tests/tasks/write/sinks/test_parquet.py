@@ -103,38 +103,6 @@ def test_files_have_about_the_target_size_and_one_schema_without_hidden_columns(
     assert len(published(run)) == 80
 
 
-@pytest.mark.parametrize("kind", ["disk", "s3"])
-@pytest.mark.parametrize("partition", ["2026-01-02", "all"])
-def test_a_republished_partition_holds_the_new_rows_only_and_leaves_nothing_else(
-    kind: str, partition: str, tmp_path: Path, ray_session: None, request: pytest.FixtureRequest
-):
-    place = str(tmp_path)
-    if kind == "s3":
-        bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-        request.getfixturevalue("s3").create_bucket(Bucket=bucket)
-        place = f"s3://{bucket}/deep"
-    old: list[str] = []
-    for round_number in range(3):
-        run = make_run(place, partition, generation=f"g{round_number}", attempt=f"t-{round_number}")
-        sink = ParquetSink(path=f"{place}/out", grace_seconds=0)
-        stage(run, "attempt-000000", list(range(round_number + 2)), f"round {round_number}")
-        old, count = publish(run, sink, old)
-        assert count == round_number + 2
-        files = as_paths(run, [file.path for file in run.target.files((".parquet",))])
-        assert [row["value"] for row in published(run)] == [f"round {round_number}"] * count
-        assert files == old
-        assert [name for name in run.sink.names() if name.startswith("_publishing")] == []
-
-
-def test_no_row_to_publish_empties_the_partition(tmp_path: Path, ray_session: None):
-    run = make_run(tmp_path)
-    stage(run, "attempt-000000", [0], "v")
-    names, _ = publish(run, ParquetSink(path=str(tmp_path / "out")), [])
-    empty = make_run(tmp_path, generation="later")
-    assert publish(empty, ParquetSink(path=str(tmp_path / "out")), names) == ([], 0)
-    assert empty.target.names() == []
-
-
 @pytest.mark.parametrize("partition", ["2026-01-02", "all"])
 def test_what_overnight_did_not_publish_survives_the_exchange(partition: str, tmp_path: Path, ray_session: None):
     run, sink = make_run(tmp_path, partition), ParquetSink(path=str(tmp_path / "out"))
@@ -246,10 +214,3 @@ def test_a_delta_table_is_foreign_to_plain_parquet(tmp_path: Path):
     assert sink.foreign(run, set()) == []
     (run.sink / "_delta_log" / "00000000000000000000.json").write_bytes(b"{}")
     assert sink.foreign(run, set()) == ["_delta_log"]
-
-
-def test_files_that_no_receipt_lists_are_foreign(tmp_path: Path):
-    run, sink = make_run(tmp_path), ParquetSink(path="-")
-    for name in ("ours.parquet", "theirs.parquet", "_hidden"):
-        (run.target / name).write_bytes(b"")
-    assert sink.foreign(run, {"date=2026-01-02/ours.parquet"}) == ["date=2026-01-02/theirs.parquet"]

@@ -3,19 +3,14 @@
 import threading
 import uuid
 from dataclasses import replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
 from overnight.tasks.errors import CheckFailed, ContractError, JobError, ServiceUnavailable
-from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.database import engine
 from tests.contracts.sinks.publications import holding, numbered, publish_parts, records_of, stage
@@ -66,44 +61,6 @@ def test_rows_are_inserted_updated_and_deleted_and_other_columns_and_partitions_
     ]  # fmt: skip
     with engine(url).connect() as connection:
         assert sorted(sa.inspect(connection).get_table_names()) == ["overnight_publishes", "results"]
-
-
-def test_the_partition_all_is_the_whole_table_and_may_be_empty(url: str, tmp_path: Path) -> None:
-    publish_parts(numbered(tmp_path, 1, "all"), sink_at(url), {"x": [1, 2]})
-    assert ask(url, "SELECT row_id, x FROM results ORDER BY 1") == [("a#0", 1), ("a#1", 2)]
-    publish_parts(numbered(tmp_path, 2, "all"), sink_at(url), {"x": pa.array([], pa.int64())})
-    assert ask(url, "SELECT * FROM results") == []
-
-
-def test_every_type_comes_back_as_it_was(database: str, tmp_path: Path) -> None:
-    moment = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.array([0.1, 2, 3, 4], np.float32)), 2)
-    columns = {
-        "whole": pa.array([2**63 - 1, None]), "large": pa.array([2**64 - 1, 0], pa.uint64()),
-        "real": [0.1, float("nan")], "truth": [True, None], "text": ["a 'quoted' \u00e9", ""],
-        "raw": [b"\x00\xff", None], "day": [date(2026, 1, 2), None], "price": [Decimal("1.50"), None],
-        "moment": pa.array([moment, None], pa.timestamp("us", "UTC")), "vector": vectors,
-        "words": [["a", "b"], None], "boxes": [[{"label": "cat", "box": [1, 2]}], None],
-        "nothing": pa.nulls(2),
-    }  # fmt: skip
-    publish_parts(numbered(tmp_path, 1), sink_at(database), columns)
-    first, second = (
-        dict(row._mapping)
-        for row in engine(database).connect().execute(sa.text("SELECT * FROM results ORDER BY row_id"))
-    )
-    assert first == {
-        "date": date(2026, 1, 2), "row_id": "a#0", "whole": 2**63 - 1, "large": Decimal(2**64 - 1), "real": 0.1,
-        "truth": True, "text": "a 'quoted' \u00e9", "raw": b"\x00\xff", "day": date(2026, 1, 2),
-        "price": Decimal("1.50"), "moment": moment, "vector": first["vector"], "words": ["a", "b"],
-        "boxes": [{"label": "cat", "box": [1, 2]}],
-    }  # fmt: skip
-    assert np.array_equal(np.float32(first["vector"]), np.float32([0.1, 2]))
-    assert (second["large"], second["text"], second["boxes"], second["words"]) == (0, "", None, None)
-    assert np.isnan(second["real"])
-    types = dict(
-        ask(database, "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = 'results'")
-    )
-    assert (types["vector"], types["words"], types["boxes"]) == ("_float4", "_text", "jsonb")
 
 
 def test_new_columns_are_added_and_a_type_that_does_not_fit_is_refused_before_anything_changes(
@@ -210,18 +167,6 @@ def test_what_is_told_of_a_database_that_does_not_answer_holds_no_secret(
     assert PASSWORD not in str(unknown.value)
 
 
-def test_a_lost_answer_to_the_commit_is_not_committed_twice(database: str, tmp_path: Path) -> None:
-    sink, run = sink_at(database), numbered(tmp_path, 1)
-    publish_parts(run, sink, {"x": [1]})
-    ask(database, "UPDATE results SET x = 2")
-    with holding(run) as held:
-        stage(held, {"x": [1]})
-        ready = sink.prepare(held, *records_of(held))
-        sink.commit(held, ready, [])
-    assert ask(database, "SELECT x FROM results") == [(2,)]
-    assert sink.is_committed(run, [], [])
-
-
 def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,15 +195,3 @@ def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
         publishing.join()
         repairing.join()
     assert seen == [True]
-
-
-def test_who_was_taken_over_does_not_commit_although_its_rows_are_loaded(url: str, tmp_path: Path) -> None:
-    sink, run = sink_at(url), numbered(tmp_path, 2)
-    publish_parts(numbered(tmp_path, 1), sink, {"x": [1]})
-    stage(run, {"x": [2]})
-    with holding(run) as held:
-        ready = sink.prepare(held, *records_of(held))
-        (run.ledger / "lease" / f"{held.token + 1:08d}").create(b"{}")
-        with pytest.raises(LeaseLost):
-            sink.commit(held, ready, [])
-    assert ask(url, "SELECT x FROM results") == [(1,)]

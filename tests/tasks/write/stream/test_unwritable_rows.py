@@ -1,6 +1,5 @@
 """What a sink cannot take: a value costs its row while the rows stream, a column is refused before the first row."""
 
-import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -166,9 +165,3 @@ def test_objects_without_keys_are_json_text_whatever_other_parts_hold(tmp_path: 
         found = [value for file in ready.files for value in pq.read_table(str(file.place))["meta"].to_pylist()]
     assert sorted(map(str, found)) == sorted(["{}", "None", "{}", '{"a":1}', "None", '{"a":null}'])
     assert publishable(pa.table({"x": pa.array(several[2])}))["x"].to_pylist() == ["[{}]", "[]", None]
-
-
-def test_a_day_is_no_reason_to_refuse_a_time_of_today() -> None:
-    table = pa.table({"now": pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("ns")), "n": pa.nulls(1)})
-    for sink in (sink_of("jsonl", "-"), sink_of("iceberg", "/-"), sink_of("parquet", "-")):
-        sink.take(table)
