@@ -50,6 +50,12 @@ RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer
 NAMED = HEADS["one label of several"]
 
 Network = Callable[[], PreTrainedModel]
+EXPECTED = "expected a uint8 array of H x W x 3, found"
+WRONG_IMAGES = [
+    (np.zeros((8, 8), np.uint8), f"{EXPECTED} uint8 (8, 8)"),
+    (np.zeros((8, 8, 3), np.float32), f"{EXPECTED} float32 (8, 8, 3)"),
+    (np.zeros((3, 8, 8), np.uint8), f"{EXPECTED} uint8 (3, 8, 8)"),
+]
 
 
 def saved(folder: Path, network: PreTrainedModel, processor: Any = None, spread: float = 0.4) -> None:
@@ -94,6 +100,8 @@ IMAGE_CLASSIFICATION = ModelLeaf(
         **{name: classifier(lambda: vit(**NAMED), made) for name, made in PROCESSORS.items()},
     },
     column="image",
+    wrong=WRONG_IMAGES,
+    half="resnet",
 )
 
 
@@ -149,6 +157,8 @@ IMAGE_EMBEDDING = ModelLeaf(
         ),
     },
     column="image",
+    wrong=WRONG_IMAGES,
+    half="vit",
 )
 
 
@@ -171,6 +181,7 @@ def detector(kind: str, **settings: Any) -> Callable[[Path], Case]:
 OBJECT_DETECTION = ModelLeaf(
     {"yolos": detector("yolos"), "detr": detector("detr"), "no object": detector("yolos", threshold=1.0)},
     column="image",
+    wrong=WRONG_IMAGES,
 )
 
 TEMPLATE = (
@@ -256,4 +267,6 @@ def captioner(write: Callable[[Path], None]) -> Callable[[Path], Case]:
     return case
 
 
-IMAGE_CAPTIONING = ModelLeaf({"llava": captioner(llava), "idefics3": captioner(smolvlm)}, column="image")
+IMAGE_CAPTIONING = ModelLeaf(
+    {"llava": captioner(llava), "idefics3": captioner(smolvlm)}, column="image", wrong=WRONG_IMAGES
+)
