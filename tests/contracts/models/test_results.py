@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import blocks
@@ -176,6 +177,25 @@ def test_memory_of_results_may_be_used_again(
 
     with_calls(model, monkeypatch, spoiling)
     assert_rows(results(model, case.table, tmp_path), case)
+
+
+@SUITE.promise(
+    "a model of PyTorch computes where PyTorch finds the accelerator that its worker reserves",
+    vllm=NOT_HERE,
+    openai=NOT_HERE,
+    onnx="onnxruntime finds its devices by itself; test_onnx holds its providers",
+    sklearn="it has no devices",
+    python="the code decides where it computes",
+)
+def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
+    kind, case = build(leaf)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    for reserves in ({"resources": {"NPU": 1}}, {"num_gpus": 0.5}):
+        model = predictor(kind, case.settings | reserves)
+        names = model.inputs() or case.table.column_names
+        with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+            model.load()({name: model.given(name, case.table[name]) for name in names})
 
 
 @SUITE.promise("a call that is too large for the memory is made smaller", vllm=NOT_HERE)

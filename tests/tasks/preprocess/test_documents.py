@@ -15,7 +15,7 @@ from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows import apply, blocks
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.words import some_texts, word_tokenizer
 from tests.tasks.preprocess.pdfs import BROKEN, LOCKED, WHOLE, encrypted, pdf
 
 

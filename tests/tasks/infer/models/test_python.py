@@ -48,11 +48,6 @@ def test_a_class_as_ray_data_documents_it_is_made_once_and_called_for_each_batch
     assert predict({"x": np.array([7])}) == {"sum": np.array([10]), "made": [1]}
 
 
-def test_a_function_will_do(module):
-    name = module("def double(batch): return {'y': batch['x'] * 2}")
-    assert PythonPredictor(target=f"{name}:double").load()({"x": np.array([2])})["y"].tolist() == [4]
-
-
 def test_kwargs_for_a_function_are_refused(module):
     name = module("def double(batch): return batch")
     assert "kwargs (factor) are for the __init__ of a class" in message_of(
