@@ -91,6 +91,8 @@ def snapshot(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [snapshot(inner) for inner in value]
     is_image = (image := _image_module()) is not None and isinstance(value, image.Image)
+    if getattr(value, "n_frames", 1) > 1:  # a copy would have one of them
+        return value
     if not (is_image or hasattr(value, "__array__") or isinstance(value, bytearray | deque | AbstractSet)):
         return value
     copy: Callable[[], Any] | None = getattr(value, "clone", None) or getattr(value, "copy", None)
@@ -282,9 +284,9 @@ def _of_pandas(name: str, values: Any) -> Any:
 
 def _refuse_beyond(name: str, values: Column) -> None:
     """Raise `InvalidValues` for the first value that is too large or has no form in Arrow, also inside others."""
-    waiting = list(values)
+    waiting = deque(values)
     while waiting:
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if isinstance(value, Mapping):
             waiting.extend(value.values())
         elif isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == object):
