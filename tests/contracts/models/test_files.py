@@ -82,7 +82,7 @@ def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Pa
     shutil.copytree(case.settings["model"], tmp_path / "model")
     file = tmp_path / "model/model.safetensors"
     weights = load_file(file)
-    del weights[next(name for name in sorted(weights) if name.endswith("weight") and "pooler" not in name)]
+    del weights[max(name for name in weights if name.endswith("weight") and "pooler" not in name)]
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(JobError, match="which would be random"):
         predictor(kind, case.settings | {"model": str(tmp_path / "model")}).load()
@@ -91,7 +91,7 @@ def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Pa
 def architectures(leaf: ModelLeaf, build: Build) -> set[str]:
     """The model types of the checkpoints that this suite loads."""
     configs = [Path(build(leaf, form)[1].settings["model"]) / "config.json" for form in leaf.forms]
-    return {json.loads(path.read_text())["model_type"] for path in configs}
+    return {json.loads(path.read_text())["model_type"] for path in configs if path.exists()}
 
 
 @pytest.mark.parametrize("kind", sorted(offers()))

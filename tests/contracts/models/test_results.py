@@ -189,7 +189,7 @@ def test_memory_of_results_may_be_used_again(
 )
 def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
-    kind, case = build(leaf)
+    kind, case = build(leaf, leaf.half or None)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
     for reserves in ({"resources": {"NPU": 1}}, {"num_gpus": 0.5}):
         model = predictor(kind, case.settings | reserves)

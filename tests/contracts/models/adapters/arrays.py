@@ -121,7 +121,7 @@ ONNX = ModelLeaf(
         "sklearn-onnx with texts as labels": sklearn_onnx(["cat", "dog", "sea"]),
     },
     column="x",
-    wrong=[("a", "expected numbers or arrays of numbers, found")],
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
 )
 
 
@@ -152,7 +152,7 @@ KERAS = ModelLeaf(
         "a list with names of the job": keras_form(lambda score, twice: [score, twice], ["a", "b"], outputs=["a", "b"]),
     },
     column="x",
-    wrong=[("a", "expected numbers or arrays of numbers, found")],
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
 )
 
 
@@ -219,7 +219,7 @@ TORCH = ModelLeaf(
         "memory that it uses again": reused_by_torch,
     },
     column="x",
-    wrong=[("a", "expected numbers or arrays of numbers, found")],
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
     half="a module, a dict",
 )
 
