@@ -12,7 +12,7 @@ from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.plain_values import owned, plain_column, snapshot
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
-from overnight.tasks.rows.tensors import Column, to_arrow
+from overnight.tasks.rows.tensors import Column, to_arrow, to_numpy
 
 COLUMNS_NAMED = 30  # in the message for a missing column
 
@@ -49,9 +49,16 @@ def outcome_of(
         new = plain_column(name, values)
         new = user_values.changed(new, rows[name]) if name in given else new
         if new is not None:
-            columns[name] = [snapshot(value) for value in new] if name in as_cells else owned(name, new)
+            columns[name] = _cells(new) if name in as_cells else owned(name, new)
     _refuse_other_ids(columns, rows, stage, what)
     return Outcome(columns, failed=made.failed)
+
+
+def _cells(values: Column) -> list[Any]:
+    """Return the values as Python values, and arrays, in memory of their own."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values = to_numpy(values)
+    return [snapshot(value) for value in values]
 
 
 class _Unquoted(str):
