@@ -91,6 +91,8 @@ def snapshot(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [snapshot(inner) for inner in value]
     is_image = (image := _image_module()) is not None and isinstance(value, image.Image)
+    if getattr(value, "n_frames", 1) > 1:  # a copy would have one of them
+        return value
     if not (is_image or hasattr(value, "__array__") or isinstance(value, bytearray | deque | AbstractSet)):
         return value
     copy: Callable[[], Any] | None = getattr(value, "clone", None) or getattr(value, "copy", None)
@@ -267,9 +269,10 @@ def _masked(name: str, values: np.ma.MaskedArray) -> Column:
     if mask.ndim == 1 and array.dtype.kind in "biufmM":
         return pa.array(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")), mask=mask)
     gone = mask.reshape(len(mask), -1)
-    if (gone.any(1) != gone.all(1)).any():
+    is_missing_row: np.ndarray = gone.any(axis=1)
+    if not np.array_equal(is_missing_row, gone.all(axis=1)):
         raise _masked_entries(name)
-    cells = [None if is_gone else cell for cell, is_gone in zip(array, gone.any(1), strict=True)]
+    cells = [None if is_gone else cell for cell, is_gone in zip(array, is_missing_row, strict=True)]
     return plain_column(name, cells)
 
 
@@ -282,9 +285,9 @@ def _of_pandas(name: str, values: Any) -> Any:
 
 def _refuse_beyond(name: str, values: Column) -> None:
     """Raise `InvalidValues` for the first value that is too large or has no form in Arrow, also inside others."""
-    waiting = list(values)
+    waiting = deque(values)
     while waiting:
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if isinstance(value, Mapping):
             waiting.extend(value.values())
         elif isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == object):

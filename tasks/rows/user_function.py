@@ -1,6 +1,6 @@
 """Call user code on the rows of a batch, and check what it returns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import user_values
 from overnight.tasks.rows.blocks import IDENTITY
-from overnight.tasks.rows.plain_values import owned, plain_column
+from overnight.tasks.rows.plain_values import owned, plain_column, snapshot
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
-from overnight.tasks.rows.tensors import Column, to_arrow
+from overnight.tasks.rows.tensors import Column, to_arrow, to_numpy
 
 COLUMNS_NAMED = 30  # in the message for a missing column
 
@@ -23,6 +23,7 @@ def outcome_of(
     stage: str,
     what: str,
     given_as: Callable[[str, pa.ChunkedArray], np.ndarray] = lambda _, column: user_values.given(column),
+    as_cells: Collection[str] = (),
 ) -> Outcome:
     """Call `function` with the rows' columns as writable arrays, and return its checked result with one value per row.
 
@@ -31,8 +32,9 @@ def outcome_of(
     values. `what` names the code in messages.
 
     The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
-    support. Its values are in memory of their own, because the code may use its memory again. Raise `ContractError` for
-    another form, and `InvalidValues` for a value that no column can have.
+    support. The others are Arrow arrays, and lists of Python values for the names in `as_cells`. They are in memory of
+    their own, because the code may use its memory again. Raise `ContractError` for another form, and `InvalidValues`
+    for a value that no column can have.
     """
     given = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:
@@ -47,9 +49,16 @@ def outcome_of(
         new = plain_column(name, values)
         new = user_values.changed(new, rows[name]) if name in given else new
         if new is not None:
-            columns[name] = owned(name, new)
+            columns[name] = _cells(new) if name in as_cells else owned(name, new)
     _refuse_other_ids(columns, rows, stage, what)
     return Outcome(columns, failed=made.failed)
+
+
+def _cells(values: Column) -> list[Any]:
+    """Return the values as Python values, and arrays, in memory of their own."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        values = to_numpy(values)
+    return [snapshot(value) for value in values]
 
 
 class _Unquoted(str):

@@ -26,10 +26,10 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from overnight.flows.job.model import Job
 from overnight.flows.preview import preview
 from overnight.flows.similarity_search import similarity_search
+from tests.contracts.models.adapters.pictures import llava
 from tests.flows.by_hand import sentence_vectors
 from tests.flows.conftest import RunJob, published
 from tests.tasks.infer.detectors import detected, write_detector
-from tests.tasks.infer.models.test_image_captioning import llava
 from tests.tasks.infer.models.test_text_generation import VOCABULARY, save_tokenizer
 from tests.tasks.infer.speech import transcribed, write_whisper
 from tests.tasks.preprocess.sounds import plain

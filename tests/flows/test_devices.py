@@ -17,8 +17,8 @@ from PIL import Image
 from prefect.artifacts import Artifact
 
 from tests.conftest import WORKER_PATH
+from tests.contracts.models.adapters.pictures import resnet, saved
 from tests.flows.conftest import RunJob, assert_settled, published
-from tests.tasks.infer.models.test_image_classification import MODELS, saved
 
 pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
 
@@ -75,7 +75,7 @@ def wait_for_a_model(batch, log):
 def job(tmp_path: Path) -> dict[str, Any]:
     """A job of twenty pictures: one model on a whole GPU of a type, two that share the other, and one on an NPU."""
     (WORKER_PATH / "reserving.py").write_text(CODE)
-    saved(tmp_path / "resnet", *MODELS["resnet"])
+    saved(tmp_path / "resnet", resnet())
     value = helper.make_tensor_value_info("confidence", TensorProto.FLOAT, ["rows"])
     same = helper.make_tensor_value_info("same", TensorProto.FLOAT, ["rows"])
     graph = helper.make_graph([helper.make_node("Identity", ["confidence"], ["same"])], "same", [value], [same])

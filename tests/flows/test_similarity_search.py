@@ -18,9 +18,8 @@ from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.write.tables.lance_index import INDEXED_ROWS
 from tests.flows.by_hand import covered, image_features
 from tests.flows.conftest import Overnight, RunJob
-from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
 from tests.tasks.infer.test_query_embedding import SENTENCE, small_clip, text_features
-from tests.tasks.infer.words import WORDS
+from tests.tasks.infer.words import WORDS, some_texts, word_tokenizer
 
 DAYS = ("2026-01-02", "2026-01-03")
 

@@ -26,7 +26,6 @@ from overnight.tasks.ingest.sources.lance import DATA, Lance
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.storage.location import File
 
-
 READERS: dict[str, type[FileSource]] = {
     **dict.fromkeys(("parquet", "delta", "iceberg"), Parquet),  # the files of each are Parquet
     "csv": Csv,

@@ -59,7 +59,7 @@ class PythonStep(PreprocessStep):
                 )
 
         def step(table: pa.Table) -> result.Outcome:
-            made = user_function.outcome_of(function, table, "preprocess", self.target)
+            made = user_function.outcome_of(function, table, "preprocess", self.target, as_cells=self.explode)
             return exploded(made.columns, self.explode, self.target, made.failed) if self.explode else made
 
         return step

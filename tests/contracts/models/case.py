@@ -1,7 +1,7 @@
 """A model of one form, the rows that it gets, and the result that its library gives for each row alone."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,16 @@ class Case:
 
 @dataclass(frozen=True)
 class ModelLeaf:
-    """The forms in which a model of one kind is saved, by name, and the column whose missing value no row survives.
+    """The forms in which a model of one kind is saved, by name, and its input column.
 
-    `is_of_files` is False for a model without files. `code` names the file of the user's code, if it has one.
+    `wrong` has values of that column that no row survives, each with words of the reason. `half` is the form that runs
+    in half precision.
     """
 
     forms: Mapping[str, Callable[[Path], Case]]
     column: str
-    files: Sequence[str] = field(default_factory=tuple)
+    wrong: Sequence[tuple[Any, str]] = ()
+    half: str = ""
 
     @property
     def first(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from tests.contracts.models.adapters.endpoints import SERVERS
 from tests.contracts.models.case import Case, ModelLeaf
@@ -20,6 +21,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
         kind = next(kind for kind, known in SUITE.adapters.items() if known is leaf)
         key = kind, form or leaf.first
         if key not in cases:
+            torch.manual_seed(11)
             cases[key] = leaf.forms[key[1]](tmp_path_factory.mktemp(kind))
         return kind, cases[key]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from overnight.cli.init_choices import offers
 from overnight.tasks.errors import JobError
@@ -69,10 +70,28 @@ def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build,
         assert str(other) in str(caught.value)
 
 
+NO_CHECKPOINT = "it has no checkpoint of transformers"
+
+
+@SUITE.promise(
+    "a checkpoint without one of its weights is refused, instead of a random weight in its place",
+    **dict.fromkeys(("keras", "onnx", "openai", "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
+)
+def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf)
+    shutil.copytree(case.settings["model"], tmp_path / "model")
+    file = tmp_path / "model/model.safetensors"
+    weights = load_file(file)
+    del weights[max(name for name in weights if name.endswith("weight") and "pooler" not in name)]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(JobError, match="which would be random"):
+        predictor(kind, case.settings | {"model": str(tmp_path / "model")}).load()
+
+
 def architectures(leaf: ModelLeaf, build: Build) -> set[str]:
     """The model types of the checkpoints that this suite loads."""
     configs = [Path(build(leaf, form)[1].settings["model"]) / "config.json" for form in leaf.forms]
-    return {json.loads(path.read_text())["model_type"] for path in configs}
+    return {json.loads(path.read_text())["model_type"] for path in configs if path.exists()}
 
 
 @pytest.mark.parametrize("kind", sorted(offers()))

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.result import Outcome
+from overnight.tasks.rows.tensors import TENSOR, to_arrow, to_numpy
 from overnight.tasks.workers import retry
 from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor, results, rows_of, worked
 from tests.contracts.models.suite import SUITE
@@ -101,6 +103,57 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
             assert_same(row[name], value, case.tolerance)
 
 
+@SUITE.promise(
+    "a value of another kind fails alone, and the reason says what was found",
+    vllm=NOT_HERE,
+    openai="a prompt has any value as text",
+    chat="a prompt has any value as text",
+    pipeline="each task takes other kinds; test_pipeline holds images and texts",
+    python="the code decides which values it takes",
+)
+def test_a_value_of_another_kind_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf)
+    model, place = predictor(kind, case.settings), case.table.column_names.index(leaf.column)
+    for value, words in leaf.wrong:
+        wrong = case.table[:1].set_column(place, leaf.column, to_arrow([value]))
+        [done] = worked(model, wrong, tmp_path).to_pylist()
+        assert done["__error_message"]
+        assert words in done["__error_message"]
+    assert leaf.wrong
+
+
+TEXT_RESULTS = "its results are texts"
+NUMBERS_OF_FILE = "the file decides the type of its numbers"
+
+
+@SUITE.promise(
+    "half precision stays near, and comes out as float32",
+    **dict.fromkeys(("chat", "image_captioning", "openai", "text_generation", "transcription"), TEXT_RESULTS),
+    **dict.fromkeys(("keras", "onnx", "sklearn"), NUMBERS_OF_FILE),
+    vllm=NOT_HERE,
+    pipeline="the pipeline decides the type of its numbers",
+    python="the code decides the type of its numbers",
+    object_detection="a box of half precision may be another one",
+)
+def test_half_precision_stays_near(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
+    kind, case = build(leaf, leaf.half)
+    done = worked(predictor(kind, case.settings | {"dtype": "bfloat16"}), case.table, tmp_path)
+    found, differs = rows_of(blocks.live_rows(done)[0], case.table), []
+    for row, wanted in zip(found, case.expected, strict=True):
+        for name, value in wanted.items():
+            if np.asarray(value).dtype.kind == "f" and name not in ("top_confidences", "twice"):
+                assert np.asarray(row[name], np.float32) == pytest.approx(np.asarray(value), abs=0.3)
+                differs.append(np.abs(np.asarray(row[name]) - np.asarray(value)).max() > 0)
+    assert any(differs)
+    assert {value.dtype for column in done.itercolumns() for value in _arrays(column)} <= {np.dtype(np.float32)}
+
+
+def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
+    """The arrays that a model made; inputs are uint8 or have four numbers."""
+    values = to_numpy(column) if column.type == TENSOR else np.empty(0)
+    return [value for value in values if value.dtype.kind == "f" and value.shape != (4,)]
+
+
 @SUITE.promise("a result is taken as of its return, whatever the model does with its memory later", vllm=NOT_HERE)
 def test_memory_of_results_may_be_used_again(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,6 +177,25 @@ def test_memory_of_results_may_be_used_again(
 
     with_calls(model, monkeypatch, spoiling)
     assert_rows(results(model, case.table, tmp_path), case)
+
+
+@SUITE.promise(
+    "a model of PyTorch computes where PyTorch finds the accelerator that its worker reserves",
+    vllm=NOT_HERE,
+    openai=NOT_HERE,
+    onnx="onnxruntime finds its devices by itself; test_onnx holds its providers",
+    sklearn="it has no devices",
+    python="the code decides where it computes",
+)
+def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
+    kind, case = build(leaf, leaf.half or None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
+    for reserves in ({"resources": {"NPU": 1}}, {"num_gpus": 0.5}):
+        model = predictor(kind, case.settings | reserves)
+        names = model.inputs() or case.table.column_names
+        with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+            model.load()({name: model.given(name, case.table[name]) for name in names})
 
 
 @SUITE.promise("a call that is too large for the memory is made smaller", vllm=NOT_HERE)

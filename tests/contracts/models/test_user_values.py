@@ -24,9 +24,11 @@ import torch
 from PIL import Image
 
 from overnight.tasks.errors import ContractError, InvalidValues
+from overnight.tasks.preprocess.steps.python import PythonStep
 from overnight.tasks.rows import apply, blocks, user_function
 from overnight.tasks.rows.tensors import to_arrow, to_numpy
 from overnight.tasks.workers import retry
+from tests.contracts.models import user_models
 from tests.tasks.blocks import source_block
 
 ROWS = pa.table({"row_id": ["a", "b", "c"], "x": [1, 2, 3]})
@@ -431,3 +433,16 @@ def test_an_error_of_async_code_is_that_of_the_batch_and_names_its_line() -> Non
     done = apply.apply(source_block(0, 0, ROWS), "infer", work)
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED]
     assert "no three (test_user_values.py" in done["__error_message"][2].as_py()
+
+
+@pytest.mark.parametrize("explode", [[], ["vector"]])
+@pytest.mark.parametrize("form", ["array", "cells", "yields"])
+def test_a_step_may_use_the_memory_of_its_results_again(form: str, explode: list[str]) -> None:
+    step = PythonStep(target=f"{user_models.__name__}:Buffered", kwargs={"form": form}, explode=explode).build()
+    first = step(ROWS)
+    step(ROWS.set_column(1, "x", pa.array([7, 8, 9])))
+    taken = {name: to_numpy(pa.chunked_array([to_arrow(values)])).tolist() for name, values in first.columns.items()}
+    if explode:
+        assert taken["vector"] == [1, 1, 2, 2, 3, 3]
+    else:
+        assert (taken["score"], taken["vector"]) == ([1, 2, 3], [[1, 1], [2, 2], [3, 3]])

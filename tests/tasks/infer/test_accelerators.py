@@ -17,24 +17,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 from ray._private.accelerators import get_all_accelerator_resource_names
+from transformers import BertConfig, BertForSequenceClassification
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer import accelerators
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.resources.accelerators import ACCELERATORS, reserved
-from tests.tasks.infer.chat_models import chat_model
-from tests.tasks.infer.detectors import write_detector
-from tests.tasks.infer.models.test_image_captioning import llava
-from tests.tasks.infer.models.test_image_classification import MODELS, saved
-from tests.tasks.infer.models.test_text_classification import bert
-from tests.tasks.infer.models.test_text_classification import saved as saved_text_model
-from tests.tasks.infer.speech import write_whisper
-from tests.tasks.infer.test_query_embedding import small_clip
+from tests.contracts.models.adapters import texts
 
-IMAGES = {"image": np.zeros((2, 40, 40, 3), np.uint8)}
-TEXTS = {"text": np.array(["the old cat", "sea"], object)}
 NUMBERS = {"x": np.ones((2, 4), np.float32)}
-SOUNDS = {"audio": np.zeros((2, 1, 1600), np.float32), "sampling_rate": np.full(2, 16_000)}
 
 
 def a_keras_model(folder: Path) -> None:
@@ -46,31 +37,16 @@ def nothing(folder: Path) -> None:
     """The model is torch's own."""
 
 
+def a_classifier(folder: Path) -> None:
+    texts.saved(folder, BertForSequenceClassification(BertConfig(**texts.BERT)))
+
+
 # What makes a small model in a folder, its settings, and two rows.
 OF_TORCH: dict[str, tuple[Callable[[Path], Any], dict[str, Any], dict[str, np.ndarray]]] = {
-    "image_classification": (lambda folder: saved(folder, *MODELS["resnet"]), {"model": "."}, IMAGES),
-    "image_embedding": (small_clip, {"model": "."}, IMAGES),
-    "object_detection": (lambda folder: write_detector(folder, "yolos"), {"model": "."}, IMAGES),
-    "image_captioning": (llava, {"model": ".", "max_new_tokens": 4}, IMAGES),
-    "text_classification": (
-        lambda folder: saved_text_model(folder, bert()),
-        {"model": ".", "text_column": "text"},
-        TEXTS,
-    ),
-    "text_embedding": (lambda folder: saved_text_model(folder, bert()), {"model": ".", "text_column": "text"}, TEXTS),
-    "text_generation": (chat_model, {"model": ".", "text_column": "text", "max_new_tokens": 4}, TEXTS),
-    "chat": (chat_model, {"model": ".", "user": "{text}", "max_new_tokens": 4}, TEXTS),
-    "transcription": (write_whisper, {"model": "."}, SOUNDS),
-    "pipeline": (
-        lambda folder: saved_text_model(folder, bert()),
-        {"model": ".", "task": "text-classification", "input": "text"},
-        TEXTS | {"row_id": np.array(["a", "b"], object)},
-    ),
     "torch": (nothing, {"module": "torch.nn:Identity", "columns": ["x"]}, NUMBERS),
     "keras": (a_keras_model, {"file": "model.keras", "columns": ["x"]}, NUMBERS),
+    "text_classification": (a_classifier, {"model": ".", "text_column": "text"}, {}),
 }
-# onnx: see test_onnx_model.py. The others leave devices to what they call, or have none.
-OTHERS = {"onnx", "vllm", "python", "openai", "sklearn"}
 
 
 def model_of(kind: str, **settings: Any) -> Any:
@@ -79,24 +55,6 @@ def model_of(kind: str, **settings: Any) -> Any:
 
 def leaves() -> tuple[Any, ...]:
     return get_args(get_args(AnyPredictor)[0])
-
-
-@pytest.mark.parametrize("kind", OF_TORCH)
-@pytest.mark.parametrize("reserves", [{"resources": {"NPU": 1}}, {"num_gpus": 0.5}], ids=["an NPU", "a GPU"])
-def test_a_model_computes_where_torch_finds_what_its_worker_reserves(
-    kind: str, reserves: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
-    make, settings, batch = OF_TORCH[kind]
-    make(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
-    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        model_of(kind, **settings, **reserves).load()(batch)
-
-
-def test_every_kind_is_among_them() -> None:
-    assert {leaf.model_fields["kind"].default for leaf in leaves()} == OF_TORCH.keys() | OTHERS
 
 
 def test_what_counts_as_an_accelerator_is_what_ray_counts_as_one() -> None:

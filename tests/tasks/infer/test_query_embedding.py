@@ -20,10 +20,12 @@ from overnight.tasks.infer.models.image_classification import ImageClassificatio
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.query_embedding import embed_image, embed_text, embedder
-from tests.tasks.infer.models.test_image_embedding import TOWER, VISION, some_images
-from tests.tasks.infer.models.test_text_embedding import MINILM, word_tokenizer
-from tests.tasks.infer.words import WORDS
+from tests.contracts.models.adapters.pictures import TOWER
+from tests.contracts.models.adapters.pictures import VIT as VISION
+from tests.tasks.infer.models.test_text_embedding import MINILM
+from tests.tasks.infer.words import WORDS, word_tokenizer
 
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 50, 40, 3), dtype=np.uint8)
 SENTENCE = "two old dogs run past the red house"
 
 
@@ -64,8 +66,8 @@ def test_siglip_is_given_its_text_padded_to_the_full_length_without_a_mask(tmp_p
 
 def test_an_image_is_embedded_as_the_jobs_rows_are(tmp_path):
     model = ImageEmbedding(model=str(small_clip(tmp_path)), num_gpus=1)
-    rows = model.model_copy(update={"num_gpus": 0}).load()({"image": some_images()})["embedding"]
-    np.testing.assert_allclose(embed_image(model, some_images()[:1]), rows[0], atol=1e-5)
+    rows = model.model_copy(update={"num_gpus": 0}).load()({"image": IMAGES})["embedding"]
+    np.testing.assert_allclose(embed_image(model, IMAGES[:1]), rows[0], atol=1e-5)
 
 
 def test_a_text_is_embedded_as_the_jobs_rows_are():
@@ -73,7 +75,7 @@ def test_a_text_is_embedded_as_the_jobs_rows_are():
     rows = model.load()({"says": np.array([SENTENCE, "cat"], object)})["embedding"]
     np.testing.assert_allclose(embed_text(model.model_copy(update={"num_gpus": 1}), SENTENCE), rows[0], atol=1e-5)
     with pytest.raises(JobError, match="image: the job's model embeds texts"):
-        embed_image(model, some_images()[:1])
+        embed_image(model, IMAGES[:1])
 
 
 def test_a_model_of_images_alone_takes_no_text(tmp_path):

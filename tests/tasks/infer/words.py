@@ -1,11 +1,19 @@
-"""The words that the small tokenizers of these tests know, and such a tokenizer."""
+"""The words that the small tokenizers of these tests know, such texts and such a tokenizer."""
 
+import random
 from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-WORDS = "the cat sat on a mat and saw two old dogs run past red house sea".split()
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "old", "dogs"]
+WORDS += ["run", "past", "red", "house", "sea"]
+
+
+def some_texts(count: int, longest: int) -> list[str]:
+    """Texts of very different lengths, in no order."""
+    draw = random.Random(0)
+    return [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 10, longest]))) for _ in range(count)]
 
 
 def word_tokenizer(**special: Any) -> PreTrainedTokenizerFast:

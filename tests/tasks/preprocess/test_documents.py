@@ -13,7 +13,7 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.split_text import SplitText
 from tests.contracts.steps.adapter import Row, applied, made, named, reasons
-from tests.tasks.infer.models.test_text_embedding import some_texts, word_tokenizer
+from tests.tasks.infer.words import some_texts, word_tokenizer
 from tests.tasks.preprocess.pdfs import LOCKED, encrypted, pdf
 
 

@@ -121,7 +121,7 @@ ONNX = ModelLeaf(
         "sklearn-onnx with texts as labels": sklearn_onnx(["cat", "dog", "sea"]),
     },
     column="x",
-    files=("scorer.onnx",),
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
 )
 
 
@@ -152,7 +152,7 @@ KERAS = ModelLeaf(
         "a list with names of the job": keras_form(lambda score, twice: [score, twice], ["a", "b"], outputs=["a", "b"]),
     },
     column="x",
-    files=("model.keras",),
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
 )
 
 
@@ -219,7 +219,8 @@ TORCH = ModelLeaf(
         "memory that it uses again": reused_by_torch,
     },
     column="x",
-    files=("scorer.pt2",),
+    wrong=[("a", "x: expected a number or an array of numbers, found str")],
+    half="a module, a dict",
 )
 
 TABLE = pd.DataFrame(
@@ -271,7 +272,7 @@ SKLEARN = ModelLeaf(
         "memory that it uses again": reused_by_sklearn,
     },
     column="age",
-    files=("model.joblib",),
+    wrong=[("old", "")],
 )
 
 BUFFERED = [

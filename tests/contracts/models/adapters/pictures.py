@@ -50,10 +50,17 @@ RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer
 NAMED = HEADS["one label of several"]
 
 Network = Callable[[], PreTrainedModel]
+EXPECTED = "expected a uint8 array of H x W x 3, found"
+WRONG_IMAGES = [
+    (np.zeros((8, 8), np.uint8), f"{EXPECTED} uint8 (8, 8)"),
+    (np.zeros((8, 8, 3), np.float32), f"{EXPECTED} float32 (8, 8, 3)"),
+    (np.zeros((3, 8, 8), np.uint8), f"{EXPECTED} uint8 (3, 8, 8)"),
+]
 
 
 def saved(folder: Path, network: PreTrainedModel, processor: Any = None, spread: float = 0.4) -> None:
     """Save the network with weights that tell images apart, and its processor."""
+    torch.manual_seed(11)
     with torch.no_grad():
         for weights in network.parameters():
             weights.normal_(0, spread)
@@ -76,6 +83,10 @@ def vit(**head: Any) -> PreTrainedModel:
     return ViTForImageClassification(ViTConfig(**VIT, **head))
 
 
+def resnet() -> PreTrainedModel:
+    return ResNetForImageClassification(ResNetConfig(**RESNET, **NAMED))
+
+
 PROCESSORS = {
     "not resized to another scale": ViTImageProcessorPil(size=SIZE, do_rescale=False, image_std=[99.0] * 3),
     "not normalised": ViTImageProcessorPil(size=SIZE, do_normalize=False),
@@ -90,10 +101,12 @@ PROCESSORS = {
 IMAGE_CLASSIFICATION = ModelLeaf(
     {
         **{name: classifier(lambda head=head: vit(**head)) for name, head in HEADS.items()},
-        "resnet": classifier(lambda: ResNetForImageClassification(ResNetConfig(**RESNET, **NAMED))),
+        "resnet": classifier(resnet),
         **{name: classifier(lambda: vit(**NAMED), made) for name, made in PROCESSORS.items()},
     },
     column="image",
+    wrong=WRONG_IMAGES,
+    half="one label of several",
 )
 
 
@@ -149,6 +162,8 @@ IMAGE_EMBEDDING = ModelLeaf(
         ),
     },
     column="image",
+    wrong=WRONG_IMAGES,
+    half="vit",
 )
 
 
@@ -171,6 +186,7 @@ def detector(kind: str, **settings: Any) -> Callable[[Path], Case]:
 OBJECT_DETECTION = ModelLeaf(
     {"yolos": detector("yolos"), "detr": detector("detr"), "no object": detector("yolos", threshold=1.0)},
     column="image",
+    wrong=WRONG_IMAGES,
 )
 
 TEMPLATE = (
@@ -182,6 +198,7 @@ TEMPLATE = (
 
 def llava(folder: Path) -> None:
     """Write a random LLaVA for images of 30 x 30."""
+    torch.manual_seed(11)
     words = len(VOCABULARY) + 1
     sizes = {**TOWER, "hidden_size": 32, "initializer_range": 0.3}
     config = LlavaConfig(
@@ -256,4 +273,6 @@ def captioner(write: Callable[[Path], None]) -> Callable[[Path], Case]:
     return case
 
 
-IMAGE_CAPTIONING = ModelLeaf({"llava": captioner(llava), "idefics3": captioner(smolvlm)}, column="image")
+IMAGE_CAPTIONING = ModelLeaf(
+    {"llava": captioner(llava), "idefics3": captioner(smolvlm)}, column="image", wrong=WRONG_IMAGES
+)

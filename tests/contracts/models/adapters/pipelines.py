@@ -14,6 +14,7 @@ from tests.contracts.models.adapters import pictures, texts
 from tests.contracts.models.case import Case, ModelLeaf
 from tests.tasks.infer.chat_models import some_words
 from tests.tasks.infer.pipelines import images, write
+from tests.tasks.infer.speech import write_whisper
 
 RATE = 16_000
 TEXTS = some_words(6)
@@ -65,6 +66,24 @@ def of_task(task: str, values: Any, saved: Callable[[Path], Any], **arguments: A
     return case
 
 
+def of_columns(
+    task: str, saved: Callable[[Path], Any], columns: dict[str, Any], call: Callable[..., Any], **settings: Any
+) -> Callable[[Path], Case]:
+    """`call` takes the plain pipeline and the values of a row's `columns`."""
+
+    def case(folder: Path) -> Case:
+        saved(folder)
+        model = {"task": task, "model": str(folder)}
+        plain = transformers.pipeline(**model, device="cpu")
+        expected = []
+        for row in zip(*columns.values(), strict=True):
+            returned = png(call(plain, *row))
+            expected.append(returned if isinstance(returned, dict) else {"output": returned})
+        return Case({**model, **settings}, columns, expected)
+
+    return case
+
+
 def written(task: str) -> Callable[[Path], Any]:
     return lambda folder: write(folder, task)
 
@@ -75,6 +94,16 @@ def bert(head: dict[str, Any]) -> Callable[[Path], Any]:
 
 def vit(head: dict[str, Any]) -> Callable[[Path], Any]:
     return lambda folder: pictures.saved(folder, ViTForImageClassification(ViTConfig(**pictures.VIT, **head)))
+
+
+TABLES = [{"a": ["0", "1"], "b": ["cat", "sea"]}, {"a": ["2", "3"], "b": ["mat", "sea"]}, {"a": ["2"], "b": ["1"]}]
+LABELS = [["cats", "news"], ["sea"], ["cats", "news"]]
+WORDS = [[{"word": "cat", "box": [1, 2, 30, 40]}, {"word": "sea", "box": [40, 2, 60, 40]}]] * 2
+SHORT = {"generate_kwargs": {"max_new_tokens": 4, "num_beams": 1}}
+
+
+def document(pipe: Any, question: str, words: Any) -> Any:
+    return pipe({"question": question, "word_boxes": [(word["word"], word["box"]) for word in words]})
 
 
 MASKED = [f"{text} [MASK]" for text in TEXTS]
@@ -101,6 +130,36 @@ PIPELINE = ModelLeaf(
         "image-segmentation": of_task("image-segmentation", IMAGES, written("image-segmentation")),
         "object-detection": of_task("object-detection", IMAGES, written("object-detection"), threshold=0.0),
         "audio-classification": of_task("audio-classification", sounds(), written("audio-classification"), top_k=2),
+        "tables and questions": of_columns(
+            "table-question-answering",
+            written("table-question-answering"),
+            {"body": ["the cat", "old sea", "two"], "table": TABLES},
+            lambda pipe, question, table: pipe({"table": table, "query": question}),
+            input={"query": "body", "table": "table"},
+        ),
+        "labels of each row": of_columns(
+            "zero-shot-classification",
+            written("zero-shot-classification"),
+            {"body": TEXTS[:3], "topics": LABELS},
+            lambda pipe, text, labels: pipe(text, candidate_labels=labels),
+            input="body",
+            argument_columns={"candidate_labels": "topics"},
+        ),
+        "speech": of_columns(
+            "automatic-speech-recognition",
+            write_whisper,
+            {"body": sounds()[:2], "sampling_rate": [RATE] * 2},
+            lambda pipe, samples, rate: pipe(samples.reshape(-1), **SHORT),
+            input="body",
+            arguments=SHORT,
+        ),
+        "words of a document": of_columns(
+            "document-question-answering",
+            written("document-question-answering"),
+            {"body": ["the cat", "sea"], "words": WORDS},
+            document,
+            input={"question": "body", "word_boxes": "words"},
+        ),
         **{
             f"text, {name}": of_task("text-classification", TEXTS, bert(head), top_k=9)
             for name, head in texts.HEADS.items()

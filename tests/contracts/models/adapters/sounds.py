@@ -31,4 +31,8 @@ TRANSCRIPTION = ModelLeaf(
         "a model of English": whisper(is_multilingual=False),
     },
     column="audio",
+    wrong=[
+        (np.zeros((2, 100), np.float32), "one channel, found shape 2 x 100"),
+        (np.zeros((1, 31 * 16_000), np.float32), "found 31.0 s. Set chunk_seconds: 30"),
+    ],
 )

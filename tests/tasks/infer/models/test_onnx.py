@@ -1,4 +1,4 @@
-"""ONNX files give, row for row, what onnxruntime gives."""
+"""ONNX: what the suite of models does not hold, such as its providers."""
 
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,6 @@ def run(file: str, x: Any = X, count: Any = None, **settings: Any) -> dict[str, 
     return OnnxModel(**{"file": file, "columns": ["x", "count"], **settings}).load()({"x": x, "count": count})
 
 
-def test_outputs_are_those_of_the_model_under_its_names(file: str) -> None:
-    found = run(file)
-    np.testing.assert_allclose(found["scores"], X @ MATRIX, atol=1e-5)
-    np.testing.assert_array_equal(found["twice"], np.arange(9) * 2)
-
-
 def test_or_under_those_of_the_job(file: str) -> None:
     assert run(file, outputs=["a", "b"]).keys() == {"a", "b"}
     with pytest.raises(ContractError, match="outputs: expected 2 names"):
@@ -68,12 +62,6 @@ def test_numbers_become_the_types_that_the_model_names(file: str) -> None:
 def test_columns_are_one_for_each_input(file: str) -> None:
     with pytest.raises(JobError, match=r"columns: expected one for each of its inputs, x \(tensor\(float\)\), count"):
         run(file, columns=["x"])
-
-
-def test_a_file_that_is_no_model_says_so(tmp_path: Path) -> None:
-    (tmp_path / "no.onnx").write_bytes(b"nothing")
-    with pytest.raises(JobError, match="expected an ONNX model, found a file that does not load"):
-        run(str(tmp_path / "no.onnx"))
 
 
 BUILT = ["TensorrtExecutionProvider", "ROCMExecutionProvider", "OpenVINOExecutionProvider", "CANNExecutionProvider"]

@@ -1,5 +1,9 @@
+"""The user's own class or function: how it is made, and what is refused before a row is read."""
+
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,15 +12,17 @@ from pydantic import ValidationError
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.models.python import PythonPredictor
 
+Write = Callable[[str], str]
+
 
 @pytest.fixture
-def module(tmp_path, monkeypatch, request):
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Write]:
     """Writes a module of a name of its own into the working directory, and gives the name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     name = f"models_of_{abs(hash(request.node.name))}"
 
-    def write(source):
+    def write(source: str) -> str:
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(source))
         return name
 
@@ -24,14 +30,7 @@ def module(tmp_path, monkeypatch, request):
     sys.modules.pop(name, None)
 
 
-def message_of(**settings):
-    with pytest.raises(JobError) as caught:
-        PythonPredictor(**settings).load()
-    assert caught.value.stage == "infer"
-    return str(caught.value)
-
-
-def test_a_class_as_ray_data_documents_it_is_made_once_and_called_for_each_batch(module):
+def test_a_class_as_ray_data_documents_it_is_made_once_and_called_for_each_batch(module: Write) -> None:
     name = module("""
         class Adder:
             made = 0
@@ -48,59 +47,45 @@ def test_a_class_as_ray_data_documents_it_is_made_once_and_called_for_each_batch
     assert predict({"x": np.array([7])}) == {"sum": np.array([10]), "made": [1]}
 
 
-def test_a_function_will_do(module):
-    name = module("def double(batch): return {'y': batch['x'] * 2}")
-    assert PythonPredictor(target=f"{name}:double").load()({"x": np.array([2])})["y"].tolist() == [4]
+BROKEN = "class M:\n    def __init__(self, path):\n        raise FileNotFoundError(f'no weights at {path}')\n"
+REFUSED = [
+    ("def M(batch): return batch", {"factor": 2}, "kwargs (factor) are for the __init__ of a class"),
+    (BROKEN, {"path": "w.pt"}, "NAME:M: __init__ raised FileNotFoundError: no weights at w.pt (NAME.py, line 3)"),
+    (BROKEN, {"path": "w.pt"}, "\n  NAME.py:3, in __init__: raise FileNotFoundError(f'no weights at {path}')"),
+    (BROKEN, {"paths": "w.pt"}, "It takes (path), and kwargs gives paths. Correct kwargs in the job file."),
+    (
+        "class M:\n    def __init__(self): raise SystemExit(3)",
+        {},
+        "NAME:M: __init__ raised SystemExit: 3 (NAME.py, lin",
+    ),
+    ("class M: ...", {}, "expected a method __call__(self, batch)"),
+    ("", {}, "expected M in NAME"),
+]
 
 
-def test_kwargs_for_a_function_are_refused(module):
-    name = module("def double(batch): return batch")
-    assert "kwargs (factor) are for the __init__ of a class" in message_of(
-        target=f"{name}:double", kwargs={"factor": 2}
-    )
+@pytest.mark.parametrize(("source", "kwargs", "reason"), REFUSED)
+def test_code_that_cannot_be_made_is_refused_with_its_line(
+    module: Write, source: str, kwargs: dict[str, object], reason: str
+) -> None:
+    name = module(source)
+    with pytest.raises(JobError) as caught:
+        PythonPredictor(target=f"{name}:M", kwargs=kwargs).load()
+    assert caught.value.stage == "infer"
+    assert reason.replace("NAME", name) in str(caught.value)
 
 
-def test_an_init_that_raises_is_named_with_its_message_and_line(module):
-    name = module("""
-        class Broken:
-            def __init__(self, path):
-                raise FileNotFoundError(f"no weights at {path}")
-    """)
-    message = message_of(target=f"{name}:Broken", kwargs={"path": "w.pt"})
-    assert f"{name}:Broken: __init__ raised FileNotFoundError: no weights at w.pt ({name}.py, line 4)" in message
-    quoted = f'  {name}.py:4, in __init__: raise FileNotFoundError(f"no weights at {{path}}")'
-    assert message.splitlines()[1:] == [quoted]
-    assert "Correct the code, or kwargs in the job file." in message
-
-
-def test_a_wrong_keyword_is_named(module):
-    name = module("class Model:\n    def __init__(self, depth): ...\n    def __call__(self, batch): return batch")
-    message = message_of(target=f"{name}:Model", kwargs={"dept": 3})
-    assert "unexpected keyword argument 'dept'" in message
-    assert "It takes (depth), and kwargs gives dept. Correct kwargs in the job file." in message
-
-
-def test_an_init_that_leaves_the_process_is_an_error_of_the_model(module):
-    name = module("class Model:\n    def __init__(self): raise SystemExit(3)")
-    assert f"{name}:Model: __init__ raised SystemExit: 3 ({name}.py, line 2)" in message_of(target=f"{name}:Model")
-
-
-def test_a_class_without_call_is_refused(module):
-    name = module("class Model: ...")
-    assert "expected a method __call__(self, batch)" in message_of(target=f"{name}:Model")
-
-
-def test_a_module_that_is_not_there_is_named():
-    assert "expected a module no_such_module_anywhere" in message_of(target="no_such_module_anywhere:Model")
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(JobError, match="expected a module no_such_module_anywhere"):
+        PythonPredictor(target="no_such_module_anywhere:Model").load()
 
 
 @pytest.mark.parametrize("target", ["models", "models:", ":Model", "my models:Model", "models.py:Model()"])
-def test_a_target_that_is_not_module_and_name_is_refused_at_once(target):
+def test_a_target_that_is_not_module_and_name_is_refused_at_once(target: str) -> None:
     with pytest.raises(ValidationError, match="target"):
         PythonPredictor(target=target)
 
 
-def test_the_fingerprint_changes_with_the_code(module):
+def test_the_fingerprint_changes_with_the_code(module: Write) -> None:
     name = module("class Model: ...")
     before = PythonPredictor(target=f"{name}:Model").fingerprint()
     module("class Model: depth = 2")
