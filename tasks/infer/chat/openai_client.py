@@ -1,11 +1,11 @@
 """A client of one OpenAI-compatible endpoint: it sends requests for chat completions, and tries again if that may help.
 
-`faults.py` has the table of faults: whose each is, and how often a request is tried. `completion.py` reads answers. After
-the last try, the error shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is tried
-again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether other requests succeed.
+`faults.py` has the table of faults: whose each is, and how often a request is tried. `completion.py` reads answers.
+After the last try, the error shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is
+tried again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether others succeed.
 
-`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value of
-a header from the settings. This machine's own addresses are never asked through a proxy.
+`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value
+of a header from the settings. This machine's own addresses are never asked through a proxy.
 """
 
 import asyncio
@@ -262,8 +262,8 @@ def is_in_no_proxy(host: str) -> bool:
 
 def proxy_of(scheme: str, host: str) -> str:
     """Return the address of the environment's proxy for a host, without user and password; empty for none."""
-    proxies = urllib.request.getproxies_environment()
-    proxy = "" if urllib.request.proxy_bypass_environment(host) else proxies.get(scheme) or proxies.get("all", "")
+    proxies = urllib.request.getproxies()
+    proxy = "" if urllib.request.proxy_bypass(host) else proxies.get(scheme) or proxies.get("all", "")
     return masked(proxy)
 
 

@@ -1,9 +1,9 @@
 """Answers in JSON: the text of an answer becomes a value that fits a JSON schema, which determines the Arrow type.
 
 An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean the type of
-that name. Null beside one type (`anyOf`, a list of types) changes nothing, and `enum` and `const` have the type of their
-values. Values without one such type (an object without properties, a union) stay JSON text, and dates stay text. The type
-comes from the schema alone, so that it is the same in every batch.
+that name. Null beside one type (`anyOf`, a list of types) changes nothing, and `enum` and `const` have the type of
+their values. Values without one such type (an object without properties, a union) stay JSON text, and dates stay text.
+The type comes from the schema alone, so that it is the same in every batch.
 """
 
 import json

@@ -118,7 +118,7 @@ class OpenAI(RemoteChat):
         most = self.workers if isinstance(self.workers, int) else self.workers[1]
         limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]
         headers = {name: _header(name, value) for name, value in self.headers.items()}
-        return self.asking(expand(self.base_url), key, log_place, *limits, headers)
+        return self.asking(expand(self.base_url), key, log_place, *limits, headers=headers)
 
     def outcome(self, answers: Any) -> Outcome:
         found = super().outcome(answers)

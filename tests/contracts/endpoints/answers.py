@@ -20,6 +20,15 @@ def choice(message: Any = None, reason: Any = "stop", index: Any = 0, **more: An
     return {"index": index, "message": {"role": "assistant", **(message or {})}, "finish_reason": reason, **more}
 
 
+def one(**more: Any) -> Reply:
+    """An answer with one choice, and a usage of the case's own."""
+    return Reply(200, {"choices": [choice({"content": "391"})], **more})
+
+
+def sent(*headers: tuple[str, str], before: bytes = b"") -> Reply:
+    return Reply(200, before + completion("391", prompt=10), headers)
+
+
 def body(*choices: dict[str, Any], **more: Any) -> Reply:
     return Reply(200, {"choices": list(choices), "usage": {"prompt_tokens": 10, "completion_tokens": 5}, **more})
 
@@ -69,7 +78,9 @@ PAID = {
     "finish_reason null": Paid(body(choice({"content": "391"}, None)), "391"),
     "a call of a tool": Paid(body(choice({"content": None, "tool_calls": [CALL]}, "tool_calls")), reason="look_up"),
     "no choices": Paid(body(), reason="choices"),
-    "choices null": Paid(Reply(200, {"choices": None, "usage": {"prompt_tokens": 10, "completion_tokens": 5}}), reason="choices"),
+    "choices null": Paid(
+        Reply(200, {"choices": None, "usage": {"prompt_tokens": 10, "completion_tokens": 5}}), reason="choices"
+    ),
     "reasoning_content": Paid(body(choice({"content": "391", "reasoning_content": "hm"})), "391", reasoning="hm"),
     "reasoning": Paid(body(choice({"content": "391", "reasoning": "hm"})), "391", reasoning="hm"),
     "fewer than asked": Paid(body(choice({"content": "391"})), reason="num_return_sequences", settings=THREE),
@@ -77,33 +88,27 @@ PAID = {
     "out of order": Paid(
         body(*(choice({"content": str(i)}, index=i) for i in (2, 0, 1))), ["0", "1", "2"], settings=THREE
     ),
-    "one index for all": Paid(body(*(choice({"content": str(i)}) for i in range(3))), ["0", "1", "2"], settings=THREE),
+    "one index for all": Paid(
+        body(*(choice({"content": str(i)}) for i in range(3))), ["0", "1", "2"], settings=THREE
+    ),
     "one of three filtered": Paid(
-        body(choice({"content": "0"}), choice({"content": None}, "content_filter", 1), choice({"content": "2"}, index=2)),
+        body(choice({"content": "0"}), choice({}, "content_filter", 1), choice({"content": "2"}, index=2)),
         reason="content_filter",
         settings=THREE,
     ),
     "half a surrogate": Paid(body(choice({"content": "smile \ud83d"}, "length")), "smile \ufffd"),
     "half a surrogate refused": Paid(body(choice({"content": None, "refusal": "\ude00 no"})), reason="no"),
-    "no usage": Paid(Reply(200, {"choices": [choice({"content": "391"})]}), "391", tokens=(None, None)),
-    "usage null": Paid(Reply(200, {"choices": [choice({"content": "391"})], "usage": None}), "391", tokens=(None, None)),
-    "usage of texts": Paid(
-        Reply(200, {"choices": [choice({"content": "391"})], "usage": {"prompt_tokens": "many"}}), "391", tokens=(None, None)
-    ),
-    "usage of a list": Paid(Reply(200, {"choices": [choice({"content": "391"})], "usage": []}), "391", tokens=(None, None)),
+    "no usage": Paid(one(), "391", tokens=(None, None)),
+    "usage null": Paid(one(usage=None), "391", tokens=(None, None)),
+    "usage of texts": Paid(one(usage={"prompt_tokens": "many"}), "391", tokens=(None, None)),
+    "usage of a list": Paid(one(usage=[]), "391", tokens=(None, None)),
     "usage beyond 64 bits": Paid(
-        Reply(200, {"choices": [choice({"content": "391"})], "usage": {"prompt_tokens": 2**70, "completion_tokens": 5.0}}),
-        "391",
-        tokens=(None, 5),
+        one(usage={"prompt_tokens": 2**70, "completion_tokens": 5.0}), "391", tokens=(None, 5)
     ),
     "error null": Paid(body(choice({"content": "391"}), error=None), "391"),
-    "another type": Paid(Reply(200, completion("391", prompt=10), (("Content-Type", "text/plain"),)), "391", tokens=(10, 1)),
-    "a BOM": Paid(Reply(200, b"\xef\xbb\xbf" + completion("391", prompt=10)), "391", tokens=(10, 1)),
-    "headers twice": Paid(
-        Reply(200, completion("391", prompt=10), (("X-Id", "1"), ("X-Id", "2"), ("Set-Cookie", "a"), ("Set-Cookie", "b"))),
-        "391",
-        tokens=(10, 1),
-    ),
+    "another type": Paid(sent(("Content-Type", "text/plain")), "391", tokens=(10, 1)),
+    "a BOM": Paid(sent(before=b"\xef\xbb\xbf"), "391", tokens=(10, 1)),
+    "headers twice": Paid(sent(("X-Id", "1"), ("X-Id", "2"), ("Set-Cookie", "a")), "391", tokens=(10, 1)),
     "not the schema": Paid(
         body(choice({"content": '{"mood": "odd"}'})),
         reason="'odd' is not one of",

@@ -159,7 +159,7 @@ BYTES = [
 def test_bytes(leaf: Adapter, values: pa.Array, server: ChatServer) -> None:
     model = leaf.make(server.url, user="{text} {n}")
     rows = pa.table({"row_id": ["a"], "text": ["b"], "n": values})
-    with pytest.raises(ContractError, match="n: .* bytes"):
+    with pytest.raises(ContractError, match=r"n: .* bytes"):
         require_inputs(Link(model), source_block(0, 0, rows))
     with pytest.raises(ContractError):
         model.given("n", rows["n"])
