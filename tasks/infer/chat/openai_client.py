@@ -134,10 +134,11 @@ class Endpoint:
                 ):  # not the first time: the service may have recovered just then
                     raise RowError(f"{self._shown(fault.sentence)}, in {tries} tries; other requests succeed.")
             if is_over or (self._limits.gives_up and tries >= self._limits.max_tries):
-                advice = " Set requests_per_minute to its limit." if fault.blame is Blame.LIMIT else ""
+                advice = "" if self._limits.gives_up else " The answers so far are kept; run again to resume."
+                advice += " Set requests_per_minute to its limit." if fault.blame is Blame.LIMIT else ""
                 raise ServiceUnavailable(
                     f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: "
-                    f"{self._shown(fault.sentence)}. The answers so far are kept; run again to resume.{advice}",
+                    f"{self._shown(fault.sentence)}.{advice}",
                     "infer",
                 )
             if fault.blame is Blame.LIMIT:
@@ -227,9 +228,10 @@ class Endpoint:
         is_away = self._last_success < began and time.monotonic() >= self._next_warning
         if is_away:
             self._next_warning = time.monotonic() + SECONDS_BETWEEN_WARNINGS
+        bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{rest:.0f} s"
+        words = "%s: %s; trying again in %.1f s, for at most %s"
         level = logging.WARNING if is_away else logging.INFO
-        words = "%s: %s; trying again in %.1f s, for at most %.0f s"
-        _log.log(level, words, self._url, self._shown(fault.sentence), seconds, rest)
+        _log.log(level, words, self._url, self._shown(fault.sentence), seconds, bound)
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.encode(errors="replace").decode().split())

@@ -81,7 +81,7 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...]
         return _arrow_type(targets[reference], targets, (*inside, reference))
     kind = _kind(schema)
     if kind is None:
-        alternatives = next((schema[name] for name in ALTERNATIVES if name in schema), [])
+        alternatives: list[Any] = next((schema[name] for name in ALTERNATIVES if name in schema), [])
         return _common_type(alternatives, targets, inside)
     if kind == "object" and schema.get("properties"):
         fields = [(name, _arrow_type(inner, targets, inside)) for name, inner in schema["properties"].items()]
