@@ -192,6 +192,10 @@ EVERY_REQUEST: dict[str, tuple[Reply, str, int, str]] = {
         refusal(404, "The API deployment for this resource does not exist", code="DeploymentNotFound"),
         "JobError", 4, "API deployment",
     ),
+    "400 setting": (
+        refusal(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.", code="unsupported_parameter"),
+        "JobError", 3, "max_completion_tokens",
+    ),
     "404 page": (Reply(404, b"<html><title>Not here</title></html>", (HTML,)), "JobError", 4, "Not here"),
     "405": (refusal(405, "Method Not Allowed"), "JobError", 4, "Method Not Allowed"),
     "redirect": (Reply(301, b"", (("Location", "https://other/v1?key=secret-1"),)), "JobError", 4, "https://other/v1"),
