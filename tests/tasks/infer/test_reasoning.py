@@ -1,7 +1,6 @@
 """The reasoning of a model apart from its answer: in a text with tags, and from a server that returns it apart."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from overnight.tasks.infer.chat.settings import Answer
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.reasoning import Thought, begins_reasoning, split_reasoning
 from overnight.tasks.storage.location import Location
-from tests.tasks.infer.chat_server import MOOD, ChatServer, chat_server, completion
+from tests.tasks.infer.chat_server import MOOD, ChatServer, completion
 
 GOOD = json.dumps({"mood": "good"})
 STRUCTURED = {"output_schema": MOOD}
@@ -39,12 +38,6 @@ def test_a_text_is_split_at_the_end_of_its_reasoning(text: str, is_begun: bool, 
 def test_a_prompt_that_ends_with_the_tag_begins_the_reasoning() -> None:
     assert begins_reasoning("<|im_start|>assistant\n<think>\n")
     assert not begins_reasoning("<think>\n\n</think>\n\n")
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with chat_server() as state:
-        yield state
 
 
 def ask(server: ChatServer, answer: bytes, log: Location | None = None, **settings: Any) -> tuple[dict[str, Any], str]:
