@@ -84,16 +84,17 @@ def test_headers(
     leaf: Adapter, server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GATEWAY_KEY", " canary-12345\n")
-    headers = {"api-key": "${GATEWAY_KEY}", "X-Auth": "Basic ${GATEWAY_KEY}"}
+    monkeypatch.setenv("OTHER_KEY", "canary-67890")
+    headers = {"api-key": "${GATEWAY_KEY}", "X-Auth": "Basic ${OTHER_KEY}"}
     assert not ask(leaf, server, ["a"], headers=headers).failed
     [sent] = server.headers
-    assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic  canary-12345")
+    assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic canary-67890")
     model = leaf.make(server.url, user="{text}", headers=headers)
     assert model.content_settings() == leaf.make(server.url, user="{text}").content_settings()
-    server.always["odd"] = refusal(400, "what is canary-12345?")
+    server.always["odd"] = refusal(400, "what is canary-12345 or canary-67890?")
     caplog.set_level(0)
     done = ask(leaf, server, ["odd"], headers=headers)
-    assert "what is ***?" in str(done.failed[0])
+    assert "what is *** or ***?" in str(done.failed[0])
     server.down = refusal(403, "the key canary-12345 is not allowed")
     with pytest.raises(AccessDenied) as caught:
         ask(leaf, server, ["b"], headers=headers)

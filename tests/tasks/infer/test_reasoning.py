@@ -57,13 +57,6 @@ def test_without_the_setting_columns_and_texts_are_as_they_were(server: ChatServ
     assert OpenAI(model="m", user="{text}").content_settings() == {"kind": "openai", "model": "m", "user": "{text}"}
 
 
-def test_reasoning_is_a_column_of_its_own(server: ChatServer) -> None:
-    row, _ = ask(server, completion("<think>why</think>\n\nbecause"), reasoning=True)
-    assert (row["reasoning"], row["generated_text"]) == ("why", "because")
-    row, _ = ask(server, completion("because"), reasoning=True)
-    assert (row["reasoning"], row["generated_text"]) == (None, "because")
-
-
 def test_the_columns_that_are_known_before_a_run_are_those_that_it_makes(server: ChatServer) -> None:
     prices = {"price_per_million_input_tokens": 1, "price_per_million_output_tokens": 2}
     for settings in ({}, {"reasoning": True}, {"reasoning": True, **STRUCTURED, **prices}):
@@ -73,28 +66,23 @@ def test_the_columns_that_are_known_before_a_run_are_those_that_it_makes(server:
 
 
 def test_reasoning_that_was_cut_off_is_told_from_an_answer(server: ChatServer) -> None:
+    apart = [{"reasoning": "why, why"}, {"reasoning_content": "why, why"}]
+    cut = completion("<think>why, why", reason="length")
     for answer in (
-        completion("<think>why, why", reason="length"),
-        completion(None, {"reasoning": "why, why"}, reason="length"),
-        completion("", {"reasoning_content": "why, why"}, reason="length"),
+        cut,
+        *(completion(text, more, reason="length") for text, more in zip((None, ""), apart, strict=True)),
     ):
         row, why = ask(server, answer, reasoning=True)
         assert (row["reasoning"], row["generated_text"], row["finish_reason"]) == ("why, why", None, "length")
         assert not why
     _, why = ask(server, completion(None, {"reasoning": "why, why"}, reason="length"))
     assert why.startswith("expected a text as answer, found none: finish_reason length. The model returned only its re")
-    _, why = ask(server, completion(None, {"reasoning": "", "refusal": "I cannot help"}), reasoning=True)
-    assert why.startswith("expected a text as answer, found none: I cannot help.")
 
 
 @pytest.mark.parametrize("reasoning", [True, False])
 def test_json_is_read_behind_the_reasoning(server: ChatServer, reasoning: bool) -> None:
-    for text in (
-        f"<think>a {{}} b</think>\n{GOOD}",
-        f"so\n</think>\n\n{GOOD}",
-        GOOD,
-        f"<think></think>```json\n{GOOD}\n```",
-    ):
+    for before in ("<think>a {} b</think>\n", "so\n</think>\n\n", "", "<think></think>```json\n"):
+        text = f"{before}{GOOD}" + "\n```" * before.endswith("json\n")
         row, why = ask(server, completion(text), reasoning=reasoning, **STRUCTURED)
         assert (row["structured_output"], why) == ({"mood": "good"}, "")
     _, why = ask(server, completion("<think>so", reason="length"), reasoning=reasoning, **STRUCTURED)
