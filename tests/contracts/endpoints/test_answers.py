@@ -94,7 +94,8 @@ def test_lasting_faults_of_single_rows(leaf: Adapter, server: ChatServer) -> Non
     assert {texts[row] for row in done.failed} == server.always.keys()
     assert all("in 3 tries" in str(error) for error in done.failed.values())
     requests = server.requests()
-    assert requests.pop("Hi", 0) <= len(texts)
+    assert 1 <= requests.pop("Hi") <= len(texts)
+    assert all(body["max_tokens"] == 1 for body in server.bodies if body["messages"][-1]["content"] == "Hi")
     assert requests == dict.fromkeys(GOOD, 1) | dict.fromkeys(server.always, 3)
 
 

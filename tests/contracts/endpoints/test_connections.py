@@ -144,22 +144,16 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
 
 
 BYTES = [
-    pa.array([b"x"]),
-    pa.array([b"x"], pa.large_binary()),
-    pa.array([b"x"], pa.binary(1)),
-    pa.array([b"x"], pa.binary_view()),
-    pa.array([[b"x"]]),
-    pa.array([{"a": {"b": b"x"}}]),
-    pa.array([b"x"]).dictionary_encode(),
-    pa.array([None], pa.binary()),
+    *(pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view(), pa.list_(pa.binary())),
+    *(pa.struct([("a", pa.struct([("b", pa.binary())]))]), pa.dictionary(pa.int8(), pa.binary())),
 ]
 
 
-@pytest.mark.parametrize("values", BYTES, ids=lambda values: str(values.type)[:20])
+@pytest.mark.parametrize("kind", BYTES, ids=str)
 @ENDPOINTS.promise("bytes in a prompt are refused by their type, before the first request")
-def test_bytes(leaf: Adapter, values: pa.Array, server: ChatServer) -> None:
+def test_bytes(leaf: Adapter, kind: pa.DataType, server: ChatServer) -> None:
     model = leaf.make(server.url, user="{text} {n}")
-    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": values})
+    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": pa.nulls(1, kind)})
     with pytest.raises(ContractError, match=r"n: .* bytes"):
         require_inputs(Link(model), source_block(0, 0, rows))
     with pytest.raises(ContractError):

@@ -130,11 +130,6 @@ def test_a_prompt_that_does_not_fit_says_so(model: Path) -> None:
         run(model, ["cat " * 60])
 
 
-def test_a_row_without_a_value_says_which_message_lacks_it(model: Path) -> None:
-    with pytest.raises(RowError, match="text: expected a value for the user, found none"):
-        run(model, [None])
-
-
 @pytest.mark.parametrize("user", ["", "{}", "{text.__class__}", "{text!r}", "{text:>9}", "{"])
 def test_a_template_that_cannot_be_filled_is_refused_at_once(user: str) -> None:
     with pytest.raises(ValidationError, match="user"):

@@ -84,14 +84,6 @@ def test_the_schema_goes_with_the_request_and_the_answer_is_parsed(server: ChatS
     assert len(server.seen) == 4
 
 
-def test_a_row_that_fails_alone_is_blamed_where_the_service_answers_something_else(server: ChatServer) -> None:
-    server.always["poison"] = FAILED
-    found = run(server, ["poison"])
-    assert found.failed.keys() == {0}
-    assert [text for _, text in server.seen].count("Hi") == 2
-    assert server.bodies[-1]["max_tokens"] == 1
-
-
 def test_the_key_comes_from_the_environment_and_is_told_to_nobody_else(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
