@@ -121,8 +121,6 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         kinds = {KINDS.get(type(value), "object") for value in values}
     kinds.discard("null")
-    if kinds == {"integer", "number"}:
-        return "number"
     return kinds.pop() if len(kinds) == 1 else None
 
 
