@@ -40,11 +40,11 @@ def refuse_bytes(name: str, column: pa.ChunkedArray) -> None:
     else:
         is_bytes = _has_bytes(column.type)
     if is_bytes:
-        what = "images" if column.type == TENSOR else "bytes"
+        what = "images" if column.type == TENSOR else f"bytes ({column.type})"
         raise ContractError(
-            f"{name}: expected a column of text or numbers for the prompt, found {what} ({column.type}), which would be "
-            "sent as megabytes of text. Leave it out of the prompt, or decode it before: a step that reads documents "
-            "for files, derive_columns for text in bytes, kind: image_captioning for images.",
+            f"{name}: expected a column of text or numbers for the prompt, found {what}, which would be megabytes of "
+            "text. Leave it out of the prompt, or make a text of it in preprocess. For images, kind: image_captioning "
+            "has a prompt beside the image.",
             "infer",
         )
 

@@ -1,8 +1,8 @@
 """The answer in a chat completion, in the forms that servers and gateways give it.
 
-`content` is a text, or a list of parts: texts, thoughts (Mistral's `thinking`), a refusal. Reasoning may be in a field of
-its own. Choices are in the order of their `index`. An answer without a usable text has `problem` instead of one. Such an
-answer was paid for, so it is an `Answer` and no error.
+`content` is a text, or a list of parts: texts, thoughts (Mistral's `thinking`), a refusal. Reasoning may be in a field
+of its own. Choices are in the order of their `index`. An answer without a usable text has `problem` instead of one. It
+was paid for, so it is an `Answer` and no error.
 """
 
 import json
@@ -35,15 +35,16 @@ def answer_of(content: bytes, texts: int) -> Answer:
     if error:
         raise fault_in(error)
     usage = payload.get("usage")
-    counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    prompt_tokens, completion_tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     if not choices:
-        return Answer(None, *counts, None, problem="a chat completion without choices")
+        return Answer(None, prompt_tokens, completion_tokens, None, problem="a chat completion without choices")
     parts = [_text_of(choice) for choice in _in_order(choices)[:texts]]
     problems = [problem for *_, problem in parts if problem]
     (text, reason, reasoning, _), *others = parts
     return Answer(
         text,
-        *counts,
+        prompt_tokens,
+        completion_tokens,
         reason,
         reasoning,
         others=[other[:3] for other in others],
@@ -117,8 +118,9 @@ def _joined(value: Any) -> str | None:
 
 def _count(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    return int(value) if is_number and 0 <= value <= MOST_TOKENS else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return int(value) if 0 <= value <= MOST_TOKENS else None  # NaN is in no range
 
 
 def _string(value: Any) -> str | None:

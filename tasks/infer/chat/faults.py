@@ -6,7 +6,7 @@
     KEY        401, 402, 403; no quota, no credit                   1. A 403 is the row's if a test request succeeds
     SETTINGS   404, 405, 501, a redirect; an unknown model          1. The row's if a test request succeeds
     LIMIT      429                                                  until `retry_timeout_seconds`; all requests wait
-    SERVER     408, 409, 425, 5xx; a time-out, a cut connection,    `max_tries` if other requests succeed, otherwise
+    SERVER     408, 409, 424, 5xx; a time-out, a cut connection,    `max_tries` if other requests succeed, otherwise
                a web page, an answer that is not JSON               until `retry_timeout_seconds`
 
 An error with status 200 counts by its `code`. This file knows no request and sends none.
@@ -45,7 +45,7 @@ BY_STATUS = {
     407: (Blame.SETTINGS, "the proxy of the environment requires a password"),
     408: (Blame.SERVER, ""),
     409: (Blame.SERVER, ""),
-    425: (Blame.SERVER, ""),
+    **dict.fromkeys((423, 424, 425, 498, 499), (Blame.SERVER, "")),  # a model that loads, no capacity, a cut request
     429: (Blame.LIMIT, ""),
     501: (Blame.SETTINGS, "no chat completions there; see base_url"),
 }
@@ -54,6 +54,7 @@ BY_CODE = {  # values of `code`, `type` or `status` in the error, which say more
     **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"), Blame.KEY),
     **dict.fromkeys(("invalid_api_key", "api_key_invalid", "account_deactivated", "authentication_error"), Blame.KEY),
     **dict.fromkeys(("model_not_found", "deploymentnotfound", "deployment_not_found"), Blame.SETTINGS),
+    **dict.fromkeys(("unsupported_parameter", "unsupported_value", "unknown_parameter"), Blame.SETTINGS),
     **dict.fromkeys(("content_filter", "content_policy_violation", "responsibleaipolicyviolation"), Blame.ROW),
     **dict.fromkeys(("context_length_exceeded", "string_above_max_length", "request_too_large"), Blame.ROW),
 }
@@ -122,7 +123,7 @@ def _classified(status: int, error: Any, words: str, sentence: str, after: float
     if blame is Blame.LIMIT and exceeds_alone(words):
         blame = Blame.ROW
     if blame is Blame.SETTINGS and not advice:
-        advice = "see base_url and model"
+        advice = "see base_url, model and extra_body"
     return Fault(blame, sentence, advice, after, is_sure=by_code is not None or status not in UNSURE)
 
 

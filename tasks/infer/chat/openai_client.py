@@ -1,11 +1,11 @@
 """A client of one OpenAI-compatible endpoint: it sends requests for chat completions, and tries again if that may help.
 
-`faults.py` has the table of faults: whose each is, and how often a request is tried. `completion.py` reads answers. After
-the last try, the error shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is tried
-again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether other requests succeed.
+`faults.py` has the table of faults: whose each is, and how often a request is tried. `completion.py` reads answers.
+After the last try, the error shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is
+tried again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether others succeed.
 
-`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value of
-a header from the settings. This machine's own addresses are never asked through a proxy.
+`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value
+of a header from the settings. This machine's own addresses are never asked through a proxy.
 """
 
 import asyncio
@@ -134,10 +134,11 @@ class Endpoint:
                 ):  # not the first time: the service may have recovered just then
                     raise RowError(f"{self._shown(fault.sentence)}, in {tries} tries; other requests succeed.")
             if is_over or (self._limits.gives_up and tries >= self._limits.max_tries):
-                advice = " Set requests_per_minute to its limit." if fault.blame is Blame.LIMIT else ""
+                advice = "" if self._limits.gives_up else " The answers so far are kept; run again to resume."
+                advice += " Set requests_per_minute to its limit." if fault.blame is Blame.LIMIT else ""
                 raise ServiceUnavailable(
                     f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: "
-                    f"{self._shown(fault.sentence)}. The answers so far are kept; run again to resume.{advice}",
+                    f"{self._shown(fault.sentence)}.{advice}",
                     "infer",
                 )
             if fault.blame is Blame.LIMIT:
@@ -227,9 +228,10 @@ class Endpoint:
         is_away = self._last_success < began and time.monotonic() >= self._next_warning
         if is_away:
             self._next_warning = time.monotonic() + SECONDS_BETWEEN_WARNINGS
+        bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{rest:.0f} s"
+        words = "%s: %s; trying again in %.1f s, for at most %s"
         level = logging.WARNING if is_away else logging.INFO
-        words = "%s: %s; trying again in %.1f s, for at most %.0f s"
-        _log.log(level, words, self._url, self._shown(fault.sentence), seconds, rest)
+        _log.log(level, words, self._url, self._shown(fault.sentence), seconds, bound)
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.encode(errors="replace").decode().split())
@@ -262,8 +264,8 @@ def is_in_no_proxy(host: str) -> bool:
 
 def proxy_of(scheme: str, host: str) -> str:
     """Return the address of the environment's proxy for a host, without user and password; empty for none."""
-    proxies = urllib.request.getproxies_environment()
-    proxy = "" if urllib.request.proxy_bypass_environment(host) else proxies.get(scheme) or proxies.get("all", "")
+    proxies = urllib.request.getproxies()
+    proxy = "" if urllib.request.proxy_bypass(host) else proxies.get(scheme) or proxies.get("all", "")
     return masked(proxy)
 
 

@@ -126,17 +126,17 @@ class RemoteChat(ChatSettings):
     ) -> Predict:
         """Return a function that takes a batch, gets answers from the endpoint at `url`, and returns their columns.
 
-        `key` is the API key; None sends no key. `headers` are sent with each request. The function sends at most `requests` requests and `tokens` tokens per
-        minute; None sets no limit. The directory `log_place` keeps the answers for a resumed run; None keeps no answer.
+        `key` is the API key; None sends no key. `headers` are sent with each request. The function sends at most
+        `requests` requests and `tokens` tokens per minute; None sets no limit. The directory `log_place` keeps the
+        answers for a resumed run; None keeps no answer.
         """
         limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries, self._gives_up)
         paces = RateLimiter(requests), RateLimiter(tokens)
-        asking = ConcurrentRequests(
-            lambda: Endpoint(
-                url, key, self.max_concurrent_requests, limits, *paces, self.num_return_sequences, headers
-            ),
-            open_log(log_place),
-        )
+
+        def make_endpoint() -> Endpoint:
+            return Endpoint(url, key, self.max_concurrent_requests, limits, *paces, self.num_return_sequences, headers)
+
+        asking = ConcurrentRequests(make_endpoint, open_log(log_place))
 
         def predict(batch: Batch) -> Outcome:
             bodies = [self.body(messages) for messages in self.messages(batch)]

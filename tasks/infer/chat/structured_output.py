@@ -1,9 +1,9 @@
 """Answers in JSON: the text of an answer becomes a value that fits a JSON schema, which determines the Arrow type.
 
 An object becomes a struct of its `properties`, an array a list, and string, integer, number and boolean the type of
-that name. Null beside one type (`anyOf`, a list of types) changes nothing, and `enum` and `const` have the type of their
-values. Values without one such type (an object without properties, a union) stay JSON text, and dates stay text. The type
-comes from the schema alone, so that it is the same in every batch.
+that name. Null beside one type (`anyOf`, a list of types) changes nothing, and `enum` and `const` have the type of
+their values. Values without one such type (an object without properties, a union) stay JSON text, and dates stay text.
+The type comes from the schema alone, so that it is the same in every batch.
 """
 
 import json
@@ -81,7 +81,7 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], inside: tuple[str, ...]
         return _arrow_type(targets[reference], targets, (*inside, reference))
     kind = _kind(schema)
     if kind is None:
-        alternatives = next((schema[name] for name in ALTERNATIVES if name in schema), [])
+        alternatives: list[Any] = next((schema[name] for name in ALTERNATIVES if name in schema), [])
         return _common_type(alternatives, targets, inside)
     if kind == "object" and schema.get("properties"):
         fields = [(name, _arrow_type(inner, targets, inside)) for name, inner in schema["properties"].items()]
@@ -121,8 +121,6 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         kinds = {KINDS.get(type(value), "object") for value in values}
     kinds.discard("null")
-    if kinds == {"integer", "number"}:
-        return "number"
     return kinds.pop() if len(kinds) == 1 else None
 
 

@@ -116,9 +116,11 @@ class OpenAI(RemoteChat):
             found = "is not a valid key" if key else "is not set where the workers run"
             raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
         most = self.workers if isinstance(self.workers, int) else self.workers[1]
-        limits = [limit and limit / most for limit in (self.requests_per_minute, self.tokens_per_minute)]
+        requests, tokens = self.requests_per_minute, self.tokens_per_minute
         headers = {name: _header(name, value) for name, value in self.headers.items()}
-        return self.asking(expand(self.base_url), key, log_place, *limits, headers)
+        return self.asking(
+            expand(self.base_url), key, log_place, requests and requests / most, tokens and tokens / most, headers
+        )
 
     def outcome(self, answers: Any) -> Outcome:
         found = super().outcome(answers)

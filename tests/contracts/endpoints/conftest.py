@@ -1,19 +1,5 @@
-"""A server for each test, and short waits between tries."""
+"""The server of the tests of rooms, for the suite too."""
 
-from collections.abc import Iterator
+from tests.tasks.infer.conftest import server
 
-import pytest
-
-from overnight.tasks.infer.chat import openai_client
-from tests.tasks.infer.chat_server import ChatServer, chat_server
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.05)
-
-
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with chat_server() as state:
-        yield state
+__all__ = ["server"]

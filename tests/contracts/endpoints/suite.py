@@ -47,6 +47,6 @@ def batch_of(texts: list[str]) -> dict[str, Any]:
 
 
 def ask(leaf: Adapter, server: ChatServer, texts: list[str], journal: Location | None = None, **settings: Any) -> Any:
-    usual = {"user": "{text}", "max_tries": 3, "max_concurrent_requests": 4, "retry_timeout_seconds": 6}
+    usual = {"user": "{text}", "max_tries": 3, "max_concurrent_requests": 4, "retry_timeout_seconds": 90}
     model = leaf.make(server.url, **usual | settings)
     return leaf.load(model, server.url, journal)(batch_of(texts))

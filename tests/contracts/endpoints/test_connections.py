@@ -84,16 +84,17 @@ def test_headers(
     leaf: Adapter, server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GATEWAY_KEY", " canary-12345\n")
-    headers = {"api-key": "${GATEWAY_KEY}", "X-Auth": "Basic ${GATEWAY_KEY}"}
+    monkeypatch.setenv("OTHER_KEY", "canary-67890")
+    headers = {"api-key": "${GATEWAY_KEY}", "X-Auth": "Basic ${OTHER_KEY}"}
     assert not ask(leaf, server, ["a"], headers=headers).failed
     [sent] = server.headers
-    assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic  canary-12345")
+    assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic canary-67890")
     model = leaf.make(server.url, user="{text}", headers=headers)
     assert model.content_settings() == leaf.make(server.url, user="{text}").content_settings()
-    server.always["odd"] = refusal(400, "what is canary-12345?")
+    server.always["odd"] = refusal(400, "what is canary-12345 or canary-67890?")
     caplog.set_level(0)
     done = ask(leaf, server, ["odd"], headers=headers)
-    assert "what is ***?" in str(done.failed[0])
+    assert "what is *** or ***?" in str(done.failed[0])
     server.down = refusal(403, "the key canary-12345 is not allowed")
     with pytest.raises(AccessDenied) as caught:
         ask(leaf, server, ["b"], headers=headers)
@@ -143,23 +144,17 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
 
 
 BYTES = [
-    pa.array([b"x"]),
-    pa.array([b"x"], pa.large_binary()),
-    pa.array([b"x"], pa.binary(1)),
-    pa.array([b"x"], pa.binary_view()),
-    pa.array([[b"x"]]),
-    pa.array([{"a": {"b": b"x"}}]),
-    pa.array([b"x"]).dictionary_encode(),
-    pa.array([None], pa.binary()),
+    *(pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view(), pa.list_(pa.binary())),
+    *(pa.struct([("a", pa.struct([("b", pa.binary())]))]), pa.dictionary(pa.int8(), pa.binary())),
 ]
 
 
-@pytest.mark.parametrize("values", BYTES, ids=lambda values: str(values.type)[:20])
+@pytest.mark.parametrize("kind", BYTES, ids=str)
 @ENDPOINTS.promise("bytes in a prompt are refused by their type, before the first request")
-def test_bytes(leaf: Adapter, values: pa.Array, server: ChatServer) -> None:
+def test_bytes(leaf: Adapter, kind: pa.DataType, server: ChatServer) -> None:
     model = leaf.make(server.url, user="{text} {n}")
-    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": values})
-    with pytest.raises(ContractError, match="n: .* bytes"):
+    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": pa.nulls(1, kind)})
+    with pytest.raises(ContractError, match=r"n: .* bytes"):
         require_inputs(Link(model), source_block(0, 0, rows))
     with pytest.raises(ContractError):
         model.given("n", rows["n"])

@@ -1,7 +1,6 @@
 """The reasoning of a model apart from its answer: in a text with tags, and from a server that returns it apart."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from overnight.tasks.infer.chat.settings import Answer
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.reasoning import Thought, begins_reasoning, split_reasoning
 from overnight.tasks.storage.location import Location
-from tests.tasks.infer.chat_server import MOOD, ChatServer, chat_server, completion
+from tests.tasks.infer.chat_server import MOOD, ChatServer, completion
 
 GOOD = json.dumps({"mood": "good"})
 STRUCTURED = {"output_schema": MOOD}
@@ -41,12 +40,6 @@ def test_a_prompt_that_ends_with_the_tag_begins_the_reasoning() -> None:
     assert not begins_reasoning("<think>\n\n</think>\n\n")
 
 
-@pytest.fixture
-def server() -> Iterator[ChatServer]:
-    with chat_server() as state:
-        yield state
-
-
 def ask(server: ChatServer, answer: bytes, log: Location | None = None, **settings: Any) -> tuple[dict[str, Any], str]:
     """The columns of one row, and why it failed."""
     server.always["x"] = answer
@@ -64,13 +57,6 @@ def test_without_the_setting_columns_and_texts_are_as_they_were(server: ChatServ
     assert OpenAI(model="m", user="{text}").content_settings() == {"kind": "openai", "model": "m", "user": "{text}"}
 
 
-def test_reasoning_is_a_column_of_its_own(server: ChatServer) -> None:
-    row, _ = ask(server, completion("<think>why</think>\n\nbecause"), reasoning=True)
-    assert (row["reasoning"], row["generated_text"]) == ("why", "because")
-    row, _ = ask(server, completion("because"), reasoning=True)
-    assert (row["reasoning"], row["generated_text"]) == (None, "because")
-
-
 def test_the_columns_that_are_known_before_a_run_are_those_that_it_makes(server: ChatServer) -> None:
     prices = {"price_per_million_input_tokens": 1, "price_per_million_output_tokens": 2}
     for settings in ({}, {"reasoning": True}, {"reasoning": True, **STRUCTURED, **prices}):
@@ -80,28 +66,23 @@ def test_the_columns_that_are_known_before_a_run_are_those_that_it_makes(server:
 
 
 def test_reasoning_that_was_cut_off_is_told_from_an_answer(server: ChatServer) -> None:
+    apart = [{"reasoning": "why, why"}, {"reasoning_content": "why, why"}]
+    cut = completion("<think>why, why", reason="length")
     for answer in (
-        completion("<think>why, why", reason="length"),
-        completion(None, {"reasoning": "why, why"}, reason="length"),
-        completion("", {"reasoning_content": "why, why"}, reason="length"),
+        cut,
+        *(completion(text, more, reason="length") for text, more in zip((None, ""), apart, strict=True)),
     ):
         row, why = ask(server, answer, reasoning=True)
         assert (row["reasoning"], row["generated_text"], row["finish_reason"]) == ("why, why", None, "length")
         assert not why
     _, why = ask(server, completion(None, {"reasoning": "why, why"}, reason="length"))
     assert why.startswith("expected a text as answer, found none: finish_reason length. The model returned only its re")
-    _, why = ask(server, completion(None, {"reasoning": "", "refusal": "I cannot help"}), reasoning=True)
-    assert why.startswith("expected a text as answer, found none: I cannot help.")
 
 
 @pytest.mark.parametrize("reasoning", [True, False])
 def test_json_is_read_behind_the_reasoning(server: ChatServer, reasoning: bool) -> None:
-    for text in (
-        f"<think>a {{}} b</think>\n{GOOD}",
-        f"so\n</think>\n\n{GOOD}",
-        GOOD,
-        f"<think></think>```json\n{GOOD}\n```",
-    ):
+    for before in ("<think>a {} b</think>\n", "so\n</think>\n\n", "", "<think></think>```json\n"):
+        text = f"{before}{GOOD}" + "\n```" * before.endswith("json\n")
         row, why = ask(server, completion(text), reasoning=reasoning, **STRUCTURED)
         assert (row["structured_output"], why) == ({"mood": "good"}, "")
     _, why = ask(server, completion("<think>so", reason="length"), reasoning=reasoning, **STRUCTURED)

@@ -130,11 +130,6 @@ def test_a_prompt_that_does_not_fit_says_so(model: Path) -> None:
         run(model, ["cat " * 60])
 
 
-def test_a_row_without_a_value_says_which_message_lacks_it(model: Path) -> None:
-    with pytest.raises(RowError, match="text: expected a value for the user, found none"):
-        run(model, [None])
-
-
 @pytest.mark.parametrize("user", ["", "{}", "{text.__class__}", "{text!r}", "{text:>9}", "{"])
 def test_a_template_that_cannot_be_filled_is_refused_at_once(user: str) -> None:
     with pytest.raises(ValidationError, match="user"):
@@ -210,21 +205,6 @@ def test_several_answers_of_a_row_are_lists_and_their_tokens_are_counted_togethe
         chat(model, num_return_sequences=2)
 
 
-def test_each_of_several_answers_has_to_fit_the_schema() -> None:
-    predictor = chat(Path("m"), temperature=1, num_return_sequences=2, output_schema=MOOD)
-    good, bad = '{"mood": "good"}', '{"mood": "odd"}'
-    found = predictor.outcome(
-        [
-            Answer(good, 5, 4, "stop", others=[(good, "stop")]),
-            Answer(good, 5, 6, "stop", others=[(bad, "length")]),
-        ]
-    )
-    assert column(found, "structured_output") == [[{"mood": "good"}] * 2, None]
-    assert str(found.failed[1]).endswith(
-        "It ends at max_new_tokens. It is text 2 of 2. It took 5 prompt tokens and 6 completion tokens."
-    )
-
-
 def test_reasoning_that_the_template_begins_and_the_limit_cuts_is_no_answer(tmp_path: Path) -> None:
     folder = chat_model(tmp_path, template=TEMPLATE + "<think>")
     texts = column(run(folder), "generated_text")
@@ -235,16 +215,19 @@ def test_reasoning_that_the_template_begins_and_the_limit_cuts_is_no_answer(tmp_
     assert column(found, "reasoning") == [text.strip() or None for text in texts]
 
 
-def test_each_of_several_answers_has_its_own_reasoning() -> None:
+def test_each_of_several_answers_has_its_own_reasoning_and_has_to_fit_the_schema() -> None:
     predictor = chat(Path("m"), temperature=1, num_return_sequences=2, reasoning=True, output_schema=MOOD)
-    good = '{"mood": "good"}'
-    found = predictor.outcome(
-        [
-            Answer(f"<think>a</think>{good}", 5, 4, "stop", others=[(good, "stop")]),
-            Answer("<think>a", 5, 4, "length", others=[(good, "stop", "apart")]),
-        ]
-    )
-    assert column(found, "reasoning") == [["a", None], ["a", "apart"]]
-    assert column(found, "generated_text") == [[good, good], [None, good]]
-    assert column(found, "structured_output") == [[{"mood": "good"}] * 2, None]
+    good, bad = '{"mood": "good"}', '{"mood": "odd"}'
+    answers = [
+        Answer(f"<think>a</think>{good}", 5, 4, "stop", others=[(good, "stop")]),
+        Answer("<think>a", 5, 4, "length", others=[(good, "stop", "apart")]),
+        Answer(good, 5, 6, "stop", others=[(bad, "length")]),
+    ]
+    found = predictor.outcome(answers)
+    assert column(found, "reasoning") == [["a", None], ["a", "apart"], [None, None]]
+    assert column(found, "generated_text") == [[good, good], [None, good], [good, bad]]
+    assert column(found, "structured_output") == [[{"mood": "good"}] * 2, None, None]
     assert "found reasoning that does not end" in str(found.failed[1])
+    assert str(found.failed[2]).endswith(
+        "It ends at max_new_tokens. It is text 2 of 2. It took 5 prompt tokens and 6 completion tokens."
+    )
