@@ -269,7 +269,7 @@ def _masked(name: str, values: np.ma.MaskedArray) -> Column:
     if mask.ndim == 1 and array.dtype.kind in "biufmM":
         return pa.array(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")), mask=mask)
     gone = mask.reshape(len(mask), -1)
-    is_missing_row: np.ndarray = gone.any(axis=1)
+    is_missing_row = np.asarray(gone.any(axis=1))
     if not np.array_equal(is_missing_row, gone.all(axis=1)):
         raise _masked_entries(name)
     cells = [None if is_gone else cell for cell, is_gone in zip(array, is_missing_row, strict=True)]

@@ -44,8 +44,8 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
 def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
     """Return the type for a column of texts: integer, boolean, date, time or float, if it represents all texts exactly.
 
-    It is text if no such type does, or if all texts are empty or spell a null. If `spellings` is False, no text spells a
-    null.
+    It is text if no such type does, or if all texts are empty or spell a null. If `spellings` is False, no text
+    spells a null.
     """
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
@@ -102,7 +102,10 @@ def convert(
 
 def _not_text(text: pa.Array, name: str) -> dict[int, Exception]:
     places = pc.indices_nonzero(pc.fill_null(pc.match_substring(text, MARK), False)).to_pylist()
-    return {i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}; see source.encoding") for i in places}
+    return {
+        i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}; see source.encoding")
+        for i in places
+    }
 
 
 def _convert_column(

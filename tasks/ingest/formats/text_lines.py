@@ -23,9 +23,7 @@ MARK = "\ufdd0"
 _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
-def whole_lines(
-    file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encoding: str = UTF_8
-) -> Iterator[bytes]:
+def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the decompressed file in pieces of whole lines, in UTF-8 and without a byte order mark.
 
     Each piece ends with one of `line_ends`; a last line without an end gets a line feed. Raise `RowError` for a line of
@@ -46,7 +44,8 @@ def pieces_of(
 
     Each piece ends with one of `line_ends`; a last line without an end gets a line feed. A byte order mark is left out.
     A line of more than `most` bytes is too long, and is not kept in memory. A line of less than `PIECE_BYTES` may pass
-    unchecked. Raise `RowError` for UTF-16 that `encoding` does not name. If the file is damaged, raise its error after the last whole line.
+    unchecked. Raise `RowError` for UTF-16 that `encoding` does not name. If the file is damaged, raise its error after
+    the last whole line.
     """
     with file.open() as opened:
         stream = recoded(Packed(opened) if file.uri.lower().endswith(".gz") else opened, encoding)

@@ -33,7 +33,7 @@ READERS: dict[str, type[FileSource]] = {
     "lance": Lance,
 }
 NO_TYPES: Mapping[str, pa.DataType] = {}
-# How the sink writes texts: in CSV an empty text has quotes and a null has none, and JSON has the words NaN and Infinity.
+# How the sink writes texts: in CSV an empty text has quotes and a null has none. JSON has the words NaN and Infinity.
 TEXTS: Mapping[str, Mapping[str, Any]] = {"csv": {"null_values": [""]}, "jsonl": {"allow_nan": True}}
 UNREADABLE = "zstd"  # the compression of text files that no source reads
 
@@ -155,8 +155,8 @@ class JobRows(Source):
             kinds = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
             reader = self._reader(kinds)
             schema = as_written(schema, kinds, self.upstream.sink_kind)
-        for block in reader.read(own, schema):
-            block = restored(block, kinds)
+        for stored in reader.read(own, schema):
+            block = restored(stored, kinds)
             yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:

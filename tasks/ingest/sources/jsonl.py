@@ -3,8 +3,8 @@
 Types are inferred once, from the first rows of the first files, and the setting `types` overrides them. A line is
 quarantined alone if it is not a JSON object, or has a value that its column's type cannot represent unchanged. A
 missing key is null. A key has the type that holds all of its first values. It is text if there is no such type, or if
-it first appears later. Text has strings unchanged, and all other values as JSON. Blank lines are not rows. If a file is one JSON document (an array, or objects over several lines), each of its objects is a
-row.
+it first appears later. Text has strings unchanged, and all other values as JSON. Blank lines are not rows. If
+a file is one JSON document (an array, or objects over several lines), each of its objects is a row.
 """
 
 from collections.abc import Iterator

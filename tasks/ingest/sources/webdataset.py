@@ -3,8 +3,8 @@
 Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (the common name), and one column per extension. `txt` is text,
 `cls` a number, `json` the file's text, and all others the file's bytes. A sample whose text is not UTF-8, that has two
 files of one name, or whose files are not next to each other, is quarantined alone. If the samples of a shard differ in
-their extensions, or have one file each, the shard is read once more to find such samples. If a shard breaks off, the rest is one bad row. Ray Data's reader is not
-used: its run would end there, and its rows have no position in the shard.
+their extensions, or have one file each, the shard is read once more to find such samples. If a shard breaks off, the
+rest is one bad row. Ray Data's reader is not used: its run would end there, and its rows have no position in the shard.
 """
 
 import re
