@@ -25,7 +25,7 @@ from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.hive_files import HiveFiles
 from tests.contracts.crash_points.attempts import Work, attempt, settled
 from tests.contracts.crash_points.operations import WAYS, Dead, Operations, Way, counted
-from tests.contracts.sinks.publications import create_schema, numbered, read_files, sink_of, visible
+from tests.contracts.sinks.publications import create_schema, drop_schema, numbered, read_files, sink_of, visible
 
 OLD, NEW = [1, 2, 3], [4, 5, 6]
 FIRST, REPLACING = Work(NEW), Work(NEW)
@@ -84,6 +84,8 @@ def template(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., It
                 shutil.rmtree(root)
                 shutil.copytree(kept, root, symlinks=True)
             yield place
+            if kind == "postgresql":
+                drop_schema(place.sink)
             if store == "memory":
                 fsspec.filesystem("memory").rm(place.root.removeprefix("memory:/"), recursive=True)
 

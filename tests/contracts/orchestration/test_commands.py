@@ -81,7 +81,8 @@ def test_an_address_without_a_server_is_named(leaf: Command, tmp_path: Path) -> 
     clean=NO_CODE,
     doctor=FINDINGS,
     search="It embeds by a model of the job, and a Python model has no embeddings of texts.",
-    **dict.fromkeys(("run", "backfill", "deploy", "serve"), "Shown with a whole run in test_code_beside_the_job.py."),
+    **dict.fromkeys(("run", "backfill"), "Shown with whole runs in test_code_beside_the_job.py."),
+    **dict.fromkeys(("deploy", "serve"), "It loads the job as validate does, and its runs are those of run."),
 )
 def test_code_beside_the_job_is_found(leaf: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"

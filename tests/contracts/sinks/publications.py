@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from sqlalchemy.schema import CreateSchema
+from sqlalchemy.schema import CreateSchema, DropSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.published_rows import PublishedRows
@@ -138,6 +138,13 @@ def create_schema(sink: Sink) -> None:
     assert isinstance(sink, SqlSink)
     with engine(sink.url).begin() as connection:
         connection.execute(CreateSchema(sink.table.partition(".")[0]))
+
+
+def drop_schema(sink: Sink) -> None:
+    """Remove what `create_schema` made: the database looks through all schemas for the columns of a table."""
+    assert isinstance(sink, SqlSink)
+    with engine(sink.url).begin() as connection:
+        connection.execute(DropSchema(sink.table.partition(".")[0], cascade=True))
 
 
 def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
