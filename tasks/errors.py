@@ -9,6 +9,7 @@
         TooManyQuarantined     more rows are quarantined than the job allows
       StageFailed              a stage failed for another reason
         WorkerLost             a worker process or a node died
+          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
       ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
       AccessDenied             a service refuses this user, or has no space or quota left; a user must act
       LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
@@ -24,6 +25,7 @@
     RowError                   one row failed, and is quarantined
       SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
       SourceVanished           its file is gone (ingest/versioned_file.py)
+      SourceArchived           its file is in an archive, from which it must be restored (ingest/versioned_file.py)
       InvalidValues            a step or a model returned values that no column can have
 
 Errors of libraries become errors of this tree in `storage/error_translation.py`. They travel between processes, so each

@@ -1,20 +1,46 @@
 """A run that fails half-way: the next takes up what was staged, and each row is there once.
 
-tests/tasks/ingest/reading/test_resume.py shows for every kind of source which rows the next run reads.
+tests/contracts/sources/test_resume.py shows for every kind of source which rows the next run reads.
 """
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from overnight.tasks.errors import OvernightError
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_quarantined, assert_settled, published
-from tests.tasks.ingest.reading.test_resume import ROWS, SOURCES
 from tests.tasks.preprocess import pdfs, sounds, videos
+
+ROWS = 48
+
+
+def csv(place: Path) -> dict[str, Any]:
+    for first in range(0, ROWS, 12):
+        (place / f"{first}.csv").write_text("\n".join(["n", *map(str, range(first, first + 12))]) + "\n")
+    return {"path": str(place)}
+
+
+def images(place: Path) -> dict[str, Any]:
+    for n in range(ROWS):
+        Image.new("RGB", (8, 8), (n, n, n)).save(place / f"{n:04d}.png")
+    return {"path": str(place)}
+
+
+def sql(place: Path) -> dict[str, Any]:
+    with sqlite3.connect(place / "data.db") as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER)")
+        connection.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in range(ROWS)])
+    url = f"sqlite:///{place}/data.db"
+    return {"url": url, "query": "SELECT n FROM numbers", "key": "n", "rows_per_unit": 12}
+
+
+SOURCES = {"csv": csv, "images": images, "sql": sql}
 
 MODEL = """
 import time
@@ -41,7 +67,7 @@ class Half:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["csv", "images", "sql"])
+@pytest.mark.parametrize("kind", SOURCES)
 def test_a_run_that_failed_half_way_is_taken_up_and_no_row_is_lost_or_doubled(
     kind: str, tmp_path: Path, run_job: RunJob
 ) -> None:
