@@ -20,8 +20,9 @@ from tests.contracts.models.case import ModelLeaf, predictor
 from tests.contracts.models.suite import SUITE
 from tests.contracts.models.test_results import NOT_HERE, Build
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
-OF_CODE = "its model is the user's code; test_kwargs holds the files of its kwargs"
+OF_CODE = "its model is the user's code; a test below holds the files that its kwargs name"
 REMOTE = "its model is not in files of this machine"
 
 
