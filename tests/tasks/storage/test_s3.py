@@ -29,6 +29,7 @@ from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import storage_options
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import read_versions
+from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
@@ -164,7 +165,7 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
     assert isinstance(found, ServiceUnavailable)
     assert "503" in str(found)
     assert any("waiting for storage" in record.message for record in caplog.records)
-    assert {problem.partition(": ")[0] for problem in s3_retries.take_problems()} == {"waited for the storage"}
+    assert {problem.partition(": ")[0] for problem in take_problems()} == {"waited for the storage"}
 
 
 def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import open_pinned
-from overnight.tasks.storage.s3_retries import take_problems
+from overnight.tasks.storage.failed_requests import take_problems
 from tests.tasks.faulty_s3 import FaultyS3
 
 # The S3 server of the tests refuses some more, which AWS takes.
