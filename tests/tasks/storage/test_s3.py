@@ -24,12 +24,12 @@ from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.storage import s3_retries, s3_store
+from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.filesystems import open_filesystem
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import storage_options
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import read_versions
-from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
