@@ -96,7 +96,7 @@ def pages() -> dict[str, str]:
         found[f"reference/job-file/{section}.md"] = "\n".join([f"# {title}", "", words, "", *_tables(model)])
     found["reference/extend.md"] = "\n".join(_extend_page())
     found["reference/python.md"] = "\n".join(_python_page())
-    found["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    found["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     found["reference/command-line.md"] = "\n".join(_command_page(command_line))
     return found
 

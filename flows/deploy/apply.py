@@ -78,7 +78,7 @@ def deploy(
 
 
 def remove_deployments(client: SyncPrefectClient, names: Collection[str]) -> list[str]:
-    """Remove the deployments with these names from the server, and return the names of those that it had.
+    """Remove the deployments with these names from the server, and return the names that it had.
 
     Their schedules would start runs that can only fail.
     """

@@ -1,8 +1,8 @@
 """A column's values as texts for a prompt.
 
 A value has the same text in every batch. Whole numbers stay whole, times keep their zone and their nanoseconds, and
-lists and structs become JSON. Null and NaN are missing values, so they have no text. Bytes and images are no text, and
-are refused by their type.
+lists and structs become JSON. Null and NaN are missing values, so they have no text. Bytes and images are not text,
+and are refused by their type.
 """
 
 import decimal

@@ -42,7 +42,7 @@ from overnight.tasks.rows.tensors import Column, is_missing, is_pandas_value, to
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 KNOWN = (bool, int, float, str, bytes, decimal.Decimal, datetime.date, datetime.timedelta, pa.Scalar)
 KNOWN_TO_NUMPY = "biufmMUS"  # the kinds of NumPy's own types that Arrow has, too
-TIME_UNITS = ("D", "s", "ms", "us", "ns")  # those that Arrow has; D for dates alone
+TIME_UNITS = ("D", "s", "ms", "us", "ns")  # the units that Arrow has; D for dates alone
 MOST_DIGITS = 76  # of Arrow's decimals
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 REMEDY = "Use numbers, texts, bytes, times, lists, dicts or arrays, or JSON text"

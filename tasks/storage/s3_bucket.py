@@ -15,8 +15,9 @@ from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
+from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
-from overnight.tasks.storage.s3_retries import RETRIES, note, say
+from overnight.tasks.storage.s3_retries import RETRIES, say
 from overnight.tasks.storage.s3_store import is_usable, open_store, passing_problem, raise_known, waiting_told, words
 
 KEYS_A_PAGE = 1000  # S3's maximum

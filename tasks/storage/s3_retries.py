@@ -1,7 +1,7 @@
 """Retries requests to S3 up to a time limit, so that a server that is down, frozen or throttling only costs time.
 
 The limit is `DEFAULT_RETRY_SECONDS` per request from its first failure, or `OVERNIGHT_STORAGE_RETRY_SECONDS` from the
-environment. A log line names the cause of the wait, and `take_problems` returns the causes for the run's incidents.
+environment. A log line names the cause of the wait, and `failed_requests.py` keeps the causes for the run's incidents.
 
 botocore's own retries count attempts. Mode `standard` makes 16 attempts, with a quota for all requests. It lost all of
 128 requests within 3 s while a server failed for 5 s. Mode `legacy` makes 9 attempts. It lost none of 128 while a
@@ -25,6 +25,7 @@ from aiobotocore.session import AioSession
 
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, ServiceUnavailable
+from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.transient_errors import is_passing
 
 WRITTEN_FOR = "3.10."  # aiobotocore
@@ -36,7 +37,6 @@ ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's settin
 
 _log = logging.getLogger("overnight.storage")
 _logged: deque[float] = deque(maxlen=1)
-_problems: deque[str] = deque(maxlen=1000)  # several threads append
 
 
 def retry_timeout_seconds() -> float:
@@ -109,19 +109,6 @@ def not_recovered(what: str) -> ServiceUnavailable:
     return ServiceUnavailable(
         f"the storage did not recover: {what}. Nothing was published; run again to resume where the staged parts end."
     )
-
-
-def note(problem: str) -> None:
-    """Record that a request failed and is tried again. Equal ones have equal texts."""
-    _problems.append(f"waited for the storage: {problem}")
-
-
-def take_problems() -> list[str]:
-    """Return the problems that this process noted since the last call, each once."""
-    taken = []
-    while _problems:
-        taken.append(_problems.popleft())
-    return list(dict.fromkeys(taken))
 
 
 def say(sentence: str) -> None:

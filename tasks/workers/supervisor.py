@@ -19,6 +19,7 @@ from overnight.tasks.errors import TooManyQuarantined
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE
+from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import PoisonRowTracker
 from overnight.tasks.workers.run_log import RunLog
@@ -30,9 +31,9 @@ KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has s
 class QuarantineLimit:
     """A counter of distinct quarantined rows, which stops a run as soon as there are more than `limit`.
 
-    `already` is the number of rows that earlier attempts staged as quarantined. `of` is a phrase for the message, which
-    says of which rows `limit` are allowed. A row that Ray runs twice counts once,
-    because rows are identified by unit and number. The final count comes from the staged parts.
+    `already` is the number of rows that earlier attempts staged as quarantined. `of` is a phrase for the message: it
+    names the rows of a limit, such as `of this partition`. A row that Ray runs twice counts once, because rows are
+    identified by unit and number. The final count comes from the staged parts.
     """
 
     def __init__(self, limit: int, already: int, of: str) -> None:
@@ -87,7 +88,7 @@ class Supervisor(PoisonRowTracker):
     def allow(self, limit: int, already: int, of: str = "of this partition") -> None:
         """Allow `limit` quarantined rows of this partition from now on.
 
-        Earlier attempts have staged `already` of them. `of` says in messages of which rows `limit` are allowed.
+        Earlier attempts have staged `already` of them. `of` names the rows of the limit in messages.
         """
         self._limit = QuarantineLimit(limit, already, of)
 
@@ -307,9 +308,8 @@ def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
 
 def report_storage_problems(run: Run, stage: str) -> None:
     """Record what this process had to wait for in the storage since the last call, as incidents of the stage."""
-    if retries := sys.modules.get("overnight.tasks.storage.s3_retries"):  # absent if no store was used
-        for problem in retries.take_problems():
-            report(run, stage, problem)
+    for problem in take_problems():
+        report(run, stage, problem)
 
 
 def incidents(run: Run) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The table of the contracts is that of the suites, and each union of leaves has a suite."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,14 @@ def test_the_page_is_up_to_date() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", write], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == table.PAGE.read_text(), "run python -m tests.contracts.table"
+
+
+def test_each_test_file_that_a_suite_names_is_there() -> None:
+    tests = Path(__file__).parents[1]
+    texts = [file.read_text() for file in table.FOLDER.glob("*/**/*.py")]
+    named = {name for text in texts for name in re.findall(r"\btest_\w+\.py", text)}
+    assert named
+    assert named <= {file.name for file in tests.rglob("test_*.py")}
 
 
 @pytest.mark.parametrize("union", UNIONS)

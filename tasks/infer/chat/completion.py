@@ -20,7 +20,7 @@ MOST_TOKENS = 2**63 - 1
 def answer_of(content: bytes, texts: int) -> Answer:
     """Return the answer in the body of a response with status 200, with at most `texts` texts.
 
-    Raise `Fault` for an error with status 200, and for a body that is no chat completion.
+    Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
     """
     try:
         payload = json.loads(content)
@@ -53,7 +53,7 @@ def answer_of(content: bytes, texts: int) -> Answer:
 
 
 def _in_order(choices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the choices by their `index`; as they come if these are no different numbers."""
+    """Return the choices by their `index`, or as they come if these are not different numbers."""
     places = [choice.get("index") for choice in choices]
     if all(isinstance(place, int) for place in places) and len(set(places)) == len(places):
         return sorted(choices, key=lambda choice: int(choice["index"]))

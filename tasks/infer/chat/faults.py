@@ -50,7 +50,7 @@ BY_STATUS = {
     501: (Blame.SETTINGS, "no chat completions there; see base_url"),
 }
 UNSURE = {403, 404, 405, 501}  # a firewall or a moderation before the model may refuse one row so
-BY_CODE = {  # values of `code`, `type` or `status` in the error, which say more than the status of the answer
+BY_CODE = {  # values of `code`, `type` or `status` in the error, more exact than the status of the answer
     **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"), Blame.KEY),
     **dict.fromkeys(("invalid_api_key", "api_key_invalid", "account_deactivated", "authentication_error"), Blame.KEY),
     **dict.fromkeys(("model_not_found", "deploymentnotfound", "deployment_not_found"), Blame.SETTINGS),
@@ -185,7 +185,7 @@ def _json(content: bytes) -> Any:
 
 
 def seconds_to_wait(headers: "httpx.Headers | Mapping[str, str]") -> float | None:
-    """Return the seconds that the server asks to wait; None if it does not say.
+    """Return the seconds that the server requires as a wait; None if its headers have no time.
 
     Retry-After is a number or a date. Without it, the reset of each limit counts that has nothing left.
     """

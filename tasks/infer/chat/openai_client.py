@@ -5,7 +5,7 @@ After the last try, the error shows the cause: the row (`RowError`), the service
 tried again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether others succeed.
 
 `Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value
-of a header from the settings. This machine's own addresses are never asked through a proxy.
+of a header from the settings. Requests to this machine's own addresses use no proxy.
 """
 
 import asyncio

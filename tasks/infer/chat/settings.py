@@ -226,7 +226,7 @@ class ChatSettings(Predictor):
         count, expected = len(answer.choices), self.num_return_sequences
         if count < expected:
             return InvalidValues(
-                f"expected {expected} texts, found {count}: the endpoint returns fewer than the request asks for. "
+                f"expected {expected} texts, found {count}: the endpoint returns fewer than the request requires. "
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{_tokens(answer)}"
             )
         return None

@@ -1,4 +1,4 @@
-"""What a version of a Delta table says of its files: the names of its columns in them, and the rows that are deleted.
+"""The layout of the files of a Delta table's version: the names of the columns in them, and the deleted rows.
 
 A table that maps columns (`delta.columnMapping.mode`) has each field's name in the files in the metadata of its schema,
 also inside structs. The mode `id` finds a field by its number, because files from Iceberg have other names.

@@ -35,7 +35,7 @@ def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str
 
     Args:
         paths: The path of each unit.
-        without: Names that are no columns.
+        without: Names of folders that do not become columns.
         only: The names of the columns to read; None: all.
     """
     if blocks.LIVE not in block["__state"].to_pylist()[:1]:  # a block is of live rows, or of others

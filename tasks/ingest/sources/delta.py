@@ -1,8 +1,8 @@
 """A Delta table in one of its versions: one row group of a file, one unit.
 
 Columns out: the table's, in its types, including its partition columns, `row_id` (`path#n`) and `uri`. The version is
-chosen once, when the manifest is taken. The number `n` counts only the rows of the file that this version has, without
-those that a deletion vector marks.
+chosen once, when the manifest is taken. The number `n` counts only the rows of the file that this version has: a row
+that a deletion vector marks does not count.
 """
 
 import hashlib

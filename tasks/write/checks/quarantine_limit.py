@@ -13,7 +13,7 @@ from overnight.tasks.write.checks.settings import Checks
 
 @dataclass(frozen=True)
 class QuarantineLimit:
-    """The most rows that may be quarantined before the run ends, and `of`, a phrase that says of which rows."""
+    """The most rows that may be quarantined before the run ends, and `of`, a phrase that names these rows."""
 
     rows: int
     of: str

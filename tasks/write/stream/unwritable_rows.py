@@ -98,7 +98,7 @@ def refuse_nan(table: pa.Table, what: str) -> None:
 def refuse_infinite(table: pa.Table, what: str) -> None:
     """Raise `RowError` for NaN or an infinity in the columns of the table, also in lists and structs.
 
-    `what` says how the sink stores the columns, such as `PostgreSQL's JSONB`.
+    `what` names the type in which the sink stores the columns, such as `PostgreSQL's JSONB`.
     """
     for name in table.column_names:
         if has_infinite(table[name]):

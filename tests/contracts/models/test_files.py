@@ -20,8 +20,9 @@ from tests.contracts.models.case import ModelLeaf, predictor
 from tests.contracts.models.suite import SUITE
 from tests.contracts.models.test_results import NOT_HERE, Build
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
-OF_CODE = "its model is the user's code; test_kwargs holds the files of its kwargs"
+OF_CODE = "its model is the user's code; a test below holds the files that its kwargs name"
 REMOTE = "its model is not in files of this machine"
 
 
@@ -37,7 +38,7 @@ def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
     kind, case = build(leaf)
     model, place = predictor(kind, case.settings), place_of(case.settings)
     before = model.fingerprint()
-    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+    for path in [path for path in [place, *sorted(place.rglob("*"))] if path.is_file()]:
         content, times = path.read_bytes(), path.stat()
         assert model.fingerprint() == before
         path.write_bytes(content + b" ")

@@ -17,6 +17,7 @@ from overnight.tasks.workers import retry
 from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor, results, rows_of, worked
 from tests.contracts.models.suite import SUITE
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 NOT_HERE = "asks an endpoint: suite of endpoints"
 Build = Callable[..., tuple[str, Case]]
 
@@ -108,7 +109,7 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
     vllm=NOT_HERE,
     openai="a prompt has any value as text",
     chat="a prompt has any value as text",
-    pipeline="each task takes other kinds; test_pipeline holds images and texts",
+    pipeline="each task takes other kinds; test_pipeline holds rows that a pipeline refuses",
     python="the code decides which values it takes",
 )
 def test_a_value_of_another_kind_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.text import Text
 from overnight.tasks.storage import s3_retries, s3_store
+from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.filesystems import open_filesystem
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import storage_options
@@ -164,7 +165,7 @@ def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
     assert isinstance(found, ServiceUnavailable)
     assert "503" in str(found)
     assert any("waiting for storage" in record.message for record in caplog.records)
-    assert {problem.partition(": ")[0] for problem in s3_retries.take_problems()} == {"waited for the storage"}
+    assert {problem.partition(": ")[0] for problem in take_problems()} == {"waited for the storage"}
 
 
 def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):

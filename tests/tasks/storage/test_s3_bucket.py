@@ -11,11 +11,11 @@ from obstore.store import S3Store
 
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, read_whole
 from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
+from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import open_pinned
-from overnight.tasks.storage.s3_retries import take_problems
 from tests.tasks.faulty_s3 import FaultyS3
 
 # The S3 server of the tests refuses some more, which AWS takes.

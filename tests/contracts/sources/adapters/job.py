@@ -1,4 +1,4 @@
-"""Rows that another job published as Parquet, written and read by pyarrow. `test_job_chains.py` has the other sinks."""
+"""Rows that another job published as Parquet, written and read by pyarrow. `test_job.py` has the other sinks."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables of a database: SQLite, written and read by Python's module sqlite3. `test_sql_types.py` has PostgreSQL."""
+"""Tables of a database: SQLite, written and read by Python's module sqlite3. `test_sql.py` has PostgreSQL."""
 
 import sqlite3
 from contextlib import closing
@@ -12,7 +12,7 @@ from tests.contracts.sources.adapter import ROWS, Adapter
 from tests.contracts.sources.adapters.delta import NO_LISTING
 
 QUERY = "the query chooses the columns and the rows"
-NO_FILE = "a row is one of a database, which has no files: test_tables.py changes and removes rows"
+NO_FILE = "a row is one of a database, which has no files: test_sql.py changes and removes rows"
 
 
 class SqlRows(Adapter):

@@ -1,4 +1,4 @@
-"""Lists of URIs in JSON Lines, of text files beside them. `test_uri_addresses.py` has web servers and other lists."""
+"""Lists of URIs in JSON Lines, of text files beside them. `test_uris.py` has web servers and other lists."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ from overnight.tasks.ingest.sources.uris import Uris
 from tests.contracts.sources.adapter import ROWS, Adapter, Damage
 from tests.tasks.ingest.conftest import rewritten
 
-NO_VERSION = "a URI has no version when its list is read: test_uri_addresses.py removes files"
+NO_VERSION = "a URI has no version when its list is read: test_uris.py has files that are missing"
 
 
 class UriLists(Adapter):
