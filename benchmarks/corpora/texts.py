@@ -8,7 +8,8 @@ from typing import Any
 import ours
 from kind import Kind, ends_in
 
-from overnight.tasks.ingest.sources.text import Text, is_of_text
+from overnight.tasks.ingest.formats.text_encoding import is_of_text
+from overnight.tasks.ingest.sources.text import Text
 
 
 def read(path: Path) -> list[Any]:
