@@ -48,6 +48,7 @@ class SqlRows(Adapter):
         return folder / "rows.db" / str(last)
 
     def source(self, folder: Path, **settings: Any) -> Sql:
+        settings = {"rows_per_unit": 2, **settings}  # several units of few rows, as other sources have files
         return Sql(url=f"sqlite:///{folder}/rows.db", query="SELECT * FROM rows", key="id", **settings)
 
     def expected(self, folder: Path) -> list[dict[str, Any]]:
