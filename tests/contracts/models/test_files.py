@@ -21,7 +21,7 @@ from tests.contracts.models.suite import SUITE
 from tests.contracts.models.test_results import NOT_HERE, Build
 
 USER = user_models.__name__
-OF_CODE = "its model is the user's code; test_kwargs holds the files of its kwargs"
+OF_CODE = "its model is the user's code; test_argument_files.py has the files of its kwargs"
 REMOTE = "its model is not in files of this machine"
 
 

@@ -32,18 +32,18 @@ def details(count: int) -> list[dict[str, str]]:
 
 
 def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once() -> None:
-    limit = QuarantineLimit(limit=3, already=1)
+    limit = QuarantineLimit(limit=3, already=1, of="of the 9 rows")
     assert limit.report([0, 0], [0, 1], details(2)) is None
     assert limit.report([0, 0], [1, 0], details(2)) is None  # again, after a worker died
     stop = limit.report([1], [0], details(1))  # of another unit
     assert stop is not None
-    for fact in ("at least 4 rows", "allows 3", "r0 in infer: ValueError: no 0"):
+    for fact in ("at least 4 rows", "allows 3 of the 9 rows", "r0 in infer: ValueError: no 0"):
         assert fact in stop
     assert limit.count() == 3
 
 
 def test_only_the_first_rows_keep_their_reasons() -> None:
-    limit = QuarantineLimit(limit=10**6, already=0)
+    limit = QuarantineLimit(limit=10**6, already=0, of="")
     count = KEPT + 2
     limit.report([0] * count, list(range(count)), details(count))
     assert (limit.count(), len(limit.details())) == (count, KEPT)
