@@ -1,7 +1,7 @@
 """obstore 0.12, a Rust library, as a client of S3: its settings, and the meaning of its errors.
 
 obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It tries a request once: s3fs
-retries it, and says so. It takes address, region and credentials from s3fs's client, so that one configuration is
+retries it, with a log line. It takes address, region and credentials from s3fs's client, so that one configuration is
 enough for both.
 """
 

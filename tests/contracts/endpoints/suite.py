@@ -38,7 +38,7 @@ ADAPTERS = {
 }
 
 ASKING = [leaf for leaf in get_args(get_args(AnyPredictor)[0]) if issubclass(leaf, RemoteChat)]
-ENDPOINTS = Suite("endpoints", kinds_of(Annotated[Union[tuple(ASKING)], None]), ADAPTERS)  # noqa: UP007 - by a list
+ENDPOINTS = Suite("Endpoints", kinds_of(Annotated[Union[tuple(ASKING)], None]), ADAPTERS)  # noqa: UP007 - by a list
 
 
 def batch_of(texts: list[str]) -> dict[str, Any]:

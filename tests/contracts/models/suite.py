@@ -15,7 +15,7 @@ from tests.contracts.models.adapters.texts import CHAT, TEXT_CLASSIFICATION, TEX
 from tests.contracts.suite import Suite, kinds_of
 
 SUITE = Suite(
-    "model",
+    "Models",
     kinds_of(AnyPredictor),
     {
         "chat": CHAT,

@@ -22,7 +22,7 @@ from tests.contracts.models.test_results import NOT_HERE, Build
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
-OF_CODE = "its model is the user's code; a test below holds the files that its kwargs name"
+OF_CODE = "its model is the user's code; test_argument_files.py has the files of its kwargs"
 REMOTE = "its model is not in files of this machine"
 
 

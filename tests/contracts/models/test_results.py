@@ -18,7 +18,7 @@ from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor,
 from tests.contracts.models.suite import SUITE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NOT_HERE = "asks an endpoint: suite of endpoints"
+NOT_HERE = "its model is on an endpoint: see the suite of endpoints"
 Build = Callable[..., tuple[str, Case]]
 
 
@@ -109,7 +109,7 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
     vllm=NOT_HERE,
     openai="a prompt has any value as text",
     chat="a prompt has any value as text",
-    pipeline="each task takes other kinds; test_pipeline holds rows that a pipeline refuses",
+    pipeline="each task takes other kinds; test_pipeline.py has images and texts",
     python="the code decides which values it takes",
 )
 def test_a_value_of_another_kind_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_memory_of_results_may_be_used_again(
     "a model of PyTorch computes where PyTorch finds the accelerator that its worker reserves",
     vllm=NOT_HERE,
     openai=NOT_HERE,
-    onnx="onnxruntime finds its devices by itself; test_onnx holds its providers",
+    onnx="onnxruntime finds its devices by itself; test_onnx.py has its providers",
     sklearn="it has no devices",
     python="the code decides where it computes",
 )

@@ -21,7 +21,7 @@ def _adapters() -> dict[str, Adapter]:
     return {module.ADAPTER.kind: module.ADAPTER for module in modules}
 
 
-SOURCES: Suite[Adapter] = Suite("source", kinds_of(Annotated[Files | Tables | JobRows, "kind"]), _adapters())
+SOURCES: Suite[Adapter] = Suite("Sources", kinds_of(Annotated[Files | Tables | JobRows, "kind"]), _adapters())
 TOPICS: set[str] = set()
 
 

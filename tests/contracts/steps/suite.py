@@ -5,4 +5,4 @@ from tests.contracts.steps.adapters import columns, media, rows
 from tests.contracts.suite import Suite, kinds_of
 
 ADAPTERS = media.ADAPTERS | rows.ADAPTERS | columns.ADAPTERS
-STEPS = Suite("steps", kinds_of(Step), {kind: ADAPTERS[kind] for kind in sorted(ADAPTERS)})
+STEPS = Suite("Steps", kinds_of(Step), {kind: ADAPTERS[kind] for kind in sorted(ADAPTERS)})

@@ -52,7 +52,7 @@ def test_a_module_of_a_folder_that_leaves_the_path_is_imported_again(
             code_folders.put_last([str(tmp_path), f"{tmp_path}/{name}"])
             assert sys.path[-2:] == [str(tmp_path), f"{tmp_path}/{name}"]
             module = importlib.import_module("code_of_a_folder")
-            assert module.NAME == name
+            assert name == module.NAME
     finally:
         code_folders.put_last([str(tmp_path)])
     assert "code_of_a_folder" not in sys.modules

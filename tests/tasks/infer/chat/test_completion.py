@@ -16,7 +16,7 @@ def body(*texts: Any, index: Any = None, usage: Any = None) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("index", "order"), [([2, 0, 1], "bca"), ([0, 0, 1], "abc"), ([None, 1, 0], "abc"), (["2", "1", "0"], "abc")]
+    ("index", "order"), [([2, 0, 1], "bca"), ([1, 0, 0], "abc"), ([None, 1, 0], "abc"), (["2", "1", "0"], "abc")]
 )
 def test_choices_are_in_the_order_of_different_numbers(index: list[Any], order: str) -> None:
     answer = answer_of(body("a", "b", "c", index=index), 3)
