@@ -93,10 +93,23 @@ def snapshot(value: Any) -> Any:
     is_image = (image := _image_module()) is not None and isinstance(value, image.Image)
     if getattr(value, "n_frames", 1) > 1:  # a copy would have one of them
         return value
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return _copied_objects(value)
     if not (is_image or hasattr(value, "__array__") or isinstance(value, bytearray | deque | AbstractSet)):
         return value
     copy: Callable[[], Any] | None = getattr(value, "clone", None) or getattr(value, "copy", None)
     return copy() if copy else value
+
+
+def _copied_objects(values: np.ndarray) -> np.ndarray:
+    """Return a copy of an array of objects, with a copy of each object."""
+    copied = values.copy()
+    objects = np.ma.getdata(copied)
+    for place in np.ndindex(objects.shape) if objects.ndim else ():
+        objects[place] = snapshot(objects[place])
+    return copied
 
 
 def arrow_column(name: str, values: Column) -> pa.Array:

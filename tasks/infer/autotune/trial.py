@@ -55,7 +55,7 @@ class Failed:
     def __str__(self) -> str:
         first = self.block.slice(0, 1).to_pylist()[0]
         count = f"all {len(self.block)} rows" if len(self.block) > 1 else "the one row"
-        error = f"{first['__error_type']}: {first['__error_message']}".splitlines()[0]
+        error = f"{first['__error_type']}: {first['__error_message']}".splitlines()[0].rstrip(".")
         return f"{count} of the trial failed, the first, {first['row_id']}, with {error}"
 
 

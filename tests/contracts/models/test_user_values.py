@@ -446,3 +446,25 @@ def test_a_step_may_use_the_memory_of_its_results_again(form: str, explode: list
         assert taken["vector"] == [1, 1, 2, 2, 3, 3]
     else:
         assert (taken["score"], taken["vector"]) == ([1, 2, 3], [[1, 1], [2, 2], [3, 3]])
+
+
+def objects_of(value: Any) -> np.ndarray:
+    """Return an array of objects whose one entry is `value`."""
+    values = np.empty(1, object)
+    values[0] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [memoryview, lambda memory: {"a": memoryview(memory)}, lambda memory: {"a": objects_of([memory])}],
+)
+def test_memory_inside_a_yielded_row_may_be_used_again(wrapped: Callable[[bytearray], Any]) -> None:
+    def rows(batch: Any) -> Any:
+        memory = bytearray(2)
+        for number in batch["x"]:
+            memory[:] = bytes([number, number])
+            yield {"y": wrapped(memory)}
+
+    expected = column([wrapped(bytearray([number, number])) for number in (1, 2, 3)])
+    assert columns(rows)["y"].to_pylist() == expected.to_pylist()

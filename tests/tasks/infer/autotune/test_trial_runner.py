@@ -154,6 +154,7 @@ def test_a_model_is_to_blame_unless_it_refused_a_row_on_purpose(
     found = try_it(tmp_path, Fragile(marks=str(marks), fault=fault))
     assert isinstance(found, Failed)
     assert found.is_the_models == is_the_models, found
+    assert not str(found).endswith(".")  # a sentence goes on behind it
 
 
 def test_one_row_alone_does_not_show_who_is_to_blame(tmp_path: Path, marks: Path) -> None:
