@@ -59,7 +59,6 @@ def private_attributes(tree: ast.Module) -> set[str]:
                     "ray._private.state.state",
                     "ray._private.worker",
                     "ray.data._internal.execution.execution_callback.ExecutionCallback",
-                    "ray.data._internal.stats.Timer",
                 }
             },
         ),

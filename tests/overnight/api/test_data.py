@@ -187,7 +187,10 @@ def test_a_type_that_parquet_lacks_becomes_the_plain_one(
         ([{"a": {"b": b"x"}}, {"a": {"b": "x"}}], "'a.b': found bytes and texts"),
         ([{"a": np.zeros(2)}, {"a": 1}], r"'a': found arrays and numbers\. Use one type"),
         (pd.DataFrame({"a": [1j]}), "'a': found complex128 numbers"),
-        (pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}), r"'a': found period\[M\] values of pandas"),
+        (
+            pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}),
+            r"'a': found period\[M\] values of pandas",
+        ),
         (pd.DataFrame({"a": pd.cut([1, 5], 2)}), r"found pandas\.interval in the column a"),
         (pd.DataFrame({1: [1]}), "expected texts as names of columns, found 1"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected different names of columns .*, found a twice"),
