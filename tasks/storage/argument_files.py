@@ -3,6 +3,9 @@
 A text at any depth of `kwargs` names a local file or folder if one exists there, seen from the working directory, or a
 file or folder in a store. Each such text has one version: a digest of the content of its local files, or of the sizes
 and versions of its files in the store. Of a local folder that is too large to read, it has sizes and times.
+
+Only files with an ending of `READ_ENDINGS` count: code also gets the names of files that it writes, such as a log, and
+those must not turn its own rows stale while it runs.
 """
 
 import hashlib
@@ -16,6 +19,24 @@ from overnight.tasks.storage.location import Location
 
 STORES = ("s3://", "s3a://", "gs://", "gcs://", "abfs://", "abfss://", "az://", "hf://")
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**30  # of a folder whose content counts
+READ_ENDINGS = (
+    *(
+        ".pt",
+        ".pth",
+        ".pt2",
+        ".ckpt",
+        ".bin",
+        ".safetensors",
+        ".onnx",
+        ".onnx_data",
+        ".keras",
+        ".h5",
+        ".hdf5",
+        ".tflite",
+    ),
+    *(".pb", ".gguf", ".joblib", ".pkl", ".pickle", ".npy", ".npz", ".model", ".index", ".ubj", ".cbm"),
+    *(".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".tsv", ".jinja"),
+)
 STATE = "_overnight"  # in a folder to which a job publishes
 
 
@@ -49,13 +70,14 @@ def _texts(argument: str, value: Any) -> Iterator[tuple[str, str]]:
 def _stored_version(uri: str) -> str | None:
     place = Location(uri.rstrip("/"))
     try:
-        return _digest(list_file(place))
+        return _digest(list_file(place)) if uri.lower().endswith(READ_ENDINGS) else None
     except (FileNotFoundError, IsADirectoryError):
         pass
     try:
-        return _digest(list_folder(place))
+        files = {name: version for name, version in list_folder(place).items() if name.lower().endswith(READ_ENDINGS)}
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _digest(files) if files else None
 
 
 def _local_version(text: str) -> str | None:
@@ -63,11 +85,13 @@ def _local_version(text: str) -> str | None:
     if not text or not os.path.exists(path):  # False for a text that cannot be a path
         return None
     if path.is_file():
-        return _content(path)
+        return _content(path) if path.name.lower().endswith(READ_ENDINGS) else None
     is_around = Path.cwd().is_relative_to(path.resolve())
     if not path.is_dir() or is_around or (path / STATE).exists():
         return None
     files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_passed_over(file.relative_to(path)))
+    if not files:
+        return None
     states = {file: file.stat() for file in files}
     if len(files) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
         return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
@@ -75,7 +99,8 @@ def _local_version(text: str) -> str | None:
 
 
 def _is_passed_over(path: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+    is_hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+    return is_hidden or not path.name.lower().endswith(READ_ENDINGS)
 
 
 def _content(path: Path) -> str:

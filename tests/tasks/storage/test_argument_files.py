@@ -54,3 +54,11 @@ def test_a_folder_that_is_too_large_to_read_has_sizes_and_times(weights: Path, m
 def test_a_folder_to_which_a_job_publishes_and_folders_around_the_code_do_not_count(weights: Path) -> None:
     (weights / "_overnight").mkdir()
     assert argument_files({"sink": "weights", "here": ".", "above": "..", "root": "/"}) == {}
+
+
+def test_files_that_code_writes_do_not_count(weights: Path) -> None:
+    for name in ("trace", "run.log", "rows.jsonl"):
+        (weights.parent / name).write_text("written")
+    (weights.parent / "written").mkdir()
+    (weights.parent / "written" / "rows.jsonl").write_text("written")
+    assert argument_files({"trace": "trace", "log": "run.log", "rows": "rows.jsonl", "folder": "written"}) == {}
