@@ -87,9 +87,11 @@ def _local_version(text: str) -> str | None:
     if path.is_file():
         return _content(path) if path.name.lower().endswith(READ_ENDINGS) else None
     is_around = Path.cwd().is_relative_to(path.resolve())
-    if not path.is_dir() or is_around or (path / STATE).exists():
+    if not path.is_dir() or is_around:
         return None
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_passed_over(file.relative_to(path)))
+    published = {state.parent for state in path.rglob(STATE)}
+    inner = (file for file in path.rglob("*") if file.is_file() and published.isdisjoint(file.parents))
+    files = sorted(file for file in inner if not _is_passed_over(file.relative_to(path)))
     if not files:
         return None
     states = {file: file.stat() for file in files}

@@ -62,3 +62,12 @@ def test_files_that_code_writes_do_not_count(weights: Path) -> None:
     (weights.parent / "written").mkdir()
     (weights.parent / "written" / "rows.jsonl").write_text("written")
     assert argument_files({"trace": "trace", "log": "run.log", "rows": "rows.jsonl", "folder": "written"}) == {}
+
+
+def test_what_a_job_publishes_below_a_folder_does_not_count(weights: Path) -> None:
+    (weights / "labels.txt").write_text("a")
+    before = argument_files({"folder": "weights"})
+    (weights / "out" / "_overnight").mkdir(parents=True)
+    for name in ("out/0.csv", "out/_overnight/receipt.json"):
+        (weights / name).write_text("published")
+    assert argument_files({"folder": "weights"}) == before
