@@ -2,10 +2,8 @@
 
 import os
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment
 
-OWN = frozenset({"localhost", "127.0.0.1", "::1"})
-EXCEPTIONS = ("no_proxy", "NO_PROXY")  # the libraries differ in the one that they read first
+from overnight.tasks.config.proxies import THIS_MACHINE, leave_out_this_machine
 
 
 def s3_address() -> str:
@@ -14,10 +12,6 @@ def s3_address() -> str:
 
 
 def exempt_this_machine(address: str) -> None:
-    """Add the host of `address` to the environment's exceptions from its proxy, if the host is this machine."""
-    host = urlsplit(address).hostname
-    if host not in OWN or not getproxies_environment():
-        return
-    hosts = next((os.environ[name] for name in EXCEPTIONS if os.environ.get(name)), "")
-    if host not in hosts.split(","):
-        os.environ.update(dict.fromkeys(EXCEPTIONS, f"{hosts},{host}".lstrip(",")))
+    """Add this machine to the environment's exceptions from its proxy, if `address` is on it."""
+    if urlsplit(address).hostname in THIS_MACHINE:
+        leave_out_this_machine()
