@@ -11,6 +11,7 @@ those must not turn its own rows stale while it runs.
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,8 @@ from overnight.tasks.storage.location import Location
 STORES = ("s3://", "s3a://", "gs://", "gcs://", "abfs://", "abfss://", "az://", "hf://")
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**30  # of a folder whose content counts
 READ_ENDINGS = (
-    *(
-        ".pt",
-        ".pth",
-        ".pt2",
-        ".ckpt",
-        ".bin",
-        ".safetensors",
-        ".onnx",
-        ".onnx_data",
-        ".keras",
-        ".h5",
-        ".hdf5",
-        ".tflite",
-    ),
-    *(".pb", ".gguf", ".joblib", ".pkl", ".pickle", ".npy", ".npz", ".model", ".index", ".ubj", ".cbm"),
+    *(".pt", ".pth", ".pt2", ".ckpt", ".bin", ".safetensors", ".onnx", ".onnx_data", ".keras", ".h5", ".hdf5"),
+    *(".tflite", ".pb", ".gguf", ".joblib", ".pkl", ".pickle", ".npy", ".npz", ".model", ".index", ".ubj", ".cbm"),
     *(".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".tsv", ".jinja"),
 )
 STATE = "_overnight"  # in a folder to which a job publishes
@@ -69,10 +57,9 @@ def _texts(argument: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _stored_version(uri: str) -> str | None:
     place = Location(uri.rstrip("/"))
-    try:
-        return _digest(list_file(place)) if uri.lower().endswith(READ_ENDINGS) else None
-    except (FileNotFoundError, IsADirectoryError):
-        pass
+    if uri.lower().endswith(READ_ENDINGS):
+        with suppress(FileNotFoundError, IsADirectoryError):
+            return _digest(list_file(place))
     try:
         files = {name: version for name, version in list_folder(place).items() if name.lower().endswith(READ_ENDINGS)}
     except (FileNotFoundError, NotADirectoryError):
