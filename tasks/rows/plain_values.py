@@ -97,6 +97,10 @@ def snapshot(value: Any) -> Any:
         return value.tobytes()
     if isinstance(value, np.ndarray) and value.dtype == object:
         return _copied_objects(value)
+    if is_pandas_value(value) and hasattr(value, "isetitem"):
+        return _copied_frame(value)
+    if is_pandas_value(value) and getattr(value, "dtype", None) == object and hasattr(value, "index"):
+        return type(value)(_copied_objects(value.to_numpy()), index=value.index, name=value.name, dtype=object)
     if not (is_image or hasattr(value, "__array__") or isinstance(value, bytearray | deque | AbstractSet)):
         return value
     copy: Callable[[], Any] | None = getattr(value, "clone", None) or getattr(value, "copy", None)
@@ -109,6 +113,15 @@ def _copied_objects(values: np.ndarray) -> np.ndarray:
     objects = np.ma.getdata(copied)
     for place in np.ndindex(objects.shape) if objects.ndim else ():
         objects[place] = snapshot(objects[place])
+    return copied
+
+
+def _copied_frame(frame: Any) -> Any:
+    """Return a copy of a DataFrame of pandas, with a copy of each object in it."""
+    copied = frame.copy()
+    for place, dtype in enumerate(frame.dtypes):
+        if dtype == object:
+            copied.isetitem(place, snapshot(frame.iloc[:, place]))
     return copied
 
 
