@@ -99,7 +99,7 @@ def snapshot(value: Any) -> Any:
         return _copied_objects(value)
     if is_pandas_value(value) and hasattr(value, "isetitem"):
         return _copied_frame(value)
-    if is_pandas_value(value) and getattr(value, "dtype", None) == object and hasattr(value, "index"):
+    if is_pandas_value(value) and str(getattr(value, "dtype", "")) == "object" and hasattr(value, "index"):
         return type(value)(_copied_objects(value.to_numpy()), index=value.index, name=value.name, dtype=object)
     if not (is_image or hasattr(value, "__array__") or isinstance(value, bytearray | deque | AbstractSet)):
         return value
@@ -120,7 +120,7 @@ def _copied_frame(frame: Any) -> Any:
     """Return a copy of a DataFrame of pandas, with a copy of each object in it."""
     copied = frame.copy()
     for place, dtype in enumerate(frame.dtypes):
-        if dtype == object:
+        if str(dtype) == "object":
             copied.isetitem(place, snapshot(frame.iloc[:, place]))
     return copied
 

@@ -22,6 +22,7 @@ from overnight.tasks.config.user_code import Target, fingerprint, import_target,
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
+from overnight.tasks.infer.exported_program import require_data
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.storage.argument_files import argument_files
@@ -108,6 +109,7 @@ class TorchModel(Predictor):
             if path.suffix == EXPORTED:
                 from torch.export.passes import move_to_device_pass
 
+                require_data(path)
                 with _only_weights():
                     exported = torch.export.load(path)
                 return (exported if device.type == "cpu" else move_to_device_pass(exported, device)).module()
