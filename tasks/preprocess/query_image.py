@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
+from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
@@ -18,6 +18,7 @@ from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import apply, blocks, tensors
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:

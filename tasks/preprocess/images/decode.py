@@ -18,12 +18,10 @@ from pydantic import Field, PositiveInt
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.images.complete_lines import missing_lines
+from overnight.tasks.rows.image_formats import FORMATS, readable_formats
 
-# Without the formats that Pillow passes to other programs (EPS) or recognises without a signature.
-FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TIFF", "WEBP")
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")  # ISO/IEC 23008-12, annex B
 ORIENTATION = 0x0112
-MAX_IMAGE_PIXELS = 178_956_970
 
 MaxImagePixels = Annotated[
     PositiveInt, Field(description="Images of more pixels are quarantined before they are decoded.")
@@ -61,8 +59,7 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
     if not encoded.size:
         raise RowError("expected an encoded image, the file is empty (0 bytes)")
     try:
-        formats = [name for name in FORMATS if name != "HEIF" or name in Image.OPEN]
-        with Image.open(io.BytesIO(encoded), formats=formats) as image:
+        with Image.open(io.BytesIO(encoded), formats=readable_formats()) as image:
             if image.width * image.height > max_image_pixels:
                 raise RowError(
                     f"expected at most max_image_pixels = {max_image_pixels} pixels, "

@@ -11,11 +11,12 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
+from overnight.tasks.preprocess.images.decode import MaxImagePixels, allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
 class DecodeImage(PreprocessStep):

@@ -17,13 +17,14 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels, allow_pixels, decode_image
+from overnight.tasks.preprocess.images.decode import MaxImagePixels, allow_pixels, decode_image
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
 from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
 class ResizeImage(PreprocessStep):

@@ -17,10 +17,11 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_file
 from overnight.tasks.preprocess.file_rows import FileRows, expand_files
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, MaxImagePixels
+from overnight.tasks.preprocess.images.decode import MaxImagePixels
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 EXPECTED = "sample_frames: expected a video file"
 COLUMNS = pa.schema([("image", pa.null()), ("frame", pa.int64()), ("seconds", pa.float64())])

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS, readable_formats
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.location import Location
@@ -173,7 +174,9 @@ def _opened(image: pa.Scalar) -> "bytes | Image.Image":
 def _decoded(content: bytes) -> "Image.Image":
     from PIL import Image
 
-    opened = Image.open(io.BytesIO(content))
+    opened = Image.open(io.BytesIO(content), formats=readable_formats())
+    if opened.width * opened.height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"{opened.width} x {opened.height} pixels, more than {MAX_IMAGE_PIXELS}")
     opened.load()
     return opened
 

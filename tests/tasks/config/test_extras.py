@@ -30,13 +30,14 @@ from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.ingest.sources.lance import Lance
 from overnight.tasks.ingest.sources.sql import Sql
 from overnight.tasks.ingest.sources.uris import Uris
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS, allow_pixels, decode_image
+from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 from overnight.tasks.search.published_rows import newest_version
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location

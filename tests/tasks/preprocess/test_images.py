@@ -12,11 +12,11 @@ from PIL import Image, ImageFile
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.preprocess.images.decode import MAX_IMAGE_PIXELS
 from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import apply, blocks, tensors
+from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 from tests.tasks.blocks import source_block
 
 FILE = pa.large_binary()
