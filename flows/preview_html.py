@@ -78,5 +78,5 @@ def thumbnail(image: np.ndarray, edge: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    cut = text if len(text) <= TEXT_SHOWN else f"{text[: TEXT_SHOWN - 1]}…"
-    return html.escape(printable(masked(cut)))
+    shown = printable(masked(text[: 4 * TEXT_SHOWN]))  # masked first: half a secret has no form
+    return html.escape(shown if len(text) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…")

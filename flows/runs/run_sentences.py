@@ -49,7 +49,8 @@ def failed(error: OvernightError) -> str:
     """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
     where = f" in {error.stage}" if error.stage else ""
     sentence = f"{error.status}{where}: {first_line(error.message) or error.error_type}"
-    return masked(sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…")
+    sentence = masked(sentence)  # first: half a secret has no form
+    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…"
 
 
 def _counts(receipt: Mapping[str, Any], why: Sequence[tuple[str, int]]) -> list[str]:

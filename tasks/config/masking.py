@@ -1,23 +1,39 @@
-"""Mask secrets in URLs and settings, for everything that is shown, logged or stored.
+"""Mask secrets in texts and settings, for everything that is shown, logged or stored.
 
-User info and the values of the query become `***`. A `${VARIABLE}` stays, because it is not filled in, and so does the
-container that Azure writes before an @. Messages, receipts, reasons of quarantine and findings are masked here.
-Messages and reasons are also `printable`. If the name of a setting is that of a secret, such as `api_key`, its value
-becomes `***`.
+In a text, these become `***`:
+
+- user info, values of the query, and the part of a webhook that is its secret, in URLs; a `${VARIABLE}` stays, because
+  it is not filled in, and so does the container that Azure writes before an @;
+- what follows `Bearer`, `AccountKey=`, `"api_key":` and the like; keys whose form tells what they are, as `hf_...`;
+- the values of this process's environment variables with secret names, and of those that `hide_variable` names: as
+  they are, percent-encoded, or in JSON. Values shorter than `SHORTEST_VALUE` stay, and so do other encodings.
+
+Messages, receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. If
+the name of a setting is that of a secret, such as `api_key`, its value becomes `***`.
 """
 
+import functools
+import json
 import os
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 HIDDEN = "***"
+SHORTEST_VALUE = 6  # characters
 BUCKETS = ("abfs", "abfss", "wasb", "wasbs")  # schemes whose URLs have a container in the place of user info
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#'\"`<>]*@)?([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?")
+# The lengths of a scheme and of a password with odd characters have limits, so that no text takes quadratic time.
+_URL = re.compile(
+    r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]{0,40})://"
+    r"([^\s/?#'\"`<>]*@|[^\s/?#'\"`<>:@]{0,100}:(?!//|\d{1,5}(?:[/?#\s,;:.'\")]|$))[^\n@]{0,200}@(?=[\w.\[-]+[:/]|[\w.-]+$))?"
+    r"([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?"
+)
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _PLAIN = re.compile(r"[\w./:~+ -]*")  # no user info, no query and no connection string
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+# Also the marks that show text in another order than it has.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 _VALUE = re.compile(r"=([^&;]*)")
 _WORD = re.compile(r"[.-]|(?<=[a-z])(?=[A-Z])")  # the start of a word in a name without underscores
 SECRET_WORDS = (
@@ -26,14 +42,85 @@ SECRET_WORDS = (
     r"|(auth|access|api|hf|bearer|refresh|session|security|sas)_?token"
 )
 _SECRET = re.compile(f"token|(.*_)?({SECRET_WORDS})", re.IGNORECASE)
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_NAMED = rf"(?<![A-Za-z0-9_])(?:token|sig|signature|shared_?access_?key|(?:[A-Za-z]\w{{0,40}}[_-])?(?:{SECRET_WORDS}))"
+_ANNOUNCED = re.compile(
+    r"(?P<bearer>\bbearer\s+)(?=[^\s'\",;]*[\d+/=_.-]|[^\s'\",;]{16})(?P<key>[^\s'\",;]+)"
+    r"|(?P<basic>\bbasic\s+)(?=[A-Za-z+/]*[0-9=])(?P<user>[A-Za-z0-9+/]{8,}={0,2})(?![\w-])"
+    rf"|(?P<name>{_NAMED}=|['\"]{_NAMED}['\"]\s*:\s*)(?P<quoted>{_QUOTED})"
+    rf"|(?P<setting>{_NAMED}=)(?P<value>[^\s&;,'\")]+)"
+    r"|(?P<hook>hooks\.slack\.com/\w+/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/|api\.telegram\.org/bot)"
+    r"(?P<path>[^\s'\"<>?#]*[^\s'\"<>?#:.,)])",
+    re.IGNORECASE,
+)
+_ANNOUNCERS = ("bearer", "basic", "sig", "token", "key", "secret", "pass", "pwd", "credential", "authorization",
+               "connection", "hook", "telegram")  # fmt: skip
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk-[\w-]{16,}|hf_\w{20,}|gh[pousr]_\w{20,}|glpat-[\w-]{16,}|xox[abeprs]-[\w-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
+)
+
+_TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{16,}")
+_SECRET_VARIABLE = re.compile(
+    r"(?!(old)?pwd$).*(password|passwd|passphrase|pwd|secret|token|credentials?|connection_string|auth_string)|(.*_)?key",
+    re.IGNORECASE,
+)
+
+_hidden_variables: set[str] = set()
+
+
+def hide_variable(name: str) -> None:
+    """Hide the value of an environment variable in the texts of this process, whatever the variable's name."""
+    _hidden_variables.add(name)
+
+
+def hide_variable_of_job(name: str) -> None:
+    """Hide the value of a variable that a job names, unless it is a word, a path or an address, as most are."""
+    value = os.environ.get(name, "")
+    if not _PLAIN.fullmatch(value) or _TOKEN.fullmatch(value):
+        hide_variable(name)
 
 
 def masked(text: str) -> str:
-    """Return `text` with the user info and the query values of its URLs as `***`, because they may be secrets.
+    """Return `text` with what may be a secret as `***`, see the module's docstring. A masked text stays unchanged."""
+    values = _pattern_of_values(frozenset(_secret_values()))
+    return masked_forms(values.sub(HIDDEN, text) if values else text)
 
-    A masked text stays unchanged.
-    """
-    return _URL.sub(_masked_url, text) if "://" in text else text
+
+def masked_forms(text: str) -> str:
+    """Return `text` with `***` for the secrets that its form tells of, whatever the values of the environment."""
+    if "://" in text:
+        text = _URL.sub(_masked_url, text)
+    small = text.lower()
+    if any(word in small for word in _ANNOUNCERS):
+        text = _ANNOUNCED.sub(_masked_value, text)
+    return _KEY.sub(HIDDEN, text)
+
+
+def _masked_value(found: re.Match[str]) -> str:
+    before, value = (part for part in found.groupdict().values() if part is not None)
+    quote_mark = value[0] if found["quoted"] else ""
+    return f"{before}{quote_mark}{_hidden(value[1:-1] if quote_mark else value)}{quote_mark}"
+
+
+def _secret_values() -> Iterator[str]:
+    """Yield the values of this process's variables that are secret, in the forms in which texts have them."""
+    for name in os.environ:
+        if name in _hidden_variables or _SECRET_VARIABLE.fullmatch(name):
+            value = os.environ.get(name, "")
+            if len(value) >= SHORTEST_VALUE and not _is_file(value):
+                yield from {value, quote(value, safe=""), quote(value), json.dumps(value)[1:-1], repr(value)[1:-1]}
+
+
+def _is_file(value: str) -> bool:
+    """Return True for the path of a file: variables such as GOOGLE_APPLICATION_CREDENTIALS name one."""
+    return value.startswith("/") and os.path.exists(value)
+
+
+@functools.lru_cache(8)
+def _pattern_of_values(values: frozenset[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(values, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if values else None
 
 
 def filled_in(text: str) -> str:
@@ -53,13 +140,21 @@ def filled_in(text: str) -> str:
 
 def printable(text: str) -> str:
     r"""Return `text` with its control characters written out, such as `\x1b`. Line ends and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROL.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def masked_in(value: Any) -> Any:
-    """Return a JSON value with every text in it masked. Values of secret names, such as `api_key`, become `***`."""
+    """Return a JSON value with every text in it masked by its form. Values of secret names, such as `api_key`, too.
+
+    Equal settings stay equal, whatever the values of the environment.
+    """
     if isinstance(value, str):
-        return masked(value)
+        return masked_forms(value)
     if isinstance(value, dict):
         return {key: HIDDEN if _is_secret(str(key), inner) else masked_in(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -78,14 +173,19 @@ def secrets_in(key: str, value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from secrets_in(f"{key}.{number}", inner)
-    elif _is_secret(key.rsplit(".", 1)[-1], value) or (isinstance(value, str) and masked(value) != value):
+    elif _is_secret(key.rsplit(".", 1)[-1], value) or (isinstance(value, str) and masked_forms(value) != value):
         yield key
 
 
 def _is_secret(name: str, value: Any) -> bool:
     """Return True if the name is secret and the value is written out: not null, and without a `${VARIABLE}`."""
     is_written = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
-    return is_written and bool(_SECRET.fullmatch(_WORD.sub("_", name))) and not _VARIABLE.search(str(value))
+    return is_written and _is_secret_name(name) and not _VARIABLE.search(str(value))
+
+
+@functools.lru_cache(1000)
+def _is_secret_name(name: str) -> bool:
+    return bool(_SECRET.fullmatch(_WORD.sub("_", name)))
 
 
 def _masked_url(found: re.Match[str]) -> str:

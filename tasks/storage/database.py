@@ -11,6 +11,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, Field
 
 from overnight.tasks.config.extras import missing
+from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import expand
 
@@ -53,6 +54,8 @@ def expanded(url: str) -> str:
     Values in the user name and the password are percent-encoded, so they may contain any character.
     """
     user, at, rest = url.rpartition("@")
+    for name in VARIABLE.findall(user):
+        hide_variable(name.strip("${}"))
     return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
 
 

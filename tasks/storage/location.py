@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 
-from overnight.tasks.config.masking import masked
+from overnight.tasks.config.masking import hide_variable_of_job, masked
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
@@ -28,7 +28,7 @@ from overnight.tasks.storage.list_below import Listed, list_below
 from overnight.tasks.storage.skipped_files import pass_over
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,10 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
         name = match.group(1)
         if name not in os.environ:
             raise JobError(f"{template}: the environment variable {name} is not set where the job runs. Set it.")
+        hide_variable_of_job(name)
         return escape(os.environ[name])
 
-    return _VARIABLE.sub(value, template).replace("{partition}", partition)
+    return VARIABLE.sub(value, template).replace("{partition}", partition)
 
 
 @dataclass(frozen=True)

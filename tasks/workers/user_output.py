@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from overnight.tasks.config.masking import masked
+from overnight.tasks.config.masking import masked, printable
 from overnight.tasks.config.user_frames import is_own
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
@@ -237,7 +237,8 @@ class _LastResort(logging.Handler):
 
 def _shown(text: str) -> str:
     cut = f" ... (of {len(text):,} characters)" if len(text) > LONGEST_LINE else ""
-    return masked(text[:LONGEST_LINE]).encode(errors="replace").decode() + cut
+    shown = printable(masked(text[: 4 * LONGEST_LINE]))[:LONGEST_LINE]  # masked first: half a secret has no form
+    return shown.encode(errors="replace").decode() + cut
 
 
 _collector = _Collector()

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.rows.result import Outcome
-from overnight.tasks.storage.location import Location, expand
+from overnight.tasks.storage.location import VARIABLE, Location, expand
 
 MILLION = 1_000_000
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -111,6 +112,8 @@ class OpenAI(RemoteChat):
         return self.load_with(None)
 
     def load_with(self, log_place: Location | None) -> Predict:
+        if self.api_key_env:
+            hide_variable(self.api_key_env)
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
         if key is not None and not (key and key.isascii() and key.isprintable()):
             found = "is not a valid key" if key else "is not set where the workers run"
@@ -134,6 +137,8 @@ class OpenAI(RemoteChat):
 
 def _header(name: str, value: str) -> str:
     """Return the value of a header with its variables filled in. Raise `JobError` if no header can have it."""
+    for variable in VARIABLE.findall(value):
+        hide_variable(variable)
     text = expand(value).strip()
     if not (text and text.isascii() and text.isprintable()):
         raise JobError(f"headers: {name}: the variables of {value} give no valid value of a header. Set them.", "infer")
