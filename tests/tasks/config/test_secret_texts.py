@@ -64,7 +64,7 @@ def test_a_secret_is_masked_by_its_form(text: str) -> None:
         "s3://photos/logo@2x.png and me@example.org",
         "max_tokens=5, pad_token='</s>'",
         "the environment variable API_TOKEN is not set; see api_key_env",
-        "a bearer of the ring and basic usage",
+        "a bearer of the ring and a basic text-classification2",
         "password=${PASSWORD}, Bearer ${TOKEN}",
         "monkey=5 and design=x",
     ],
