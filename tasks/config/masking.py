@@ -75,9 +75,12 @@ def hide_variable(name: str) -> None:
 
 
 def hide_variable_of_job(name: str) -> None:
-    """Hide the value of a variable that a job names, unless it is a word, a path or an address, as most are."""
+    """Hide the value of a variable that a job names, unless it is a word, a path or an address, as most are.
+
+    An address is masked by its form, so that a reader still sees its host.
+    """
     value = os.environ.get(name, "")
-    if not _PLAIN.fullmatch(value) or _TOKEN.fullmatch(value):
+    if "://" not in value and (not _PLAIN.fullmatch(value) or _TOKEN.fullmatch(value)):
         hide_variable(name)
 
 

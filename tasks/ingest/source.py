@@ -163,12 +163,12 @@ def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
             yield pa.ipc.read_schema(pa.py_buffer(schema))
 
 
-def too_large(what: str, found: int, most: int, setting: str) -> RowError:
+def too_large(what: str, found: int | None, most: int, setting: str) -> RowError:
     """Return the error of a file or row, named by `what`, that has more bytes than its source's limit.
 
-    `found` and `most` are in bytes, and `setting` is the key of the limit.
+    `found` (None if it is not known) and `most` are in bytes, and `setting` is the key of the limit.
     """
-    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {found:,}"
+    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {'more' if found is None else f'{found:,}'}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
 
 

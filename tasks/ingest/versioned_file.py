@@ -5,6 +5,7 @@ read, and the bytes count only if the file is still the listed one.
 """
 
 import io
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ import fsspec
 from fsspec.core import strip_protocol
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.storage.file_info import ObjectChanged, archived, shown_version, version_of
-from overnight.tasks.storage.filesystems import is_local, is_s3, open_filesystem, store_of
+from overnight.tasks.storage.file_info import ObjectChanged, TooLarge, archived, shown_version, version_of
+from overnight.tasks.storage.filesystems import is_local, is_s3, is_web, open_filesystem, store_of
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
 LOOKS_AT_ONCE = 16
@@ -181,17 +182,18 @@ class VersionedFile(io.RawIOBase):
         super().close()
 
 
-def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
+def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[bytes | Exception]:
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
 
-    So does `SourceChanged` for a file that is not in its listed version. Files of one filesystem are fetched together.
+    So does `SourceChanged` for a file that is not in its listed version, and `TooLarge` for one of more than `most`
+    bytes, of which no more are held. Files of one filesystem are fetched together.
     """
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
         found: dict[int, bytes | Exception] = {}
         for store in dict.fromkeys(stores):
             places = [place for place, own in enumerate(stores) if own == store]
-            found |= zip(places, read_whole([files[place] for place in places]), strict=True)
+            found |= zip(places, read_whole([files[place] for place in places], most), strict=True)
         return [found[place] for place in range(len(files))]
     filesystem = files[0].place[0]
     paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
@@ -200,9 +202,13 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
     if is_pinned:
         from overnight.tasks.storage.s3_pinned import read_versions
 
-        contents = read_versions(filesystem, paths, [file.version for file in files])
+        contents = read_versions(filesystem, paths, [file.version for file in files], most)
     elif is_local(filesystem):
-        contents = [_content(path) for path in paths]
+        contents = [_content(path, most) for path in paths]
+    elif is_web(filesystem):
+        from overnight.tasks.storage.web_files import read_bounded
+
+        contents = read_bounded(filesystem, paths, most)
     else:  # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
 
@@ -231,10 +237,11 @@ def read_whole(files: Sequence[SourceFile]) -> list[bytes | Exception]:
         return list(pool.map(checked, files, contents))
 
 
-def _content(path: str) -> bytes | Exception:
+def _content(path: str, most: int | None) -> bytes | Exception:
     """Return the content of a local file, or its error."""
     try:
         with open_regular(path) as opened:
-            return opened.read()
+            content = opened.read() if most is None else opened.read(most + 1)
+            return content if most is None or len(content) <= most else TooLarge(os.fstat(opened.fileno()).st_size)
     except Exception as error:
         return error

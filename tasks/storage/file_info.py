@@ -9,6 +9,14 @@ _ARCHIVED = re.compile(r"InvalidObjectState|BlobArchived|archived blob")  # the 
 _STORAGE_CLASS = re.compile(r"<StorageClass>(\w+)</StorageClass>")
 
 
+class TooLarge(Exception):
+    """A file has more bytes than may be read. `size` is their number; None if the store did not say it."""
+
+    def __init__(self, size: int | None) -> None:
+        super().__init__(size)
+        self.size = size
+
+
 class ObjectChanged(OSError):
     """An object in a store no longer has the version that was to be read."""
 

@@ -40,7 +40,8 @@ def open_filesystem(
     if timeout_seconds and protocol in WEB:
         from aiohttp import ClientTimeout
 
-        options["client_kwargs"] = {"timeout": ClientTimeout(timeout_seconds, sock_connect=CONNECT_SECONDS)}
+        timeout = ClientTimeout(timeout_seconds, sock_connect=CONNECT_SECONDS)
+        options["client_kwargs"] = {"timeout": timeout, "auto_decompress": False}  # `web_files.py` unpacks to a limit
     if anonymous:
         options |= {"token": "anon"} if protocol in GOOGLE else {"anon": True}
     if protocol in ("s3", "s3a"):
@@ -80,6 +81,10 @@ def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
     return hasattr(filesystem, "call_s3")
+
+
+def is_web(filesystem: fsspec.AbstractFileSystem) -> bool:
+    return bool({"http", "https"}.intersection(filesystem.protocol))
 
 
 def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:

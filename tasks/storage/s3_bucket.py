@@ -16,7 +16,7 @@ from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
 from overnight.tasks.storage.failed_requests import note
-from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, version_of
+from overnight.tasks.storage.file_info import Entry, ObjectChanged, TooLarge, entry_of, version_of
 from overnight.tasks.storage.s3_retries import RETRIES, say
 from overnight.tasks.storage.s3_store import is_usable, open_store, passing_problem, raise_known, waiting_told, words
 
@@ -31,24 +31,26 @@ class Bucket:
         self._filesystem, self._name = filesystem, name
         self._has_answered, self._rests_until = False, 0.0
 
-    def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None) -> bytes:
+    def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None, most: int | None = None) -> bytes:
         """Return the bytes of an object from byte `first` to before byte `stop`, or to the end if `stop` is None.
 
-        With `etag`, read only this version, and raise `ObjectChanged` if the object has another one. Raise
-        `FileNotFoundError`, `PermissionError`, `ServiceUnavailable` after the time for retries, or another error of
-        s3fs.
+        With `etag`, read only this version, and raise `ObjectChanged` if the object has another one. Raise `TooLarge`
+        for an object of more than `most` bytes, `FileNotFoundError`, `PermissionError`, `ServiceUnavailable` after the
+        time for retries, or another error of s3fs.
         """
         failure = None
         if self._may_ask():
             try:
-                found = _get(self._store, key, etag, first, stop)
+                found = _get(self._store, key, etag, first, stop, most)
                 self._has_answered = True
                 return found
+            except TooLarge:
+                raise
             except Exception as error:
                 raise_known(error, self._has_answered)
                 failure = error
                 self._wait_after(error)
-        found = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop)
+        found = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop, most)
         self._rest_after(failure)
         return found
 
@@ -189,7 +191,7 @@ def just_before(folder: str) -> str:
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
 
 
-def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> bytes:
+def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
     options: Any = {"if_match": f'"{etag}"'} if etag else {}
     if stop is not None:
         options["range"] = (first, stop)
@@ -197,14 +199,18 @@ def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None) -> b
     # a server without support for If-Match may return another version
     if etag and (found := (answer.meta["e_tag"] or "").strip('"')) != etag:
         raise ObjectChanged(f"expected version {etag} of {key}, found {found}")
+    if most is not None and answer.meta["size"] > most:
+        raise TooLarge(answer.meta["size"])
     return bytes(answer.bytes())
 
 
-def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None) -> bytes:
+def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
     """Read with s3fs, which pins the version that it finds on opening."""
     with filesystem.open(path, "rb", cache_type="none") as opened:
         if etag and (found := version_of(opened.details)) != etag:
             raise ObjectChanged(f"expected version {etag} of {path}, found {found}")
+        if most is not None and opened.details["size"] > most:
+            raise TooLarge(opened.details["size"])
         opened.seek(first)
         try:
             return bytes(opened.read(-1 if stop is None else stop - first))

@@ -65,16 +65,18 @@ def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObjec
     return PinnedObject(filesystem.bucket(bucket), key, info)
 
 
-def read_versions(filesystem: Any, paths: Sequence[str], etags: Sequence[str]) -> list[Any]:
+def read_versions(
+    filesystem: Any, paths: Sequence[str], etags: Sequence[str], most: int | None = None
+) -> list[bytes | Exception]:
     """Return the whole contents of objects, each in the version of its ETag. An empty ETag means any version.
 
-    If an object cannot be read, its error takes the place of its content.
+    An error takes the place of a content that cannot be read, and `TooLarge` that of one of more than `most` bytes.
     """
 
     def get(path: str, etag: str) -> bytes | Exception:
         bucket, key, _ = filesystem.split_path(path)
         try:
-            return bytes(filesystem.bucket(bucket).get(key, etag))
+            return bytes(filesystem.bucket(bucket).get(key, etag, most=most))
         except Exception as error:
             return error
 

@@ -28,12 +28,15 @@ from overnight.tasks.infer.chat.rate_limiter import RateLimiter
 from overnight.tasks.infer.chat.settings import Answer
 
 if TYPE_CHECKING:
-    pass
+    import httpx
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 SECONDS_BETWEEN_WARNINGS = 60.0
 CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 MESSAGE_CHARACTERS = 300
+MOST_BYTES = 64 * 2**20  # of an answer, unpacked
+ENCODINGS = ("identity", "gzip", "deflate")
+OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers that are about the packed content
 SHORTEST_SECRET = 6  # minimum characters of a value in the query that is masked in responses
 ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
 
@@ -94,7 +97,9 @@ class Endpoint:
         try:
             self._client = httpx.AsyncClient(
                 mounts=dict.fromkeys(("all://", "http://", "https://")) if goes_direct else None,
-                headers=own | ({"Authorization": f"Bearer {key}"} if key else {}),
+                headers={"Accept-Encoding": "gzip, deflate"}
+                | own
+                | ({"Authorization": f"Bearer {key}"} if key else {}),
                 limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
             )
         except (ValueError, ImportError) as error:  # socks:// without its library, or no URL
@@ -207,8 +212,11 @@ class Endpoint:
         import httpx
 
         try:
-            async with asyncio.timeout(seconds):
-                response = await self._client.post(self._asked, json=body, timeout=None)
+            async with (
+                asyncio.timeout(seconds),
+                self._client.stream("POST", self._asked, json=body, timeout=None) as streamed,
+            ):
+                response = await _whole(streamed)
         except TimeoutError:
             raise Fault(Blame.SERVER, f"no answer within {seconds:.3g} s") from None
         except httpx.RequestError as error:
@@ -248,6 +256,24 @@ def is_own_machine(host: str) -> bool:
     address = _address(name)
     mapped = getattr(address, "ipv4_mapped", None) or address
     return mapped is not None and (mapped.is_loopback or mapped.is_unspecified)
+
+
+async def _whole(response: "httpx.Response") -> "httpx.Response":
+    """Return a response with its content. Raise `Fault` for more than `MOST_BYTES`, however small it is compressed."""
+    import httpx
+
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ENCODINGS:  # several, or another one, could unpack one packet to more than the memory
+        raise Fault(Blame.SETTINGS, f"an answer in the encoding {encoding!r}, expected {' or '.join(ENCODINGS)}")
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > MOST_BYTES:
+            if response.status_code == 200:
+                raise Fault(Blame.ROW, f"an answer of more than {MOST_BYTES:,} bytes")
+            break
+    headers = [(name, value) for name, value in response.headers.items() if name not in OF_TRANSFER]
+    return httpx.Response(response.status_code, headers=headers, content=bytes(content[:MOST_BYTES]))
 
 
 def is_in_no_proxy(host: str) -> bool:

@@ -24,6 +24,7 @@ from overnight.tasks.ingest.sources.text import decoded
 from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
+from overnight.tasks.storage.file_info import TooLarge
 from overnight.tasks.storage.filesystems import WEB, protocol_of, store_of
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
@@ -127,7 +128,9 @@ class Uris(WholeFiles):
     def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
         """Return the contents at URIs of one filesystem, or the error of opening the filesystem."""
         try:
-            return [self._timed(content) for content in read_whole([self.file(unit) for unit in units])]
+            return [
+                self._timed(content) for content in read_whole([self.file(unit) for unit in units], self.max_file_bytes)
+            ]
         except JobError as error:
             raise JobError(str(error), "ingest") from error
         except OvernightError:
@@ -154,7 +157,7 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Return the content or its error. Each error of a web host or an address becomes one of its file."""
-    is_own = isinstance(content, RowError | FileNotFoundError | PermissionError)
+    is_own = isinstance(content, RowError | TooLarge | FileNotFoundError | PermissionError)
     if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")

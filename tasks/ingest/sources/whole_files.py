@@ -16,6 +16,7 @@ from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.source import GIB, FolderSource, MaxFileBytes, too_large
 from overnight.tasks.ingest.versioned_file import read_whole
 from overnight.tasks.rows import blocks
+from overnight.tasks.storage.file_info import TooLarge
 from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 128
@@ -53,7 +54,7 @@ class WholeFiles(FolderSource):
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
         """Return the contents of the files of `units`. An error takes the place of a content that cannot be read."""
-        return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()])
+        return read_whole([self.file(unit, unit["size"]) for unit in units.to_pylist()], self.max_file_bytes)
 
     def listed_sizes(self, units: pa.Table) -> list[int]:
         """Return the size of each file in bytes, as the listing has it; 0 if it is unknown."""
@@ -114,12 +115,14 @@ class WholeFiles(FolderSource):
         found: list[bytes | Exception] = [self._bounded(size) or b"" for size in self.listed_sizes(units)]
         small = [i for i, content in enumerate(found) if content == b""]
         for i, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
-            found[i] = content if isinstance(content, Exception) else self._bounded(len(content)) or content
+            found[i] = self._too_large(content.size) if isinstance(content, TooLarge) else content
         return found
 
     def _bounded(self, size: int) -> RowError | None:
-        most = self.max_file_bytes
-        return too_large("a file", size, most, "max_file_bytes") if size > most else None
+        return self._too_large(size) if size > self.max_file_bytes else None
+
+    def _too_large(self, size: int | None) -> RowError:
+        return too_large("a file", size, self.max_file_bytes, "max_file_bytes")
 
     def _value(self, content: bytes) -> Any:
         try:

@@ -1,0 +1,40 @@
+"""An answer without a limit: it is unpacked to a bound, and costs its own row."""
+
+import gzip
+import resource
+
+import pytest
+
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.chat.openai_client import MOST_BYTES
+from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask
+from tests.tasks.infer.chat_server import ChatServer, Reply, completion
+
+GIB = 2**30
+
+
+def bomb(status: int = 200) -> Reply:
+    """An answer of a gibibyte of blanks before its JSON, in a megabyte of gzip."""
+    return Reply(status, gzip.compress(b" " * 2**20 * 1024, 1), (("Content-Encoding", "gzip"),))
+
+
+@ENDPOINTS.promise(
+    "an answer that is larger than the limit is not unpacked any further, costs its row, and is paid once"
+)
+def test_bombs(leaf: Adapter, server: ChatServer) -> None:
+    server.always = {"bomb": bomb(), "refused": bomb(400)}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    done = ask(leaf, server, ["good", "bomb", "refused"])
+    assert list(done.failed) == [1, 2]
+    assert isinstance(done.failed[1], RowError)
+    assert f"an answer of more than {MOST_BYTES:,} bytes" in str(done.failed[1])
+    assert server.requests()["bomb"] == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GIB / 1024 / 2
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip"])
+@ENDPOINTS.promise("an answer in an encoding that was not asked for is refused with its name")
+def test_other_encodings(leaf: Adapter, server: ChatServer, encoding: str) -> None:
+    server.down = Reply(200, completion("packed"), (("Content-Encoding", encoding),))
+    with pytest.raises(JobError, match=f"encoding '{encoding}'"):
+        ask(leaf, server, ["good"])
