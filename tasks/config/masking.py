@@ -4,9 +4,9 @@ In a text, these become `***`:
 
 - user info, values of the query, and the part of a webhook that is its secret, in URLs; a `${VARIABLE}` stays, because
   it is not filled in, and so does the container that Azure writes before an @;
-- what follows `Bearer`, `AccountKey=`, `"api_key":` and the like; keys whose form tells what they are, as `hf_...`;
-- the values of this process's environment variables with secret names, and of those that `hide_variable` names: as
-  they are, percent-encoded, or in JSON. Values shorter than `SHORTEST_VALUE` stay, and so do other encodings.
+- what follows `Bearer`, `AccountKey=`, `"api_key":` and the like; known forms of keys, such as `hf_...`;
+- the values of this process's environment variables with secret names, and of the ones in `hide_variable`: as they
+  are, percent-encoded, or in JSON. Values shorter than `SHORTEST_VALUE` stay, and so do other encodings.
 
 Messages, receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. If
 the name of a setting is that of a secret, such as `api_key`, its value becomes `***`.
@@ -91,7 +91,7 @@ def masked(text: str) -> str:
 
 
 def masked_forms(text: str) -> str:
-    """Return `text` with `***` for the secrets that its form tells of, whatever the values of the environment."""
+    """Return `text` with `***` for what has the form of a secret, whatever the values of the environment."""
     if "://" in text:
         text = _URL.sub(_masked_url, text)
     small = text.lower()

@@ -51,7 +51,7 @@ FILES = re.compile(r"\.(from_file|save|load)\.")  # operations of these librarie
 
 
 class NoProgram(ValueError):
-    """The file holds more than numbers and operations, or is no exported program."""
+    """The file holds more than numbers and operations, or another thing than an exported program."""
 
 
 def require_data(file: Path) -> None:

@@ -186,7 +186,7 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
 
     So does `SourceChanged` for a file that is not in its listed version, and `TooLarge` for one of more than `most`
-    bytes, of which no more are held. Files of one filesystem are fetched together.
+    bytes, which is never held whole. Files of one filesystem are fetched together.
     """
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:

@@ -10,7 +10,7 @@ _STORAGE_CLASS = re.compile(r"<StorageClass>(\w+)</StorageClass>")
 
 
 class TooLarge(Exception):
-    """A file has more bytes than may be read. `size` is their number; None if the store did not say it."""
+    """A file has more bytes than may be read. `size` is their number; None if it is unknown."""
 
     def __init__(self, size: int | None) -> None:
         super().__init__(size)

@@ -1,4 +1,4 @@
-"""Whole files from web servers, of which no more than a limit is held, however small they are sent."""
+"""Whole files from web servers, unpacked up to a limit, however small they are sent."""
 
 import asyncio
 import zlib
