@@ -82,6 +82,16 @@ def pictures(tmp_path: Path) -> Path:
     return folder
 
 
+def parquet(folder: Path) -> dict[str, str]:
+    """A source of the Parquet files in the folder's `in`."""
+    return {"kind": "parquet", "path": f"{folder}/in"}
+
+
+def write_parquet(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
 def published(receipt: dict[str, Any], sink: Path) -> pa.Table:
     """What readers find, following the receipt; that a listing finds the same files is checked here too."""
     files = sorted(str(sink / file) for file in receipt["files"])
