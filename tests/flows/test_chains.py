@@ -51,9 +51,7 @@ def test_steps_between_models_filter_make_and_lose_rows_and_each_source_row_is_s
     for part in range(3):
         write_parquet(tmp_path / f"in/{part}.parquet", x=range(part * ROWS // 3, (part + 1) * ROWS // 3))
     chain = [entry | (device if entry.get("name") == "double" else {}) for entry in CHAIN]
-    receipt = run_job(
-        jobs.job(tmp_path, source=parquet(tmp_path), inference=chain, checks={"max_quarantined": 0.1})
-    )
+    receipt = run_job(jobs.job(tmp_path, source=parquet(tmp_path), inference=chain, checks={"max_quarantined": 0.1}))
     rows = published(receipt, tmp_path / "out")
     assert rows.column_names == ["row_id", "uri", "half", "length_of", "doubled", "double_many"]
     expected = [

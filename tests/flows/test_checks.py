@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overnight.tasks.errors import CheckFailed, JobError
+from overnight.tasks.errors import CheckFailed
 from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, write_parquet
@@ -80,11 +80,3 @@ def test_a_failed_check_publishes_nothing_and_a_loosened_one_publishes_what_was_
     assert receipt["checks"]["drift"] == {"score": {"mean": pytest.approx(1.392621)}, "size": {"shares": 0.4}}
     assert receipt["warnings"] == ["the column note has only nulls or NaN in all 10 rows."]
     assert not (ledger / "failure.json").exists()
-
-
-def test_a_check_of_one_s_own_that_is_not_there_fails_before_any_row_is_read(run_job: RunJob, tmp_path: Path) -> None:
-    write_parquet(tmp_path / "in/2026-01-01/a.parquet", x=[1, 2])
-    with pytest.raises(JobError, match="sise") as caught:
-        run_job(job(tmp_path, python="check_test_models:sise"), "2026-01-01")
-    assert caught.value.stage == "write"
-    assert not list((tmp_path / "out").rglob("*.part"))
