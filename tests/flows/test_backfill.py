@@ -127,14 +127,6 @@ def test_one_failure_does_not_stop_the_rest_and_a_resume_runs_only_what_is_not_d
 
 
 @pytest.mark.slow
-def test_it_stops_after_a_failure_if_asked_to(run: Backfill, folder: Path) -> None:
-    take_away(folder, DAYS[2])
-    with pytest.raises(OvernightError, match="1 of 4 partitions failed"):
-        run(order="newest", stop_on_failure=True)
-    assert statuses(folder) == ["missing", "missing", "failed", "published"]
-
-
-@pytest.mark.slow
 def test_several_partitions_run_at_once_and_all_runs_published_ones_again_once_with_the_reason_in_their_receipts(
     run: Backfill, folder: Path
 ) -> None:
@@ -235,27 +227,26 @@ def test_a_backfill_that_cannot_be_says_what_is_expected(folder: Path, options: 
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_partitions_of_its_range_and_exits_1_where_one_failed(
+def test_the_command_prints_the_partitions_of_its_range_and_stops_after_a_failure_if_asked_to(
     overnight: Overnight, folder: Path
 ) -> None:
-    take_away(folder, DAYS[1])
-    range_ = ("--start", DAYS[0], "--end", DAYS[1])
-    dry = overnight("backfill", "job.yaml", *range_, "--dry-run", "--json")
-    assert [step["partition"] for step in json.loads(dry.stdout)] == DAYS[:2]
-    done = overnight("backfill", "job.yaml", *range_, "--json")
+    take_away(folder, DAYS[2])
+    dry = overnight("backfill", "job.yaml", *RANGE, "--dry-run", "--json")
+    assert [step["partition"] for step in json.loads(dry.stdout)] == DAYS
+    done = overnight("backfill", "job.yaml", *RANGE, "--order", "newest", "--stop-on-failure", "--json")
     assert done.returncode == 1, done.stderr
-    found = [(entry["partition"], entry["status"]) for entry in json.loads(done.stdout)]
-    assert found == [(DAYS[0], "published"), (DAYS[1], "failed")]
+    found = {entry["partition"]: entry["status"] for entry in json.loads(done.stdout)}
+    assert found == dict(zip(DAYS, ("missing", "missing", "failed", "published"), strict=True))
     backfill = record_of(folder)["id"]
     assert f"backfill {backfill}\n" in done.stderr
-    assert re.search(rf"{DAYS[0]} started: never run\n.*1 of 2: {DAYS[0]} published: 10 rows, 0 quar", done.stderr)
-    assert f"2 of 2: {DAYS[1]} failed in " in done.stderr
+    assert re.search(rf"{DAYS[3]} started: never run\n.*1 of 4: {DAYS[3]} published: 10 rows, 0 quar", done.stderr)
+    assert f"2 of 4: {DAYS[2]} failed in " in done.stderr
     assert done.stderr.endswith(f"Run what is left: overnight backfill job.yaml --resume {backfill}\n")
-    rest = overnight("backfill", "job.yaml", *range_, "--select", "missing")
-    assert rest.stdout == f"tiny: no partition from {DAYS[0]} to {DAYS[1]} is missing; found 1 failed, 1 published.\n"
-    (folder / "in" / DAYS[0] / "later.jsonl").write_text('{"id": 1}\n')
-    rest = overnight("backfill", "job.yaml", *range_, "--select", "missing")
-    assert rest.stdout.endswith("1 failed, 1 stale. To run the stale ones, add stale to select.\n")
+    rest = ("backfill", "job.yaml", "--start", DAYS[2], "--end", DAYS[3], "--select", "missing")
+    words = f"tiny: no partition from {DAYS[2]} to {DAYS[3]} is missing; found 1 failed, 1"
+    assert overnight(*rest).stdout == f"{words} published.\n"
+    (folder / "in" / DAYS[3] / "later.jsonl").write_text('{"id": 1}\n')
+    assert overnight(*rest).stdout == f"{words} stale. To run the stale ones, add stale to select.\n"
 
 
 @pytest.mark.parametrize(
@@ -272,21 +263,12 @@ def test_bad_usage_exits_2(folder: Path, arguments: tuple[str, ...]) -> None:
     assert CliRunner().invoke(main, ["backfill", str(folder / "job.yaml"), "--dry-run", *arguments]).exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "name"),
-    [
-        ("name: tiny", {"start": DAYS[0], "end": DAYS[3]}, f"job/{DAYS[0]}..{DAYS[3]}"),
-        ("", {"resume": "0f3c9d21"}, "tiny/resume 0f3c9d21"),
-    ],
-)
-def test_a_backfill_that_cannot_begin_is_named_after_its_job_or_the_file_and_what_it_is_to_run(
-    prefect_api: str, folder: Path, text: str, options: dict[str, str], name: str
+def test_a_backfill_that_cannot_begin_is_named_after_its_job_and_what_it_is_to_run(
+    prefect_api: str, folder: Path
 ) -> None:
-    if text:
-        (folder / "job.yaml").write_text(text)
     with get_client(sync_client=True) as client:
-        parameters = {**options, "job": str(folder / "job.yaml")}
+        parameters = {"resume": "0f3c9d21", "job": str(folder / "job.yaml")}
         flow_run = client.create_flow_run(backfill, parameters=parameters, state=Pending())
         ended: Any = run_flow(backfill, flow_run=flow_run, return_type="state")
-        assert client.read_flow_run(flow_run.id).name == name
+        assert client.read_flow_run(flow_run.id).name == "tiny/resume 0f3c9d21"
     assert ended.is_failed()

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -94,14 +93,6 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     assert (sample["rows_in"], sample["rows_out"] + sample["rows_quarantined"]) == (5, 5)
     assert json.loads((ledger / "receipt.json").read_text()) == first
 
-    # A publish that was cut off after its moment is completed, and nothing is done again.
-    cut_off = {"generation": first["generation"], "attempt": first["attempt"], "receipt": first, "old": []}
-    (ledger / "publishing.json").write_text(json.dumps(cut_off))
-    (ledger / "receipt.json").unlink()
-    (ledger / "receipts" / f"{first['generation']}.json").unlink()
-    assert run_job(job, DAY) == first
-    assert not (ledger / "publishing.json").exists()
-
     # A forced run that failed is resumed by later runs, which need no force.
     with pytest.raises(CheckFailed, match="min_rows"):
         run_job(job, DAY, force=True, settings=["checks.min_rows=1000"])
@@ -115,27 +106,6 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     changed = run_job(job, DAY)
     assert changed["rows_in"] == 12
     assert len(published(changed, sink)) == 11
-
-
-def test_plain_etl_filters_derives_and_keeps_types_and_bytes(run_job: RunJob, tmp_path: Path) -> None:
-    for i in range(3):
-        x = range(i * 10, i * 10 + 10)
-        maybe = pa.array([1, None] * 5)
-        write_parquet(tmp_path / f"in/{i}.parquet", x=x, date=["a"] * 10, maybe=maybe, photo=[b"%d" % n for n in x])
-    steps = [
-        {"kind": "filter_rows", "expression": "x % 3 != 0"},
-        {"kind": "derive_columns", "columns": {"y": "x * 10"}},
-    ]
-    receipt = run_job(jobs.job(tmp_path, source=parquet(tmp_path), preprocess=steps, shuffle={"kind": "rows"}))
-    table = published(receipt, tmp_path / "out").sort_by("x")
-    assert_settled(receipt)
-    assert (receipt["partition"], receipt["rows_in"], receipt["rows_filtered"]) == ("all", 30, 10)
-    kept = [x for x in range(30) if x % 3]
-    assert table["y"].to_pylist() == [x * 10 for x in kept]
-    assert table["row_id"].to_pylist() == [f"{x // 10}.parquet#{x % 10}" for x in kept]
-    assert table["photo"].to_pylist() == [b"%d" % x for x in kept]
-    assert table.schema.field("maybe").type == pa.int64()
-    assert receipt["left_out"] == []
 
 
 def test_rows_counted_while_reading_are_settled_a_sample_is_exact_and_one_that_fails_does_not_take_its_batch_along(

@@ -1,4 +1,7 @@
-"""Checks before a publish, on the whole flow: a failed one changes nothing, and what was staged is not done again."""
+"""Checks before a publish, on the whole flow: a failed one changes nothing, and what was staged is not done again.
+
+The rows are published as text, and checks see them with their types.
+"""
 
 import json
 from pathlib import Path
@@ -9,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.storage.location import Location
 from tests import jobs
 from tests.conftest import WORKER_PATH
+from tests.contracts.sinks.publications import read_files
 from tests.flows.conftest import RunJob, write_parquet
 
 MODEL = """
@@ -30,6 +35,7 @@ def few_large(receipt, previous, rows):
 
 
 def satisfied(receipt, previous, rows):
+    assert str(rows.to_table()["dead"].type).startswith("fixed_size_list")
     assert receipt["columns"]["size"]["classes"] == {"small": 1, "large": 9}
 """
 
@@ -41,7 +47,7 @@ def job(folder: Path, **checks: Any) -> dict[str, Any]:
         source={"kind": "parquet", "path": f"{folder}/in/{{partition}}"},
         inference=[{"kind": "python", "target": "check_test_models:Size", "batch_size": 4}],
         checks=checks,
-        sink={"kind": "parquet", "path": f"{folder}/out", "rows_per_part": 4},
+        sink={"kind": "jsonl", "path": f"{folder}/out", "rows_per_part": 4, "compression": "zstd"},
     )
 
 
@@ -80,3 +86,7 @@ def test_a_failed_check_publishes_nothing_and_a_loosened_one_publishes_what_was_
     assert receipt["checks"]["drift"] == {"score": {"mean": pytest.approx(1.392621)}, "size": {"shares": 0.4}}
     assert receipt["warnings"] == ["the column note has only nulls or NaN in all 10 rows."]
     assert not (ledger / "failure.json").exists()
+    rows = read_files(Location(str(out)), receipt["files"]).to_pylist()
+    assert sorted(row["score"] for row in rows) == [float(score) for score in range(4, 14)]
+    assert run_job(job(tmp_path, **loose), "2026-01-02") == receipt
+    assert not list(ledger.glob("generations/*/parts"))

@@ -146,7 +146,7 @@ def test_what_is_published_is_fresh_and_what_is_not_due_is_not_late(webhook: Web
     assert webhook.posts == []
 
 
-def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
+def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next_also_if_the_check_was_killed(
     prefect_api: str, webhook: Webhook, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "retold")
@@ -158,23 +158,13 @@ def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
     logs = wait_for("its log", lambda: ask(prefect_api, "/logs/filter", mine), 30)
     assert SECRET not in f"{refused.message}{logs}"
     assert record(tmp_path)["notified_at"] is None
+    [file] = (tmp_path / "out/_overnight/date=2025-11-18/late/lease").iterdir()  # as a process leaves it that is gone
+    file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
     webhook.refuses = False
     assert check(job, DEADLINE + timedelta(days=1)).name == "Completed"  # the next night's
     titles = [post["title"] for post in webhook.posts]
     assert titles == ["retold/2025-11-18 is late", "retold/2025-11-19 is late"]
     assert len(events(prefect_api, "retold", 2)) == 2
-
-
-def test_a_check_that_was_killed_while_it_told_is_made_good(webhook: Webhook, tmp_path: Path) -> None:
-    """Its lease is that of a process which is gone, and its record says that nobody was notified."""
-    job = write_job(tmp_path, "killed")
-    webhook.refuses = True
-    check(job)
-    [file] = (tmp_path / "out/_overnight/date=2025-11-18/late/lease").iterdir()
-    file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
-    webhook.refuses = False
-    assert check(job).name == "Completed"
-    assert [post["title"] for post in webhook.posts] == ["killed/2025-11-18 is late"]
 
 
 def test_a_block_that_is_not_there_is_named_and_a_job_file_that_is_wrong_fails_the_check(

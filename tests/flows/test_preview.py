@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
-import onnx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -171,23 +170,7 @@ def objects(folder: Path) -> Job:
     return job(folder, found, {"kind": "crop_boxes", "boxes": "found_boxes"}, area)
 
 
-def scores(folder: Path) -> Job:
-    """Resized images to an ONNX model, whose images are published too."""
-    for number in range(5):
-        Image.fromarray(np.full((30, 40, 3), number * 40, np.uint8)).save(folder / f"in/{number}.jpg")
-    shape, number = ["rows", 16, 16, 3], onnx.TensorProto.FLOAT
-    image = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, shape)
-    size = onnx.helper.make_tensor_value_info("sizes", number, shape)
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Cast", ["image"], ["sizes"], to=number)], "c", [image], [size]
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, folder / "cast.onnx")
-    one = {"kind": "onnx", "file": str(folder / "cast.onnx"), "columns": ["image"]}
-    return job(folder, one, preprocess=[RESIZE], sink={"keep_columns": ["image"]})
-
-
-@pytest.mark.parametrize("make", [chain_of_models, objects, scores], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [chain_of_models, objects], ids=lambda make: make.__name__)
 def test_a_preview_has_the_columns_types_and_values_that_a_run_publishes(
     make: Callable[[Path], Job], tmp_path: Path, one_thread: None
 ) -> None:

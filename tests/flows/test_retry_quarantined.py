@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overnight.flows.job.model import Job
+from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.partition_status import read_ledger
 from tests import jobs
 from tests.conftest import WORKER_PATH
@@ -94,7 +94,7 @@ def test_after_a_fix_only_the_quarantined_rows_run_and_join_the_published_ones(r
     assert [part["rows_out"] for part in second["parts"]] == [36, 10]
     assert second["columns"]["twice"]["rows"] == 46
     assert [row["row_id"] for row in quarantine(sink, "all")] == ["broken.parquet#2"]
-    (entry,) = read_ledger(Job.model_validate(job))
+    (entry,) = read_ledger(load_job(tmp_path / "small.yaml"))
     assert (entry.status, len(entry.why)) == ("stale", 1)
     assert "retry_models.py" in entry.why[0]
 

@@ -42,9 +42,8 @@ def assert_silent(folder: Path, *told: str) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_text('{"text": "hello"}\n')
-    model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{text}"}
+    jobs.write_days(tmp_path, ["all"])
+    model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{id}"}
     model |= {"api_key_env": "CANARY_KEY", "retry_timeout_seconds": 0.5, "max_tries": 1}
     source = {"kind": "jsonl", "path": f"{tmp_path}/in"}
     return jobs.job(tmp_path, source=source, inference=[model], retries={"attempts": 1})
@@ -56,24 +55,20 @@ def run(overnight: Overnight, folder: Path, job: dict[str, Any], **changes: Any)
     return overnight("run", str(path), "--json", "--reason", REASON)
 
 
-def test_a_run_that_publishes_tells_no_secret(
+def test_neither_a_run_that_publishes_nor_one_that_fails_tells_a_secret(
     overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
 ) -> None:
+    [model] = job["inference"]
     with chat_server() as server:
-        job["inference"][0]["base_url"] = f"{server.url}?key={CANARY}"
-        done = run(overnight, tmp_path, job, name="canary-published")
-    assert done.returncode == 0, done.stderr
-    receipt = json.loads(done.stdout)
+        model["base_url"] = f"{server.url}?key={CANARY}"
+        published = run(overnight, tmp_path, job, name="canary-published")
+    assert published.returncode == 0, published.stderr
+    receipt = json.loads(published.stdout)
     assert receipt["settings"]["inference"][0]["base_url"] == f"{server.url}?key=***"
     assert receipt["reason"] == "see https://***:***@host/ticket?token=***"
-    assert_silent(tmp_path, done.stdout, done.stderr, told_by_prefect(prefect_api, "canary-published"))
 
-
-def test_a_run_that_fails_tells_no_secret(
-    overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
-) -> None:
-    job["inference"][0]["base_url"] = f"http://127.0.0.1:9/v1?key={CANARY}"
-    asked = run(overnight, tmp_path, job, name="canary-asked")
+    model["base_url"] = f"http://127.0.0.1:9/v1?key={CANARY}"
+    asked = run(overnight, tmp_path, job, name="canary-asked", sink={**job["sink"], "path": f"{tmp_path}/asked"})
     assert (asked.returncode, json.loads(asked.stdout)["stage"]) == (1, "infer")
     assert "http://127.0.0.1:9/v1?key=***" in asked.stdout
     url = f"postgresql+psycopg://{CANARY}:${{CANARY_KEY}}@127.0.0.1:9/x?application_name={CANARY}"
@@ -81,6 +76,7 @@ def test_a_run_that_fails_tells_no_secret(
     written = run(overnight, tmp_path, job, name="canary-database", inference=[], **database)
     assert written.returncode == 1
     assert "postgresql+psycopg://***:${CANARY_KEY}@127.0.0.1:9/x?application_name=***" in written.stdout
-    printed = [text for done in (asked, written) for text in (done.stdout, done.stderr)]
-    printed += [told_by_prefect(prefect_api, name) for name in ("canary-asked", "canary-database")]
-    assert_silent(tmp_path, *printed)
+
+    printed = [text for done in (published, asked, written) for text in (done.stdout, done.stderr)]
+    shown = [told_by_prefect(prefect_api, f"canary-{name}") for name in ("published", "asked", "database")]
+    assert_silent(tmp_path, *printed, *shown)

@@ -50,16 +50,11 @@ def by_hand(folder: Path) -> tuple[list[Path], list[str], np.ndarray]:
     return files, names, np.stack([image_features(folder / "clip", covered(file, 48)) for file in files])
 
 
-def order(vectors: np.ndarray, query: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def assert_best(matches: list[dict[str, Any]], names: list[str], vectors: np.ndarray, query: np.ndarray) -> None:
     scores = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
-    best = np.argsort(-scores)
-    return best, scores[best]
-
-
-def assert_matches(matches: list[dict[str, Any]], names: list[str], vectors: np.ndarray, query: np.ndarray) -> None:
-    best, scores = order(vectors, query)
-    assert [match["row_id"] for match in matches] == [names[place] for place in best[: len(matches)]]
-    np.testing.assert_allclose([match["score"] for match in matches], scores[: len(matches)], atol=1e-5)
+    best = np.argsort(-scores)[: len(matches)]
+    assert [match["row_id"] for match in matches] == [names[place] for place in best]
+    np.testing.assert_allclose([match["score"] for match in matches], scores[best], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -72,7 +67,7 @@ def test_images_and_texts_find_the_rows_that_plain_transformers_find(
     files, names, vectors = by_hand(tmp_path)
     found = similarity_search(path, image=str(files[4]), count=20)
     assert len(found["matches"]) == 20
-    assert_matches(found["matches"], names, vectors, vectors[4])
+    assert_best(found["matches"], names, vectors, vectors[4])
     assert all(match["label"] == match["row_id"].split("/")[0] for match in found["matches"])
     assert (found["rows"], found["partitions"]) == (20, list(DAYS))
 
@@ -80,7 +75,7 @@ def test_images_and_texts_find_the_rows_that_plain_transformers_find(
     assert done.returncode == 0, done.stderr
     matches = json.loads(done.stdout)["matches"]
     assert len(matches) == 3
-    assert_matches(matches, names, vectors, text_features(tmp_path / "clip", SENTENCE))
+    assert_best(matches, names, vectors, text_features(tmp_path / "clip", SENTENCE))
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     for match in matches:  # a pixel of each picture is in the sheet
         pixel = np.asarray(Image.open(match["uri"]))[30, 40]
@@ -111,7 +106,7 @@ def test_a_lance_table_is_searched_row_by_row_and_by_its_index(
             table.create_index("embedding", "IVF_FLAT", metric="cosine", num_partitions=2)
         found = similarity_search(path, image=str(files[4]), count=20)
         assert (found["exact"], found["rows"], found["partitions"]) == (not is_indexed, 20, list(DAYS))
-        assert_matches(found["matches"], names, vectors, vectors[4])
+        assert_best(found["matches"], names, vectors, vectors[4])
         assert all(f"/date={match['partition']}/" in match["uri"] for match in found["matches"])
     one = similarity_search(path, text=SENTENCE, partition=DAYS[1])
     assert ({match["partition"] for match in one["matches"]}, one["rows"], one["exact"]) == ({DAYS[1]}, 10, False)

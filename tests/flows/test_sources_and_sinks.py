@@ -1,4 +1,4 @@
-"""Tables, databases and text files from a job file, end to end: read, published, and left alone the second time.
+"""Tables and databases from a job file, end to end: read, published, and left alone the second time.
 
 tests/contracts/ has what each source and each sink promises; these are whole runs with them, on Ray's workers.
 """
@@ -7,7 +7,6 @@ import sqlite3
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -18,44 +17,10 @@ from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.storage.location import Location
 from tests import jobs
-from tests.conftest import WORKER_PATH
 from tests.contracts.sinks.publications import read_files
 from tests.flows.conftest import RunJob, assert_settled
 
-CODE = """
-import numpy as np
-
-
-class Mean:
-    def __call__(self, batch):
-        means = np.array([image.mean() for image in batch["image"]])
-        return {"mean": means, "vector": np.stack([means, means], 1).astype(np.float32)}
-
-
-def has_vectors(receipt, previous, rows):
-    found = rows.to_table()["vector"].type
-    return None if str(found).startswith("fixed_size_list") else f"vector is {found}"
-"""
 DAY = "2026-01-02"
-
-
-@pytest.mark.slow
-def test_json_lines_that_a_check_has_seen_as_typed_rows(run_job: RunJob, pictures: Path, tmp_path: Path) -> None:
-    (WORKER_PATH / "sink_test_code.py").write_text(CODE)
-    job = jobs.job(
-        tmp_path,
-        source={"kind": "images", "path": f"{tmp_path}/in/date={{partition}}"},
-        inference=[{"kind": "python", "target": "sink_test_code:Mean"}],
-        checks={"python": "sink_test_code:has_vectors"},
-        sink={"kind": "jsonl", "path": f"{tmp_path}/out", "compression": "zstd"},
-    )
-    receipt = run_job(job, DAY)
-    assert_settled(receipt)
-    rows = read_files(Location(f"{tmp_path}/out"), receipt["files"]).to_pylist()
-    assert sorted(row["mean"] for row in rows) == [i * 20.0 for i in range(12)]
-    assert all(np.allclose(row["vector"], row["mean"]) for row in rows)
-    assert run_job(job, DAY) == receipt
-    assert not (tmp_path / f"out/_overnight/date={DAY}/generations" / receipt["generation"] / "parts").exists()
 
 
 def test_a_day_of_a_delta_table_is_that_of_another_and_published_again_only_when_it_changed(

@@ -1,7 +1,6 @@
 """What is done is staged while the rest is worked on, whatever is slow and however many rows lie in one file."""
 
 import json
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def slow(target: str, folder: Path, **kwargs: Any) -> dict[str, Any]:
 def test_rows_that_are_done_are_staged_while_others_are_worked_on(
     section: str, slow_from: int, files: int, run_job: RunJob, tmp_path: Path
 ) -> None:
-    (WORKER_PATH / "slow_by_row.py").write_text(textwrap.dedent(MODULE))
+    (WORKER_PATH / "slow_by_row.py").write_text(MODULE)
     out = tmp_path / "out"
     for folder in ("in", "out"):
         (tmp_path / folder).mkdir()

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import Overnight
@@ -56,9 +54,7 @@ def test_a_model_that_raises_for_every_row_of_its_trial_ends_the_run_whatever_th
         "run it again: overnight run job.yaml",
     ]
     rows = overnight("show", "job.yaml", "--quarantine", "-n", "100", "--json").stdout.splitlines()
-    assert {json.loads(row)["error_message"] for row in rows} == {"wrong weights (failing.py:6, in fails)"}
-    kept = pq.read_table(tmp_path / "out/_overnight/all/failure-quarantine.parquet")
-    assert (len(kept), kept["error_type"][0].as_py()) == (8, "ValueError")
+    assert [json.loads(row)["error_message"] for row in rows] == ["wrong weights (failing.py:6, in fails)"] * 8
 
 
 def test_a_sample_that_fails_names_the_commands_of_the_sample(overnight: Overnight, tmp_path: Path) -> None:
