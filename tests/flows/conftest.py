@@ -57,16 +57,8 @@ def overnight_process(prefect_api: str, tmp_path: Path) -> Overnight:
     def run(*arguments: str) -> Done:
         inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", ADDRESS)}
         command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')", *arguments]
-        return subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=inherited,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run(command, cwd=tmp_path, env=inherited, timeout=240, check=False, **streams)
 
     return run
 

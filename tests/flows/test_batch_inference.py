@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from overnight.tasks.errors import CheckFailed, InputError, JobError, OvernightError, PlanError
+from overnight.tasks.errors import CheckFailed, InputError
 from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
@@ -29,11 +29,6 @@ class Picky:
         if (batch["x"] == 13).any():
             raise ValueError("thirteen")
         return {"twice": batch["x"] * 2}
-
-
-class Raises:
-    def __init__(self):
-        raise RuntimeError("no weights today")
 '''
 DAY = "2026-01-02"
 
@@ -160,19 +155,6 @@ def test_inputs_without_a_row_replace_nothing_unless_that_is_allowed_and_what_wa
         "FIFO": {"files": 1, "names": ["a.csv"]},
         "name that begins with _ or .": {"files": 1, "names": ["_SUCCESS"]},
     }
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [({}, JobError, "no weights today"), ({"num_gpus": 3}, PlanError, "has 2 GPU")],
-)
-def test_a_model_that_cannot_work_fails_with_its_reason_and_publishes_nothing(
-    run_job: RunJob, tmp_path: Path, settings: dict[str, Any], error: type[OvernightError], words: str
-) -> None:
-    write_parquet(tmp_path / "in/a.parquet", x=range(10))
-    with pytest.raises(error, match=words):
-        run_job(jobs.job(tmp_path, source=parquet(tmp_path), inference=[model("Raises", **settings)]))
-    assert not list((tmp_path / "out").glob("*.parquet"))
 
 
 def test_after_a_failure_of_the_inputs_they_are_listed_anew_and_after_another_those_that_were_listed_run_on(

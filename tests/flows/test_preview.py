@@ -1,7 +1,4 @@
-"""A preview in this process: its rows, its failures, what it reads and what it leaves behind.
-
-Its rows are compared with those that the stages of a run publish, one after another and without Ray.
-"""
+"""A preview in this process: its rows, its failures, what it reads and what it leaves behind."""
 
 import base64
 import importlib
@@ -10,44 +7,27 @@ import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from overnight.flows import preview_cells
-from overnight.flows.job.chain import links
 from overnight.flows.job.model import Job
 from overnight.flows.preview import Preview, preview
-from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import ContractError, InputError, JobError, OvernightError
-from overnight.tasks.infer.worker import Worker
-from overnight.tasks.ingest.listing.pending_units import write_pending
 from overnight.tasks.ingest.listing.take_manifest import first_units, take_manifest
-from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.sources.text import Text
-from overnight.tasks.preprocess.run_steps import run_steps
-from overnight.tasks.rows import blocks
-from overnight.tasks.state import row_ranges, staged_parts
-from overnight.tasks.state.manifest import COUNTS, read_manifest, read_schema
-from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.storage.location import File, Location
-from overnight.tasks.write.merge.known_types import typed
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows import test_chains
 from tests.flows.conftest import write_parquet
 from tests.tasks.infer.chat_server import chat_server
-from tests.tasks.infer.detectors import write_detector
 
 CODE = """
 import numpy as np
@@ -63,11 +43,6 @@ class Bright:
 
 def twice(batch):
     return {"twice": batch["level"] * 2, "nothing": [None] * len(batch["level"])}
-
-
-class Area:
-    def __call__(self, batch):
-        return {"pixels": np.array([image.shape[0] * image.shape[1] for image in batch["image"]])}
 """
 RESIZE = {"kind": "resize_image", "size": 16}
 BRIGHT, TWICE = ({"kind": "python", "target": f"previewed:{name}"} for name in ("Bright", "twice"))
@@ -76,7 +51,6 @@ BRIGHT, TWICE = ({"kind": "python", "target": f"previewed:{name}"} for name in (
 @pytest.fixture(autouse=True)
 def code(monkeypatch: pytest.MonkeyPatch) -> None:
     (WORKER_PATH / "previewed.py").write_text(CODE)
-    (WORKER_PATH / "chained.py").write_text(test_chains.MODELS)
     monkeypatch.syspath_prepend(str(WORKER_PATH))
     importlib.invalidate_caches()
 
@@ -127,70 +101,14 @@ def test_rows_pass_every_step_and_model_and_the_others_are_told_with_the_line_th
     assert all(seconds > 0 for seconds in found.seconds.values())
 
 
-def published(job: Job) -> tuple[pa.Table, pa.Table, int]:
-    """The rows, the quarantine and the number of filtered rows that the stages of a run publish in this process."""
-    run = replace(describe_run(job, "all"), generation="g")
-    take_manifest(run.manifest, job.source, "all")
-    counts, _ = read_manifest(run.manifest, COUNTS)
-    write_pending(run.order, run.manifest, counts, row_ranges.merge([]))
-    schema = read_schema(run.manifest)
-    units = (read_block(run.order, block) for block in range(len(read_summaries(run.order))))
-    rows = chain.from_iterable(read_units(some, job.source, run, schema) for some in units)
-    rows = chain.from_iterable(run_steps(block, run, tuple(job.steps), 0.0) for block in rows)
-    for link in links(job):
-        rows = chain.from_iterable(map(Worker(link, run, is_restarted=False), rows))
-    StagingDatasink(run, "none", 1, job.sink).write(rows, SimpleNamespace(task_idx=0))
-    records = staged_parts.read_records(run.parts)
-    merged = row_ranges.merge([record.ranges for record in records])
-    [file] = job.sink.prepare(run, typed(records, [schema], run), merged).files
-    filtered = int(row_ranges.rows_in_state(merged, blocks.FILTERED))
-    return (
-        pq.ParquetFile(io.BytesIO(file.place.read_bytes())).read(),
-        staged_parts.read_errors(run.parts, records, merged),
-        filtered,
-    )
-
-
-def chain_of_models(folder: Path) -> Job:
-    """Steps between and behind models, rows that two of them refuse, and rows that are made of others."""
-    for part in range(3):
-        write_parquet(folder / f"in/{part}.parquet", x=range(part * 20, part * 20 + 20))
-    return job(folder, *test_chains.CHAIN, kind="parquet")
-
-
-def objects(folder: Path) -> Job:
-    """Objects in decoded images, each cut out, and a file that is no image."""
-    pixels = np.random.default_rng(0).integers(0, 255, (4, 40, 60, 3), np.uint8)
-    for number, image in enumerate(pixels):
-        Image.fromarray(image).save(folder / f"in/{number}.png")
-    (folder / "in/broken.png").write_bytes(b"no image")
-    write_detector(folder / "detector", "yolos")
-    found = {"kind": "object_detection", "name": "found", "model": str(folder / "detector"), "threshold": 0.0}
-    area = {"kind": "python", "name": "area", "target": "previewed:Area", "where": "found_score > 0.2"}
-    return job(folder, found, {"kind": "crop_boxes", "boxes": "found_boxes"}, area)
-
-
-@pytest.mark.parametrize("make", [chain_of_models, objects], ids=lambda make: make.__name__)
-def test_a_preview_has_the_columns_types_and_values_that_a_run_publishes(
-    make: Callable[[Path], Job], tmp_path: Path, one_thread: None
-) -> None:
-    (tmp_path / "in").mkdir()
-    made = make(tmp_path)
-    found, (rows, quarantine, filtered) = preview(made, 100), published(made)
-    assert len(rows) > 3
-    assert found.schema.equals(rows.schema)
-    assert alike(found.sort_by("row_id").to_pylist(), rows.sort_by("row_id").to_pylist())
-    assert found.quarantine.sort_by("row_id").equals(quarantine.sort_by("row_id"))
-    assert found.filtered == filtered
-
-
-def alike(found: Any, expected: Any) -> bool:
-    """Whether two values are equal, floats within what the size of a batch changes."""
-    if isinstance(expected, dict):
-        return list(found) == list(expected) and all(alike(found[name], expected[name]) for name in expected)
-    if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(alike, found, expected))
-    return bool(found == (pytest.approx(expected, rel=1e-5, abs=1e-6) if isinstance(expected, float) else expected))
+def test_steps_between_models_filter_make_and_lose_rows_as_in_a_run(tmp_path: Path) -> None:
+    """tests/flows/test_chains.py runs the same chain, and compares the preview's rows and types with the run's."""
+    test_chains.write_numbers(tmp_path)
+    found = preview(job(tmp_path, *test_chains.CHAIN, kind="parquet"), test_chains.ROWS)
+    assert (found.column_names, test_chains.values(found.table)) == (test_chains.COLUMNS, test_chains.EXPECTED)
+    reasons = {row["row_id"]: row["error_message"].partition(" (")[0] for row in found.quarantine.to_pylist()}
+    assert reasons == test_chains.REFUSED
+    assert found.filtered == test_chains.ROWS - len({row[1] for row in test_chains.EXPECTED}) - len(reasons)
 
 
 def test_the_listing_ends_as_soon_as_there_are_enough_rows(tmp_path: Path) -> None:

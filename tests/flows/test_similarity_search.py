@@ -139,26 +139,18 @@ def looking(folder: Path, inference: list[dict[str, Any]]) -> Job:
     return jobs.load(folder, source=source, inference=inference)
 
 
-@pytest.mark.parametrize(
-    ("inference", "column"),
-    [
+def test_a_search_uses_the_column_that_the_embeddings_were_renamed_to(tmp_path: Path) -> None:
+    swapped = {"kind": "rename_columns", "columns": {"vector": "v", "label": "vector"}}
+    prefixed = {"kind": "rename_columns", "columns": {"clip_embedding": "sees_embedding"}}
+    sees = {"kind": "image_classification", "model": "m", "name": "sees"}
+    for inference, column in (
         ([CLIP], "embedding"),
-        ([CLIP, TO_VECTOR, {"kind": "rename_columns", "columns": {"vector": "v", "label": "vector"}}], "v"),
+        ([CLIP, TO_VECTOR, swapped], "v"),
         ([CLIP, {"kind": "select_columns", "columns": ["embedding"]}, TO_VECTOR], "vector"),
-        (
-            [
-                {**CLIP, "name": "clip"}, {"kind": "rename_columns", "columns": {"clip_embedding": "sees_embedding"}},
-                {"kind": "image_classification", "model": "m", "name": "sees"},
-            ],
-            "sees_embedding",
-        ),
-    ],
-)  # fmt: skip
-def test_a_search_uses_the_column_that_the_embeddings_were_renamed_to(
-    tmp_path: Path, inference: list[dict[str, Any]], column: str
-) -> None:
-    job = looking(tmp_path, inference)
-    assert validate_query(job, None, "a dog", None, None) == (job.models[0], column)
+        ([{**CLIP, "name": "clip"}, prefixed, sees], "sees_embedding"),
+    ):
+        job = looking(tmp_path, inference)
+        assert validate_query(job, None, "a dog", None, None) == (job.models[0], column)
 
 
 def test_an_image_that_cannot_be_read_is_named_and_a_search_that_failed_ends_in_one_sentence(
