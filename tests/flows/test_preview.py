@@ -247,3 +247,12 @@ def test_html_escapes_texts_cuts_them_and_holds_images_as_small_pictures() -> No
 )
 def test_values_are_texts_of_one_line(value: Any, text: str) -> None:
     assert preview_cells.text_of(value) == text
+
+
+def test_lists_of_pixels_are_arrays_unless_their_lines_differ() -> None:
+    kind = pa.list_(pa.list_(pa.list_(pa.uint8())))
+    ragged = [[[1]], [[1], [2]]]
+    image, none, other = preview_cells.values(pa.chunked_array([pa.array([[[[1, 2, 3]]], None, ragged], kind)]))
+    assert preview_cells.pixels(image).tolist() == [[[1, 2, 3]]]
+    assert (none, other) == (None, ragged)
+    assert preview_cells.values(pa.chunked_array([[[[1]]]])) == [[[1]]]
