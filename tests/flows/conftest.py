@@ -57,16 +57,8 @@ def overnight_process(prefect_api: str, tmp_path: Path) -> Overnight:
     def run(*arguments: str) -> Done:
         inherited = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", ADDRESS)}
         command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')", *arguments]
-        return subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=inherited,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run(command, cwd=tmp_path, env=inherited, timeout=240, check=False, **streams)
 
     return run
 
@@ -80,6 +72,16 @@ def pictures(tmp_path: Path) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((8, 10, 3), i * 20, np.uint8)).save(place)
     return folder
+
+
+def parquet(folder: Path) -> dict[str, str]:
+    """A source of the Parquet files in the folder's `in`."""
+    return {"kind": "parquet", "path": f"{folder}/in"}
+
+
+def write_parquet(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
 
 
 def published(receipt: dict[str, Any], sink: Path) -> pa.Table:

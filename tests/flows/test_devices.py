@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 from prefect.artifacts import Artifact
 
+from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.contracts.models.adapters.pictures import resnet, saved
 from tests.flows.conftest import RunJob, assert_settled, published
@@ -69,6 +70,7 @@ def wait_for_a_model(batch, log):
         free[-1] = free_gpus()
     return {"free_gpus": free}
 """
+CPU = "reserves an accelerator, finds none on this node. The model runs on the CPU, because cpu_fallback allows it."
 
 
 @pytest.fixture
@@ -86,28 +88,23 @@ def job(tmp_path: Path) -> dict[str, Any]:
     for number in range(20):
         Image.fromarray(np.full((40, 40, 3), number * 12, np.uint8)).save(tmp_path / f"in/{number:02d}.png")
     log, waits = {"log": str(tmp_path / "log")}, {"log": str(tmp_path / "second"), "waits": True}
-    half: dict[str, Any] = {
-        "kind": "torch",
-        "columns": ["looks_confidence"],
-        "outputs": ["gpu", "share"],
-        "num_gpus": 0.5,
-    }
+    reads = {"columns": ["looks_confidence"]}
+    half = {"kind": "torch", "module": "reserving:Reserved", **reads, "outputs": ["gpu", "share"], "num_gpus": 0.5}
     whole = {"kind": "image_classification", "model": str(tmp_path / "resnet"), "num_gpus": 1, "accelerator_type": "T4"}
     models = [
         {"name": "looks", **whole},
-        {"name": "first", **half, "module": "reserving:Reserved", "kwargs": log},
-        {"name": "second", **half, "module": "reserving:Reserved", "kwargs": waits},
-        {"name": "npu", "kind": "onnx", "file": str(tmp_path / "same.onnx"), "resources": {"NPU": 1}},
+        {"name": "first", **half, "kwargs": log},
+        {"name": "second", **half, "kwargs": waits},
+        {"name": "npu", "kind": "onnx", "file": str(tmp_path / "same.onnx"), "resources": {"NPU": 1}, **reads},
     ]
-    models[-1]["columns"] = half["columns"]
     common = {"placement": "separate", "cpu_fallback": True, "workers": 1, "batch_size": 4}
-    return {
-        "name": "devices",
-        "source": {"kind": "images", "path": str(tmp_path / "in")},
-        "preprocess": [{"kind": "python", "target": "reserving:wait_for_a_model", "kwargs": log}],
-        "inference": [model | common for model in models],
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-    }
+    return jobs.job(
+        tmp_path,
+        name="devices",
+        source={"kind": "images", "path": f"{tmp_path}/in"},
+        preprocess=[{"kind": "python", "target": "reserving:wait_for_a_model", "kwargs": log}],
+        inference=[model | common for model in models],
+    )
 
 
 def test_models_reserve_and_share_devices_run_while_rows_are_prepared_give_them_back_and_fall_back_with_a_warning(
@@ -122,9 +119,8 @@ def test_models_reserve_and_share_devices_run_while_rows_are_prepared_give_them_
     assert table["npu_same"].to_pylist() == table["looks_confidence"].to_pylist()
 
     plan: Any = Artifact.get("devices-plan")
+    half, whole = "0.25 CPU, 0.5 GPU", "0.25 CPU, 1 GPU, 0.001 accelerator_type:T4"
     reserved = dict(re.findall(r"\| (\w+): a worker reserves \| ([^|]+) \|", plan.data))
-    half = "0.25 CPU, 0.5 GPU"
-    whole = "0.25 CPU, 1 GPU, 0.001 accelerator_type:T4"
     assert reserved == {"looks": whole, "first": half, "second": half, "npu": "0.25 CPU, 1 NPU"}
     assert "rows are prepared | in Ray tasks of 1 CPU" in plan.data
 
@@ -137,15 +133,10 @@ def test_models_reserve_and_share_devices_run_while_rows_are_prepared_give_them_
     assert times["preprocess"][0] < times["infer"][0] < times["preprocess"][1] < times["infer"][1]
     performance = receipt["performance"]
     assert 0 < performance["gpus_busy"] < 1
-    assert (performance["device_seconds"], performance["peak_device_memory_bytes"]) == (
-        receipt["stages"]["infer"]["seconds"],
-        None,
-    )
+    assert performance["device_seconds"] == receipt["stages"]["infer"]["seconds"]
+    assert performance["peak_device_memory_bytes"] is None
 
-    told = [re.sub(r"but .* finds none", "finds none", warning) for warning in receipt["warnings"]]
-    words = (
-        "reserves an accelerator, finds none on this node. The model runs on the CPU, because cpu_fallback allows it."
-    )
+    warnings = [re.sub(r"but .* finds none", "finds none", warning) for warning in receipt["warnings"]]
     settings = ["looks: num_gpus: 1", "first: num_gpus: 0.5", "second: num_gpus: 0.5", "npu: resources: NPU: 1"]
-    assert told == [f"{setting} {words}" for setting in settings]
+    assert warnings == [f"{setting} {CPU}" for setting in settings]
     assert all(f"infer: {warning}" in caplog.text for warning in receipt["warnings"])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flow_engine import run_flow
@@ -19,7 +18,9 @@ from prefect.states import Scheduled
 from overnight.flows.freshness import EVENT, freshness
 from overnight.tasks.state.run import write_json
 from overnight.tasks.storage.location import Location
-from tests.chaos.conftest import ask, wait_for
+from tests import jobs
+from tests.chaos.runs import wait_for
+from tests.prefect_api import ask
 
 DEADLINE = datetime(2025, 11, 19, 6, tzinfo=UTC)
 SECRET = "a-secret-path"
@@ -65,14 +66,8 @@ def webhook(prefect_api: str) -> Iterator[Webhook]:
 
 
 def write_job(folder: Path, name: str, **schedule: Any) -> str:
-    described = {
-        "name": name,
-        "source": {"kind": "csv", "path": f"{folder}/in/{{partition}}"},
-        "sink": {"kind": "parquet", "path": f"{folder}/out"},
-        "schedule": {"cron": "0 2 * * *", "deadline": "06:00", "notify": "custom-webhook/on-call", **schedule},
-    }
-    (folder / "job.yaml").write_text(yaml.safe_dump(described))
-    return str(folder / "job.yaml")
+    schedule = {**jobs.DAILY, "deadline": "06:00", "notify": "custom-webhook/on-call", **schedule}
+    return str(jobs.write_job(folder / "job.yaml", name=name, schedule=schedule))
 
 
 def new_check(job: str, at: datetime = DEADLINE, **parameters: str) -> FlowRun:
@@ -104,18 +99,20 @@ def record(folder: Path, day: str = "2025-11-18") -> dict[str, Any]:
     return dict(json.loads((folder / f"out/_overnight/date={day}/late.json").read_text()))
 
 
+def name_of(flow_run: FlowRun) -> str:
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(flow_run.id).name
+
+
 def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
     job = write_job(tmp_path, "late", timezone="Europe/Berlin")
     failure = {"job": "late", "stage": "ingest", "error_message": "found none", "failed_at": "2025-11-19T02:00:01.000Z"}
     write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/failure.json"), failure)
-    deadline = DEADLINE - timedelta(hours=1)
-    assert [check(job, deadline).name for _ in range(3)] == ["Completed"] * 3
-    assert webhook.posts == [
-        {
-            "title": "late/2025-11-18 is late",
-            "text": "Its deadline was 2025-11-19 06:00 CET. It is failed.\ningest: found none",
-        }
-    ]
+    checks = [new_check(job, DEADLINE - timedelta(hours=1)) for _ in range(3)]
+    assert [run(flow_run).name for flow_run in checks] == ["Completed"] * 3
+    assert {name_of(flow_run) for flow_run in checks} == {"late/2025-11-18"}
+    text = "Its deadline was 2025-11-19 06:00 CET. It is failed.\ningest: found none"
+    assert webhook.posts == [{"title": "late/2025-11-18 is late", "text": text}]
     [event] = events(prefect_api, "late")
     assert event["resource"]["prefect.resource.id"] == "overnight.partition.late.2025-11-18"
     assert event["payload"] == {
@@ -125,34 +122,31 @@ def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webho
     assert record(tmp_path)["notified_at"]
 
 
-def test_two_checks_at_once_tell_once(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "at-once")
+def test_two_checks_at_once_tell_once_and_without_a_block_only_raise_the_event(
+    prefect_api: str, webhook: Webhook, tmp_path: Path
+) -> None:
     # A thread has no context of its own, and without it another Prefect server.
-    checks = [threading.Thread(target=copy_context().run, args=(check, job)) for _ in range(2)]
+    told, quiet = write_job(tmp_path / "told", "at-once"), write_job(tmp_path / "quiet", "quiet", notify=None)
+    checks = [threading.Thread(target=copy_context().run, args=(check, job)) for job in (told, quiet, told, quiet)]
     for thread in checks:
         thread.start()
     for thread in checks:
         thread.join(60)
-    assert len(webhook.posts) == 1
-    assert len(events(prefect_api, "at-once")) == 1
+    assert [post["title"] for post in webhook.posts] == ["at-once/2025-11-18 is late"]
+    assert [len(events(prefect_api, name)) for name in ("at-once", "quiet")] == [1, 1]
 
 
 def test_what_is_published_is_fresh_and_what_is_not_due_is_not_late(webhook: Webhook, tmp_path: Path) -> None:
     job = write_job(tmp_path, "fresh")
-    receipt = {
-        "job": "fresh",
-        "generation": "g",
-        "fingerprint": "of other settings",
-        "finished_at": "2025-11-19T02:10:00.000Z",
-        "ingredients": {"settings": {}, "models": [], "steps": [], "format_version": 1},
-    }
+    receipt = {"job": "fresh", "generation": "g", "fingerprint": "old", "finished_at": "2025-11-19T02:10:00.000Z"}
+    receipt["ingredients"] = {"settings": {}, "models": [], "steps": [], "format_version": 1}
     write_json(Location(f"{tmp_path}/out/_overnight/date=2025-11-18/receipt.json"), receipt)
     assert check(job).name == "Completed"
     assert check(job, partition="2025-11-19").name == "Completed"
     assert webhook.posts == []
 
 
-def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
+def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next_also_if_the_check_was_killed(
     prefect_api: str, webhook: Webhook, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "retold")
@@ -164,6 +158,8 @@ def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
     logs = wait_for("its log", lambda: ask(prefect_api, "/logs/filter", mine), 30)
     assert SECRET not in f"{refused.message}{logs}"
     assert record(tmp_path)["notified_at"] is None
+    [file] = (tmp_path / "out/_overnight/date=2025-11-18/late/lease").iterdir()  # as a process leaves it that is gone
+    file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
     webhook.refuses = False
     assert check(job, DEADLINE + timedelta(days=1)).name == "Completed"  # the next night's
     titles = [post["title"] for post in webhook.posts]
@@ -171,39 +167,13 @@ def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next(
     assert len(events(prefect_api, "retold", 2)) == 2
 
 
-def test_a_check_that_was_killed_while_it_told_is_made_good(webhook: Webhook, tmp_path: Path) -> None:
-    """Its lease is that of a process which is gone, and its record says that nobody was notified."""
-    job = write_job(tmp_path, "killed")
-    webhook.refuses = True
-    check(job)
-    place = tmp_path / "out/_overnight/date=2025-11-18/late/lease"
-    [file] = place.iterdir()
-    file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
-    webhook.refuses = False
-    assert check(job).name == "Completed"
-    assert [post["title"] for post in webhook.posts] == ["killed/2025-11-18 is late"]
-
-
-def test_a_block_that_is_not_there_is_named_and_how_to_make_it(prefect_api: str, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "unknown", notify="slack-webhook/nobody")
-    failed = check(job)
+def test_a_block_that_is_not_there_is_named_and_a_job_file_that_is_wrong_fails_the_check(
+    prefect_api: str, tmp_path: Path
+) -> None:
+    failed = check(write_job(tmp_path, "unknown", notify="slack-webhook/nobody"))
     assert failed.name == "Failed"
-    for words in ("expected a block slack-webhook/nobody", "UI under Blocks", "prefect block"):
-        assert words in str(failed.message)
-
-
-def test_without_a_block_only_the_event_is_raised(prefect_api: str, webhook: Webhook, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "quiet", notify=None)
-    assert [check(job).name, check(job).name] == ["Completed", "Completed"]
-    assert len(events(prefect_api, "quiet")) == 1
-    assert webhook.posts == []
-
-
-def test_a_check_is_named_after_its_partition(prefect_api: str, tmp_path: Path) -> None:
-    named, broken = (new_check(write_job(tmp_path, "named", notify=None)) for _ in range(2))
-    assert run(named).is_completed()
-    (tmp_path / "job.yaml").write_text("name: named")
+    assert "expected a block slack-webhook/nobody" in str(failed.message)
+    (tmp_path / "job.yaml").write_text("name: unknown")
+    broken = new_check(str(tmp_path / "job.yaml"))
     assert run(broken).is_failed()
-    with get_client(sync_client=True) as client:
-        assert client.read_flow_run(named.id).name == "named/2025-11-18"
-        assert client.read_flow_run(broken.id).name == "job/invalid"
+    assert name_of(broken) == "job/invalid"

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests import jobs
 from tests.conftest import CANARY
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
 from tests.tasks.infer.chat_server import chat_server
+from tests.warm_commands import Done
 
 REASON = f"see https://me:{CANARY}@host/ticket?token={CANARY}"
 
@@ -41,55 +42,41 @@ def assert_silent(folder: Path, *told: str) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_text('{"text": "hello"}\n')
-    model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{text}"}
+    jobs.write_days(tmp_path, ["all"])
+    model = {"kind": "openai", "model": f"https://me:{CANARY}@hub/m?v={CANARY}", "user": "{id}"}
     model |= {"api_key_env": "CANARY_KEY", "retry_timeout_seconds": 0.5, "max_tries": 1}
-    return {
-        "source": {"kind": "jsonl", "path": str(tmp_path / "in")},
-        "inference": [model],
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-        "retries": {"attempts": 1},
-    }
+    source = {"kind": "jsonl", "path": f"{tmp_path}/in"}
+    return jobs.job(tmp_path, source=source, inference=[model], retries={"attempts": 1})
 
 
-def run(overnight: Overnight, folder: Path, name: str, made: dict[str, Any]) -> Any:
+def run(overnight: Overnight, folder: Path, job: dict[str, Any], **changes: Any) -> Done:
     place = folder.parent / f"{folder.name}-job"  # the job file itself holds what its user wrote
-    place.mkdir(exist_ok=True)
-    (place / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **made}))
-    return overnight("run", str(place / f"{name}.yaml"), "--json", "--reason", REASON)
+    path = jobs.write_job(place / "job.yaml", job | changes)
+    return overnight("run", str(path), "--json", "--reason", REASON)
 
 
-def test_a_run_that_publishes_tells_no_secret(
+def test_neither_a_run_that_publishes_nor_one_that_fails_tells_a_secret(
     overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
 ) -> None:
+    [model] = job["inference"]
     with chat_server() as server:
-        job["inference"][0]["base_url"] = f"{server.url}?key={CANARY}"
-        done = run(overnight, tmp_path, "canary-published", job)
-    assert done.returncode == 0, done.stderr
-    receipt = json.loads(done.stdout)
+        model["base_url"] = f"{server.url}?key={CANARY}"
+        published = run(overnight, tmp_path, job, name="canary-published")
+    assert published.returncode == 0, published.stderr
+    receipt = json.loads(published.stdout)
     assert receipt["settings"]["inference"][0]["base_url"] == f"{server.url}?key=***"
     assert receipt["reason"] == "see https://***:***@host/ticket?token=***"
-    assert_silent(tmp_path, done.stdout, done.stderr, told_by_prefect(prefect_api, "canary-published"))
 
+    model["base_url"] = f"http://127.0.0.1:9/v1?key={CANARY}"
+    asked = run(overnight, tmp_path, job, name="canary-asked", sink={**job["sink"], "path": f"{tmp_path}/asked"})
+    assert (asked.returncode, json.loads(asked.stdout)["stage"]) == (1, "infer")
+    assert "http://127.0.0.1:9/v1?key=***" in asked.stdout
+    url = f"postgresql+psycopg://{CANARY}:${{CANARY_KEY}}@127.0.0.1:9/x?application_name={CANARY}"
+    database = {"sink": {"kind": "sql", "table": "t", "url": url}, "state": f"{tmp_path}/state"}
+    written = run(overnight, tmp_path, job, name="canary-database", inference=[], **database)
+    assert written.returncode == 1
+    assert "postgresql+psycopg://***:${CANARY_KEY}@127.0.0.1:9/x?application_name=***" in written.stdout
 
-def test_a_run_that_fails_tells_no_secret(
-    overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
-) -> None:
-    job["inference"][0]["base_url"] = f"http://127.0.0.1:9/v1?key={CANARY}"
-    done = run(overnight, tmp_path, "canary-asked", job)
-    assert (done.returncode, json.loads(done.stdout)["stage"]) == (1, "infer")
-    assert "http://127.0.0.1:9/v1?key=***" in done.stdout
-    database = {"kind": "sql", "table": "t", "url": f"postgresql+psycopg://{CANARY}:${{CANARY_KEY}}@127.0.0.1:9/x"}
-    database["url"] += f"?application_name={CANARY}"
-    done_too = run(
-        overnight,
-        tmp_path,
-        "canary-database",
-        job | {"inference": [], "sink": database, "state": str(tmp_path / "state")},
-    )
-    assert done_too.returncode == 1
-    assert "postgresql+psycopg://***:${CANARY_KEY}@127.0.0.1:9/x?application_name=***" in done_too.stdout
-    told = [text for one in (done, done_too) for text in (one.stdout, one.stderr)]
-    told += [told_by_prefect(prefect_api, name) for name in ("canary-asked", "canary-database")]
-    assert_silent(tmp_path, *told)
+    printed = [text for done in (published, asked, written) for text in (done.stdout, done.stderr)]
+    shown = [told_by_prefect(prefect_api, f"canary-{name}") for name in ("published", "asked", "database")]
+    assert_silent(tmp_path, *printed, *shown)

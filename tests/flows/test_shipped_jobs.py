@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 
 from tests import warm_commands
+from tests.flows import shipped_jobs
 from tests.flows.conftest import RunJob
-from tests.flows.shipped_jobs import (
-    COMPARED,
-    ELSEWHERE,
-    JOBS,
-    PAGES,
-    ROOT,
-    assert_each_row_is_as_by_hand,
-    commands,
-    partition_of,
-    run_in_full,
-)
+from tests.flows.shipped_jobs import COMPARED, ELSEWHERE, JOBS, PAGES, ROOT
 
-ON_PAGES = {name for page in PAGES for name in run_in_full(commands(page))}
+ON_PAGES = {name for page in PAGES for name in shipped_jobs.run_in_full(shipped_jobs.commands(page))}
 # The photos of the demo stand in for those of the bucket, its CLIP for OpenAI's.
 SETTINGS = {"doggos.yaml": ["inference.0.model=${OVERNIGHT_DEMO}/clip", "inference.0.num_gpus=0"]}
 
@@ -51,8 +42,8 @@ def filled(demo: Path, s3: Any, one_thread: None) -> Path:
 def test_each_row_of_a_job_that_ships_is_what_the_plain_library_gives(
     name: str, filled: Path, run_job: RunJob, tmp_path: Path
 ) -> None:
-    receipt = run_job(JOBS / name, partition_of(name), settings=SETTINGS.get(name, []))
-    assert_each_row_is_as_by_hand(name, filled, receipt, tmp_path)
+    receipt = run_job(JOBS / name, shipped_jobs.partition_of(name), settings=SETTINGS.get(name, []))
+    shipped_jobs.assert_each_row_is_as_by_hand(name, filled, receipt, tmp_path)
 
 
 def test_every_job_that_ships_is_compared_here_or_in_a_test_that_is_named() -> None:
