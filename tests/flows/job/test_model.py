@@ -86,7 +86,12 @@ OF_SPEED_AND_PLACE = [
     *("inference.0.memory=1000", "inference.0.resources={a: 1}", "inference.0.accelerator_type=A100", "name=cats"),
     *("sink.path=s3://other", "sink.compression=snappy", "sink.rows_per_part=9", "sink.seconds_per_part=9"),
     *("sink.target_file_size=9", "sink.grace_seconds=9", "schedule=", "checks.min_rows=5", "source.anonymous=true"),
-    *("source.on_changed=fail", "state=s3://other", "preprocess.0.resample=bicubic"),
+    *(
+        "source.on_changed=fail",
+        "state=s3://other",
+        "preprocess.0.resample=bicubic",
+        "source.wait_for={file: _SUCCESS}",
+    ),
 ]
 OF_CONTENT = [
     *("inference.1.kwargs.depth=21", "inference.0.model=other", "inference.0.name=other", "inference.0.dtype=float16"),

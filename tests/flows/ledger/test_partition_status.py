@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,20 +19,12 @@ from overnight.tasks.state import lease
 from overnight.tasks.storage.location import Location
 from tests import jobs
 from tests.flows.conftest import RunJob
-from tests.flows.ledger.published import publish
+from tests.flows.ledger.published import leave_lease, publish
 from tests.flows.scrape import scraped
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 PUBLISHED, FAILED, SAMPLED = DAYS = ("2026-01-02", "2026-01-03", "2026-01-04")
 MODEL, STEP = "ledger_test_model", "ledger_test_step"  # modules in the working directory
-HOLD = """
-import sys, time
-from overnight.tasks.state import lease
-from overnight.tasks.storage.location import Location
-with lease.held(Location(sys.argv[1]), sys.argv[2]):
-    print("held", flush=True)
-    time.sleep(600)
-"""
 
 
 @dataclass
@@ -90,27 +79,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-@pytest.fixture
-def killed_holder() -> Iterator[Any]:
-    """Takes a partition in a process of its own, which is then killed."""
-
-    def hold(ledger: Path, owner: str) -> None:
-        command = [sys.executable, "-c", HOLD, str(ledger), owner]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        process.kill()
-        process.wait()
-
-    return hold
-
-
 def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def newest_lease(ledger: Path) -> Path:
-    return max((ledger / "lease").iterdir())
 
 
 def test_published_failed_and_missing_partitions_are_told_apart_and_samples_do_not_count(place: Place) -> None:
@@ -170,12 +140,8 @@ def test_what_a_run_holds_is_running_whatever_it_was_before(place: Place) -> Non
 
 @pytest.mark.parametrize(("silent_seconds", "status"), [(0, "running"), (20, "running"), (300, "failed")])
 def test_a_holder_on_another_host_is_judged_by_the_clock(place: Place, silent_seconds: int, status: str) -> None:
-    job = place.job()
-    with opened(job, describe_run(job, SAMPLED), False):
-        held = newest_lease(place.ledger(SAMPLED)).read_bytes()
     renewed = datetime.now(UTC) - timedelta(seconds=silent_seconds)
-    newest_lease(place.ledger(SAMPLED)).write_bytes(held)
-    edit(newest_lease(place.ledger(SAMPLED)), host="elsewhere", renewed=int(renewed.timestamp() * 1e9))
+    leave_lease(place.ledger(SAMPLED), "a", host="elsewhere", renewed=int(renewed.timestamp() * 1e9))
     entry = place.entry(SAMPLED)
     assert entry.status == status
     assert "elsewhere" in entry.why[0]
@@ -185,35 +151,28 @@ def test_a_holder_on_another_host_is_judged_by_the_clock(place: Place, silent_se
 
 
 @pytest.mark.parametrize("partition", DAYS)
-def test_an_attempt_whose_process_was_killed_is_failed(place: Place, killed_holder: Any, partition: str) -> None:
+def test_an_attempt_whose_process_was_killed_is_failed(place: Place, partition: str) -> None:
     attempt = describe_run(place.job(), partition).attempt
-    killed_holder(place.ledger(partition), attempt)
+    leave_lease(place.ledger(partition), attempt)
     entry = place.entry(partition)
     assert entry.status == "failed"
     assert f"attempt {attempt} died" in entry.why[0]
     assert (entry.receipt is not None, entry.failure) == (partition == PUBLISHED, None)
 
 
-def test_of_a_process_that_died_its_failure_or_its_publish_counts(
-    place: Place, killed_holder: Any, tmp_path: Path
-) -> None:
+def test_of_a_process_that_died_its_failure_or_its_publish_counts_and_cleaning_is_no_run(place: Place) -> None:
     attempt = json.loads((place.ledger(FAILED) / "failure.json").read_text())["attempt"]
-    killed_holder(place.ledger(FAILED), attempt)
+    leave_lease(place.ledger(FAILED), attempt)
     assert place.entry(FAILED).why[0].startswith("ingest:")
-    token = place.receipt()["token"]
-    killed_holder(tmp_path / "elsewhere", "20260102T020000-abcdef")
-    own = place.ledger() / "lease" / f"{token:08d}"
-    assert own == newest_lease(place.ledger())
-    own.write_bytes(newest_lease(tmp_path / "elsewhere").read_bytes())
-    assert lease.read_holder(token, own.read_bytes())
-    assert place.entry().status == "published"
-
-
-def test_cleaning_is_no_run(place: Place, killed_holder: Any) -> None:
     with lease.held(Location(str(place.ledger())), "clean-20260105T000000-abcdef"):
         assert place.entry().status == "published"
-    killed_holder(place.ledger(), "clean-20260105T000000-abcdef")
+    left = leave_lease(place.ledger(), "clean-20260105T000000-abcdef")
     assert place.entry().status == "published"
+    edit(left, owner="20260102T020000-abcdef")
+    edit(place.ledger() / "receipt.json", token=int(left.name))
+    assert place.entry().status == "published"
+    edit(place.ledger() / "receipt.json", token=int(left.name) - 1)
+    assert place.entry().status == "failed"
 
 
 OTHER_STEPS = [{"kind": "filter_rows", "expression": "id != 4"}, {"kind": "python", "target": f"{STEP}:other"}]

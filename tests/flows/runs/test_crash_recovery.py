@@ -1,7 +1,5 @@
 """What the states that a flow run has had tell of crashes and of Cancel."""
 
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pendin
 
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.crash_recovery import crashes_in_a_row, end_dead_run, was_cancelled
+from tests.flows.ledger.published import leave_lease
 from tests.tasks.runs import make_run
 
 
@@ -85,12 +84,9 @@ def test_a_run_whose_process_died_when_it_had_published_is_completed_by_the_next
     state: State, prefect_api: str, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path)
-    code = "import os, sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
-    code += "lease = l.held(s.Location(sys.argv[1]), 'dead', sys.argv[2])\nlease.__enter__()\nos._exit(0)"
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(dead, state=state)
-        command = [sys.executable, "-c", code, run.ledger.template, str(flow_run.id)]
-        subprocess.run(command, check=True, timeout=60)
+        leave_lease(Path(run.ledger.template), "dead", str(flow_run.id))
         assert not is_publisher_dead(run, {"token": 7}), "it held the partition after the one that published"
         assert is_publisher_dead(run, {"token": 1})
         bury_publisher(run)

@@ -144,10 +144,14 @@ def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus_and_none_while_it_wait
     job = jobs.job(tmp_path, inference=[model | {"num_gpus": 1, "workers": 2}])
     day = "2026-01-02"
     jobs.write_days(tmp_path, [day])
+    waiting = job | {"source": job["source"] | {"wait_for": {"file": "_SUCCESS", "timeout_minutes": 0.01}}}
     limit(0)
     with pytest.raises(InputError, match="_SUCCESS"):
-        run_job(job | {"source": job["source"] | {"wait_for": {"file": "_SUCCESS", "timeout_minutes": 0.01}}}, day)
+        run_job(waiting, day)
     ask(prefect_api, f"/v2/concurrency_limits/{LIMIT}", {"limit": 3}, "PATCH")
-    [file] = run_job(job, day)["files"]
+    assert run_job(waiting, day, limit_rows=1)["limit_rows"] == 1  # a sample takes what is there
+    published = run_job(job, day)
+    [file] = published["files"]
     assert pq.ParquetFile(tmp_path / "out" / file).read()["held"].to_pylist() == [2, 2]
     assert in_use(prefect_api) == 0
+    assert run_job(waiting, day) == published  # what is published and fresh never waits

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -107,45 +106,20 @@ def test_without_a_server_nothing_starts() -> None:
             runner._connect()
 
 
-def probed(script: str, api: str) -> subprocess.CompletedProcess[str]:
-    """Run a script, which may start a Ray of its own."""
-    environment = {**os.environ, "PREFECT_API_URL": api, "RAY_ADDRESS": ""}
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.slow
 def test_a_ray_that_does_not_start_is_a_sentence_with_what_to_do(prefect_api: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, where Ray would make its folder")
-    done = probed(
-        f"""
-        from overnight.flows.runs.task_runner import OvernightTaskRunner
-        from overnight.tasks.errors import OvernightError
+    script = f"""
+from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.tasks.errors import OvernightError
 
-        try:
-            OvernightTaskRunner(init_kwargs={{"_temp_dir": {str(tmp_path / "taken")!r}}}).__enter__()
-        except OvernightError as error:
-            print(error)
-        """,
-        prefect_api,
-    )
+try:
+    OvernightTaskRunner(init_kwargs={{"_temp_dir": {str(tmp_path / "taken")!r}}}).__enter__()
+except OvernightError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PREFECT_API_URL": prefect_api, "RAY_ADDRESS": ""}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("expected Ray to start on this machine, found: "), done.stderr[-2000:]
     assert "or start Ray yourself" in done.stdout
-
-
-@pytest.mark.slow
-def test_sigterm_still_reaches_prefect_after_ray_has_started(prefect_api: str) -> None:
-    done = probed(
-        """
-        import signal
-        from overnight.flows.runs.task_runner import OvernightTaskRunner
-
-        def handler(*_): ...
-
-        signal.signal(signal.SIGTERM, handler)
-        with OvernightTaskRunner(init_kwargs={"num_cpus": 1}):
-            assert signal.getsignal(signal.SIGTERM) is handler
-        """,
-        prefect_api,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]

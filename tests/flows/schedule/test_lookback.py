@@ -1,4 +1,4 @@
-"""Inputs that come late: a run waits for them, and what changes after the publish is run again by a later night."""
+"""Inputs that come late: what changes after the publish is run again by a later night."""
 
 import json
 import shutil
@@ -15,7 +15,6 @@ from prefect.states import Scheduled
 
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.lookback import changed_days
-from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state.manifest import digest
 from overnight.tasks.state.run import write_json
@@ -55,26 +54,6 @@ def test_a_day_whose_inputs_changed_since_is_run_again_once(
     start(again)
     assert receipt(tmp_path, changed)["rows_in"] == 5
     assert len(lookbacks(deployed)) == 1  # a run that names its partition looks nowhere
-
-
-@pytest.mark.slow
-def test_a_run_waits_for_its_marker_and_publishes_nothing_without(run_job: RunJob, tmp_path: Path) -> None:
-    day = "2026-01-02"
-    jobs.write_days(tmp_path, [day])
-    plain = jobs.job(tmp_path)
-    impatient = jobs.job(tmp_path, source=plain["source"] | {"wait_for": {"file": "_SUCCESS", "timeout_minutes": 0.01}})
-    with pytest.raises(InputError, match="_SUCCESS"):
-        run_job(impatient, day)
-    failure = json.loads((tmp_path / f"out/_overnight/date={day}/failure.json").read_text())
-    assert (failure["stage"], failure["error_type"]) == ("ingest", "InputError")
-    assert run_job(impatient, day, limit_rows=1)["limit_rows"] == 1  # a sample takes what is there
-    marker = tmp_path / "in" / day / "_SUCCESS"
-    marker.touch()
-    published = run_job(impatient, day)
-    assert published["rows_in"] == 2  # the marker is no input
-    marker.unlink()
-    assert run_job(impatient, day) == published  # what is published and fresh never waits
-    assert run_job(plain, day) == published  # and waiting changes no result
 
 
 @pytest.mark.parametrize("allow_empty", [True, False])
