@@ -360,7 +360,7 @@ def deployed(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(deployment.apply())
 
 
-def test_automations_that_are_not_there_are_missed(tmp_path: Path) -> None:
+def test_automations_that_are_not_there_are_missed(prefect_api: str, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=f"{tmp_path}/automations"):
         apply_automations(tmp_path / "automations")
 
@@ -385,9 +385,7 @@ def test_only_automations_that_keep_no_notes_read_of_a_crash() -> None:
 def test_a_death_starts_a_run_again_once_though_a_worker_of_processes_tells_it_twice(
     pool: str, message: str, starts: list[str]
 ) -> None:
-    related = [("flow", "batch-inference", {}), ("deployment", "mine", {})]
-    if pool:
-        related.append(("work-pool", "overnight", {"prefect.work-pool.type": pool}))
+    related = [("flow", {}), ("deployment", {}), *([("work-pool", {"prefect.work-pool.type": pool})] if pool else [])]
     crash = ReceivedEvent(
         occurred=datetime.now(UTC),
         event="prefect.flow-run.Crashed",
@@ -398,15 +396,12 @@ def test_a_death_starts_a_run_again_once_though_a_worker_of_processes_tells_it_t
             "prefect.state-message": message,
         },
         related=[
-            {"prefect.resource.id": name, "prefect.resource.role": role, "prefect.resource.name": name, **labels}
-            for role, name, labels in related
+            {"prefect.resource.id": role, "prefect.resource.role": role, "prefect.resource.name": "backfill", **labels}
+            for role, labels in related
         ],
     )
-    covering = [
-        name
-        for name, trigger in reading_of_a_crash().items()
-        if ServersTrigger.model_validate(trigger.model_dump(mode="json")).covers(crash)
-    ]
+    triggers = {name: trigger.model_dump(mode="json") for name, trigger in reading_of_a_crash().items()}
+    covering = [name for name, trigger in triggers.items() if ServersTrigger.model_validate(trigger).covers(crash)]
     assert covering == starts
 
 

@@ -271,7 +271,8 @@ def test_each_path_of_a_list_is_looked_at_and_a_pattern_below_its_folder(tmp_pat
 
 
 def test_another_job_that_has_not_published_yet_is_a_warning(tmp_path: Path) -> None:
-    upstream = jobs.write_job(tmp_path / "first.yaml")
+    undated = {"kind": "parquet", "path": str(tmp_path)}
+    upstream = jobs.write_job(tmp_path / "first.yaml", source=undated)
     sink = {"kind": "parquet", "path": str(tmp_path / "second")}
     found = list(check_storage(jobs.load(tmp_path, source={"kind": "job", "job": str(upstream)}, sink=sink)))
     assert levels(found) == {"source": "warning", "sink": "ok"}

@@ -26,14 +26,6 @@ def test_the_smallest_job_has_the_documented_defaults(write):
     assert (job.checks.min_rows, job.checks.max_quarantined) == (1, 0.01)
 
 
-def test_the_whole_job_of_the_design_is_read_as_written(write):
-    job = load_job(write(WHOLE))
-    assert job.source.path == "s3://bucket/raw/date={partition}/"
-    assert job.inference[0].workers == (1, 4)
-    assert job.inference[1].kwargs == {"depth": 20}
-    assert (job.schedule.offset_days, job.schedule.deadline) == (-1, "06:00")
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_job_file_is_valid_to_the_loader_and_to_editors(path):
     load_job(path)
