@@ -17,7 +17,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.schedule.catch_up import LATE, missed_cron_times, picked_up_at, why_skipped
 from overnight.flows.schedule.cron import cron_times
 from tests import jobs
-from tests.flows.schedule.conftest import NIGHT, Deployed, start
+from tests.flows.schedule.deployed import NIGHT, Deployed, start
 
 
 def job(catch_up: str) -> Job:

@@ -20,7 +20,7 @@ from overnight.tasks.state.manifest import digest
 from overnight.tasks.state.run import write_json
 from tests import jobs
 from tests.flows.conftest import RunJob
-from tests.flows.schedule.conftest import NIGHT, Deployed, start
+from tests.flows.schedule.deployed import NIGHT, Deployed, start
 
 DAYS = [(NIGHT - timedelta(days=number)).date().isoformat() for number in range(1, 5)]  # the newest first
 

@@ -12,7 +12,7 @@ from prefect.states import AwaitingConcurrencySlot, AwaitingRetry, Pending, Sche
 
 from overnight.flows.batch_inference import batch_inference
 from tests import jobs
-from tests.flows.schedule.conftest import start
+from tests.flows.schedule.deployed import start
 
 SCHEDULED = datetime(2025, 11, 19, 23, 30, tzinfo=UTC)  # in Berlin it is the 20th
 
