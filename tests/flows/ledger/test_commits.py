@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect.logging import disable_run_logger
@@ -30,15 +29,15 @@ class Place:
     folder: Path
     hub: ModelHub
 
-    def job(self, **settings: Any) -> Job:
-        model = {"kind": "text_embedding", "model": MODEL, "text_column": "x", **settings}
+    def job(self) -> Job:
+        model = {"kind": "text_embedding", "model": MODEL, "text_column": "x"}
         return jobs.load(self.folder, name="texts", inference=[model])
 
     def run(self) -> Run:
         return describe_run(self.job(), DAYS[1])
 
-    def entries(self, **settings: Any) -> list[PartitionStatus]:
-        return read_ledger(self.job(**settings), now=datetime(2026, 1, 3, 12, tzinfo=UTC))
+    def entries(self) -> list[PartitionStatus]:
+        return read_ledger(self.job(), now=datetime(2026, 1, 3, 12, tzinfo=UTC))
 
     def statuses(self) -> list[tuple[str, tuple[str, ...]]]:
         """What each day is and why. `overnight run` leaves as it is what is published."""
@@ -86,12 +85,6 @@ def test_a_hub_that_does_not_answer_leaves_them_published_and_says_so_once(
     assert place.statuses() == [("published", (why,))] * 2
     show_status("texts", place.entries())
     assert " ".join(capsys.readouterr().out.split()).count(why) == 1
-
-
-def test_another_revision_is_another_setting(place: Place) -> None:
-    [*_, entry] = place.entries(revision="v1")
-    why = "settings changed: inference.text_embedding.revision: not set -> v1"
-    assert (entry.status, entry.why) == ("stale", (why,))
 
 
 def test_an_abandoned_run_is_resumed_with_the_commit_it_began_with(place: Place) -> None:

@@ -152,6 +152,7 @@ def test_a_partition_of_which_every_row_is_quarantined_runs_as_a_whole(tmp_path:
 
 
 def test_a_retry_excludes_a_forced_run_and_a_sample(tmp_path: Path) -> None:
+    published(tmp_path)
     job = Job.model_validate(settings(tmp_path))
     for options, limit_rows in (({"force": True}, 0), ({}, 2)):
         with pytest.raises(JobError, match="force" if options else "limit_rows"):
