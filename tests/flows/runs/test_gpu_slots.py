@@ -40,10 +40,14 @@ import json
 import urllib.request
 
 
-def slots_in_use(batch, api):
-    with urllib.request.urlopen(api + "/v2/concurrency_limits/overnight-gpu") as answer:
-        held = json.load(answer)["active_slots"]
-    return {"held": [held] * len(batch["id"])}
+class SlotsInUse:
+    def __init__(self, api):
+        self.api = api
+
+    def __call__(self, batch):
+        with urllib.request.urlopen(self.api + "/v2/concurrency_limits/overnight-gpu") as answer:
+            held = json.load(answer)["active_slots"]
+        return {"held": [held] * len(batch["id"])}
 """
 
 
@@ -140,7 +144,7 @@ def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus_and_none_while_it_wait
 ) -> None:
     """There are no slots until the job that waits in vain for a file has failed."""
     (WORKER_PATH / "asking_model.py").write_text(MODEL)
-    model = {"kind": "python", "target": "asking_model:slots_in_use", "kwargs": {"api": prefect_api}}
+    model = {"kind": "python", "target": "asking_model:SlotsInUse", "kwargs": {"api": prefect_api}}
     job = jobs.job(tmp_path, inference=[model | {"num_gpus": 1, "workers": 2}])
     day = "2026-01-02"
     jobs.write_days(tmp_path, [day])
