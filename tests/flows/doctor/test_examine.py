@@ -170,11 +170,10 @@ def test_a_run_that_a_worker_took_and_did_not_start_is_late_also_for_a_command_e
     assert entry.as_json()["why"] == list(entry.why)
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         assert with_late_runs(job, missing) == missing
-    remove_all(prefect_api)
     ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
-    assert "no job is deployed on this server -> To run a job on a schedule" in of(
-        list(check_prefect(None)), "deployments"
-    )
+    remove_all(prefect_api)
+    found = list(check_prefect(None))
+    assert "no job is deployed on this server -> To run a job on a schedule" in of(found, "deployments")
 
 
 @pytest.mark.slow
