@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the tests of the rooms, and those tests of flows that run no job.
-LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions deadlines cron)
+LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions cron)
 # What these find does not depend on the Python: files for libraries in C and C++, and long waits for a server or a process.
 ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
 	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner \

@@ -21,10 +21,10 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.catch_up import LATE, missed_cron_times, why_skipped
-from overnight.flows.schedule.cron import cron_times, last_cron_time
-from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
+from overnight.flows.schedule.cron import cron_times
+from overnight.flows.schedule.deadlines import Deadline, deadline_of, latest_deadline
 from overnight.flows.schedule.partitions import partitions_between, resolve_partition
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state.lease import PartitionBusy
 from overnight.tasks.state.run import write_json
 from tests import jobs
@@ -107,6 +107,7 @@ def test_a_status_lists_no_day_to_come_unless_it_ran(
         ]
 
 
+@SOME
 @given(SCHEDULES.filter(bool), MOMENTS, st.timedeltas(timedelta(0), timedelta(days=12)), st.integers(0, 5))
 def test_a_downtime_of_any_length_runs_what_catch_up_says_and_no_day_twice(
     schedule: dict[str, Any], began: datetime, length: timedelta, made_ahead: int
@@ -132,36 +133,59 @@ def test_a_downtime_of_any_length_runs_what_catch_up_says_and_no_day_twice(
         assert ran == sorted(expected[policy])
 
 
-@given(SCHEDULES.filter(bool), MOMENTS, st.sampled_from(["00:00", "06:00", "23:30"]))
-def test_the_newest_deadline_is_that_of_its_partition_and_lies_after_its_run(
-    schedule: dict[str, Any], moment: datetime, deadline: str
-) -> None:
-    assume(schedule["cron"] != "0 */6 * * *")
-    job = jobs.load(Path("/x"), schedule={**schedule, "deadline": deadline})
-    found = latest_deadline(job, moment)
-    assert found.deadline <= moment
-    assert deadline_of(job, found.partition) == found
-    fire = last_cron_time(job.schedule, found.deadline)  # type: ignore[arg-type]
-    assert fire
-    assert resolve_partition(job, None, fire, fire) == found.partition
-
-
-# Where a day's fire is on the night that the clock springs: at midnight, and a minute before it.
-SPRINGS = [
-    ("Africa/Cairo", "0 0 * * *", "2026-04-24"),
-    ("Asia/Beirut", "0 0 * * *", "2026-03-29"),
-    ("America/Havana", "30 0 * * *", "2026-03-08"),
-    ("America/Nuuk", "59 23 * * *", "2026-03-28"),
-    ("Asia/Pyongyang", "59 23 * * *", "2018-05-04"),
+# The schedule, a moment, the partition whose deadline was the last before that moment, and that deadline, all in UTC.
+DEADLINES: list[tuple[dict[str, Any], str, str, str]] = [
+    ({}, "2026-11-19T06:00", "2026-11-18", "2026-11-19T06:00"),
+    ({}, "2026-11-19T05:59", "2026-11-17", "2026-11-18T06:00"),
+    ({}, "2026-11-19T23:00", "2026-11-18", "2026-11-19T06:00"),
+    ({}, "2028-03-01T06:00", "2028-02-29", "2028-03-01T06:00"),
+    ({"cron": "0 22 * * *"}, "2026-11-19T06:00", "2026-11-17", "2026-11-19T06:00"),  # a deadline before the hour
+    ({"cron": "0 2 * * 1"}, "2026-11-19T06:00", "2026-11-15", "2026-11-16T06:00"),  # between two weekly runs
+    ({"offset_days": 0}, "2026-11-19T06:00", "2026-11-19", "2026-11-19T06:00"),
+    ({"timezone": "America/New_York"}, "2026-11-19T11:00", "2026-11-18", "2026-11-19T11:00"),
+    # A check at 02:30, which is not there or twice there, runs when the scheduler runs it, and finds its own day.
+    *[
+        ({"cron": "15 0 * * *", "timezone": zone, "deadline": "02:30"}, moment, partition, moment)
+        for zone, moment, partition in [
+            ("Europe/Berlin", "2026-03-29T01:30", "2026-03-28"),
+            ("Europe/Berlin", "2026-03-30T00:30", "2026-03-29"),
+            ("Europe/Berlin", "2026-10-25T00:30", "2026-10-24"),
+            ("Europe/Berlin", "2026-10-26T01:30", "2026-10-25"),
+            ("America/New_York", "2026-03-08T07:30", "2026-03-07"),
+            ("America/New_York", "2026-03-09T06:30", "2026-03-08"),
+            ("America/New_York", "2026-11-01T07:30", "2026-10-31"),
+            ("America/New_York", "2026-11-02T07:30", "2026-11-01"),
+        ]
+    ],
 ]
 
 
-@pytest.mark.parametrize(("zone", "cron", "day"), SPRINGS)
-def test_a_fire_that_the_clock_springs_over_takes_the_day_that_cron_means(zone: str, cron: str, day: str) -> None:
-    assert taken(zone, cron, datetime.fromisoformat(day)).count(day) == 1
+def with_deadline(**schedule: Any) -> Job:
+    return jobs.load(Path("/x"), schedule={"cron": "30 2 * * *", "deadline": "06:00", **schedule})
 
 
-@pytest.mark.parametrize("cron", ["0 0 * * *", "59 23 * * *", "30 2 * * *"])
+def utc(moment: str) -> datetime:
+    return datetime.fromisoformat(moment).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("schedule", "moment", "partition", "deadline"), DEADLINES)
+def test_a_partition_is_due_by_the_first_deadline_after_its_last_run(
+    schedule: dict[str, Any], moment: str, partition: str, deadline: str
+) -> None:
+    expected = Deadline(partition, utc(deadline))
+    assert latest_deadline(with_deadline(**schedule), utc(moment)) == expected
+    assert deadline_of(with_deadline(**schedule), partition) == expected
+
+
+def test_a_day_of_no_run_or_of_several_has_a_deadline_and_a_job_without_one_is_refused() -> None:
+    assert deadline_of(with_deadline(cron="0 2 * * 1"), "2026-11-18").deadline == utc("2026-11-19T06:00")
+    assert deadline_of(with_deadline(cron="0 2,14 * * *"), "2026-11-18").deadline == utc("2026-11-20T06:00")
+    for job in (with_deadline(deadline=None), jobs.load(Path("/x"))):
+        with pytest.raises(JobError, match="deadline"):
+            latest_deadline(job, utc("2026-11-19T06:00"))
+
+
+@pytest.mark.parametrize("cron", ["0 0 * * *", "30 0 * * *", "59 23 * * *", "30 2 * * *"])
 def test_each_day_is_taken_by_one_fire_in_every_zone_whenever_its_clock_changes(cron: str) -> None:
     for zone, day in changes():
         found = [datetime.fromisoformat(day) for day in taken(zone, cron, day)]
@@ -190,9 +214,11 @@ def changes() -> list[tuple[str, datetime]]:
 
 
 def changes_of(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta, timedelta]]:
+    """Each moment from which a clock of the zone differs, and its offsets before and after it."""
     week, moment, end = timedelta(days=7), datetime(1996, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
+    before = offset(zone, moment)
     while moment < end:
-        before, after = offset(zone, moment), offset(zone, moment + week)
+        after = offset(zone, moment + week)
         if before != after:
             low, high = 0, 7 * 24 * 60  # minutes
             while high - low > 1:
@@ -200,7 +226,7 @@ def changes_of(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta, timedelta]
                 is_before = offset(zone, moment + timedelta(minutes=middle)) == before
                 low, high = (middle, high) if is_before else (low, middle)
             yield moment + timedelta(minutes=high), before, after
-        moment += week
+        moment, before = moment + week, after
 
 
 def offset(zone: ZoneInfo, moment: datetime) -> timedelta:

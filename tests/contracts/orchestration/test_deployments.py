@@ -14,7 +14,7 @@ from prefect.client.orchestration import get_client
 
 from overnight.cli.main import main
 from overnight.flows.deploy.apply import deploy
-from overnight.flows.deploy.prefect_yaml import DEFAULTS, PrefectFile
+from overnight.flows.deploy.prefect_yaml import PrefectFile
 from overnight.tasks.errors import JobError
 from tests import jobs
 
@@ -106,7 +106,3 @@ def test_a_deployment_that_the_job_no_longer_has_is_removed_and_named(
             for found in client.read_deployments():
                 client.delete_deployment(found.id)
             client.delete_work_pool("overnight")
-
-
-def test_the_defaults_that_ship_are_those_of_the_checkout() -> None:
-    assert DEFAULTS.is_file()

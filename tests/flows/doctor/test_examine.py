@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from overnight.flows.deploy.apply import deploy
@@ -24,10 +23,10 @@ from overnight.flows.doctor.next_runs import start_worker
 from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
 from overnight.flows.job.loading import load_job
-from overnight.flows.job.model import Job
 from overnight.flows.ledger.late_runs import with_late_runs
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.storage.s3 import PatientS3
+from tests import jobs
 from tests.flows.conftest import Overnight
 from tests.flows.deploy.test_apply import POOL, project, remove_all
 from tests.flows.scrape import scraped
@@ -78,44 +77,37 @@ def bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Faul
 
 
 def write_job(folder: Path, source: str | list[str], sink: str, **more: Any) -> Path:
-    path = folder / "checked.yaml"
-    parts = {
-        "name": "checked",
-        "source": {"kind": "parquet", "path": source},
-        "sink": {"kind": "parquet", "path": sink},
-    }
-    path.write_text(yaml.safe_dump(parts | more))
-    return path
+    source_and_sink = {"source": {"kind": "parquet", "path": source}, "sink": {"kind": "parquet", "path": sink}}
+    return jobs.write_job(folder / "checked.yaml", jobs.job(folder, **source_and_sink, **more))
 
 
-def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker(deployed: Path, prefect_api: str) -> None:
+def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker_and_the_schedule_of_the_job(
+    deployed: Path, prefect_api: str
+) -> None:
     found = list(check_prefect(None))
-    assert levels(found) == {
-        "server": "ok",
-        "database": "ok",
-        "work pool overnight": "ok",
-        "worker": "wrong",
-        "concurrency limits": "ok",
-        "deployments": "ok",
-        "automations": "ok",
-        "next run": "wrong",
-        "late runs": "ok",
-    }
-    assert "prefect worker start --pool overnight --type process" in of(found, "worker")
-    assert scraped().value("overnight_workers_online", work_pool="overnight") == 0
+    well = ("server", "database", "work pool overnight", "concurrency limits", "deployments", "automations")
+    assert levels(found) == dict.fromkeys((*well, "late runs"), "ok") | {"worker": "wrong", "next run": "wrong"}
+    start = f"PREFECT_API_URL={prefect_api} prefect worker start --pool overnight --type process"
+    assert start in of(found, "worker")
     assert re.search(
         r"the next run of small \(20..-..-.. 02:00 Europe/Berlin\) would not start: no worker polls work pool "
-        f"overnight -> Start one: `PREFECT_API_URL={prefect_api} prefect worker start --pool overnight --type process`",
+        f"overnight -> Start one: `{start}`",
         of(found, "next run"),
     )
+    assert scraped().value("overnight_workers_online", work_pool="overnight") == 0
     ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
     found = list(check_prefect(None))
-    assert (levels(found)["worker"], "nightly" in of(found, "worker")) == ("ok", True)
+    assert set(levels(found).values()) == {"ok"}
+    assert "nightly" in of(found, "worker")
     metrics = scraped()
     assert metrics.names == metric_names()
     assert metrics.value("overnight_workers_online", work_pool="overnight") == 1
     assert metrics.value("overnight_job_readable", file="deployments/job.yaml") == 1
-    assert levels(found)["next run"] == "ok"
+    small = ask(prefect_api, "/deployments/name/batch-inference/small")
+    ask(prefect_api, f"/deployments/{small['id']}/schedules/{small['schedules'][0]['id']}", method="DELETE")
+    path = deployed / "deployments/job.yaml"
+    found = list(check_prefect(load_job(path), path))
+    assert "would not start: the server has another schedule, none -> Run `overnight deploy" in of(found, "next run")
 
 
 def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, prefect_api: str) -> None:
@@ -130,11 +122,8 @@ def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, pr
     late = {"type": "SCHEDULED", "name": "Late", "state_details": {"scheduled_time": "2026-01-02T02:00:00Z"}}
     ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": late, "force": True})
     found = list(check_prefect(None))
-    assert {what for what, level in levels(found).items() if level == "ok"} == {
-        "server",
-        "database",
-        "concurrency limits",
-    }
+    well = {what for what, level in levels(found).items() if level == "ok"}
+    assert well == {"server", "database", "concurrency limits"}
     assert "queue backfill -> Run `overnight deploy`." in of(found, "work pool overnight")
     assert "paused queues: daily" in of(found, "work pool overnight")
     assert "not on the server: overnight-" in of(found, "automations")
@@ -159,15 +148,19 @@ def test_a_server_that_nothing_was_deployed_to_is_told_what_is_missing(
     assert all("overnight deploy" in of(found, what) for what in wrong)
 
 
-def test_a_run_that_a_worker_took_and_did_not_start_is_late(
-    deployed: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_a_worker_took_and_did_not_start_is_late_also_for_a_command_elsewhere(
+    deployed: Path, prefect_api: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = ask(prefect_api, "/deployments/name/batch-inference/small")
     run = ask(prefect_api, f"/deployments/{small['id']}/create_flow_run", {"name": "taken"})["id"]
     ask(prefect_api, f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING", "name": "Pending"}, "force": True})
-    assert levels(list(check_prefect(None)))["late runs"] == "ok"
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))  # without a job and a file, each deployed job is looked at
+    found = list(check_prefect(None))
+    assert levels(found) == {"server": "ok", "database": "ok", "next run": "wrong", "late runs": "ok"}
+    assert "of small" in of(found, "next run")
     monkeypatch.setattr("overnight.flows.ledger.late_runs.LATE_AFTER", timedelta())
-    assert "1 runs should have started" in of(found := list(check_prefect(None)), "late runs")
+    found = list(check_prefect(None))
+    assert "1 runs should have started" in of(found, "late runs")
     assert "taken (Pending)" in of(found, "late runs")
     job = load_job(deployed / "deployments/job.yaml")
     missing = read_ledger(job)
@@ -178,25 +171,6 @@ def test_a_run_that_a_worker_took_and_did_not_start_is_late(
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
         assert with_late_runs(job, missing) == missing
     ask(prefect_api, f"/flow_runs/{run}", method="DELETE")
-
-
-def test_another_schedule_on_the_server_than_in_the_job_file_is_told(deployed: Path, prefect_api: str) -> None:
-    job = load_job(deployed / "deployments/job.yaml")
-    small = ask(prefect_api, "/deployments/name/batch-inference/small")
-    ask(prefect_api, f"{POOL}/workers/heartbeat", {"name": "nightly", "heartbeat_interval_seconds": 30})
-    ask(prefect_api, f"/deployments/{small['id']}/schedules/{small['schedules'][0]['id']}", method="DELETE")
-    found = list(check_prefect(job, deployed / "deployments/job.yaml"))
-    assert "would not start: the server has another schedule, none -> Run `overnight deploy" in of(found, "next run")
-
-
-def test_without_a_job_and_a_file_each_deployed_job_is_looked_at(
-    deployed: Path, prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    found = list(check_prefect(None))
-    assert levels(found) == {"server": "ok", "database": "ok", "next run": "wrong", "late runs": "ok"}
-    assert "of small" in of(found, "next run")
     remove_all(prefect_api)
     found = list(check_prefect(None))
     assert "no job is deployed on this server -> To run a job on a schedule" in of(found, "deployments")
@@ -204,12 +178,10 @@ def test_without_a_job_and_a_file_each_deployed_job_is_looked_at(
 
 @pytest.mark.slow
 def test_without_a_file_the_job_s_own_deployment_is_looked_at(
-    prefect_api: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefect_api: str, project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = project / "deployments/job.yaml"
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     remove_all(prefect_api)
     job = load_job(path)
     found = list(check_prefect(job, path))
@@ -264,14 +236,11 @@ def test_a_scheduled_job_without_a_server_is_a_warning(no_server: None, tmp_path
 
 def test_storage_that_works_is_left_as_it_was(bucket: tuple[str, FaultyS3], tmp_path: Path, s3: Any) -> None:
     name, _ = bucket
-    place = f"s3://{name}"
-    job = load_job(
-        write_job(tmp_path, f"{place}/in/date={{partition}}/", f"{place}/out", state=str(tmp_path / "state"))
-    )
-    found = list(check_storage(job))
-    assert levels(found) == {"source": "ok", "sink": "ok", "state": "ok"}, found
+    state = tmp_path / "state"
+    path = write_job(tmp_path, f"s3://{name}/in/date={{partition}}/", f"s3://{name}/out", state=str(state))
+    assert levels(list(check_storage(load_job(path)))) == {"source": "ok", "sink": "ok", "state": "ok"}
     assert [item["Key"] for item in s3.list_objects_v2(Bucket=name)["Contents"]] == ["in/date=2026-01-02/a.parquet"]
-    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert not [path for path in state.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
@@ -290,42 +259,34 @@ def test_storage_that_refuses_is_told_in_words(
     assert "published" not in str(found)
 
 
-def test_a_source_without_anything_is_a_warning(tmp_path: Path) -> None:
-    job = load_job(write_job(tmp_path, str(tmp_path / "nothing/{partition}"), str(tmp_path / "out")))
-    assert levels(list(check_storage(job))) == {"source": "warning", "sink": "ok"}
-
-
 def test_each_path_of_a_list_is_looked_at_and_a_pattern_below_its_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.parquet").touch()
     path = write_job(tmp_path, [f"{tmp_path}/in/*.parquet", f"{tmp_path}/no/{{partition}}"], str(tmp_path / "out"))
-    found = [one for one in check_storage(load_job(path)) if one.what == "source"]
-    assert [(one.level, one.found) for one in found] == [
-        ("ok", f"{tmp_path}/in/ can be listed: 1 entries"),
-        ("warning", f"{tmp_path}/no is empty"),
+    assert [(one.what, one.level, one.found) for one in check_storage(load_job(path))][:2] == [
+        ("source", "ok", f"{tmp_path}/in/ can be listed: 1 entries"),
+        ("source", "warning", f"{tmp_path}/no is empty"),
     ]
 
 
 def test_another_job_that_has_not_published_yet_is_a_warning(tmp_path: Path) -> None:
-    upstream = write_job(tmp_path, str(tmp_path), str(tmp_path / "first")).rename(tmp_path / "first.yaml")
-    path = tmp_path / "second.yaml"
+    undated = {"kind": "parquet", "path": str(tmp_path)}
+    upstream = jobs.write_job(tmp_path / "first.yaml", source=undated)
     sink = {"kind": "parquet", "path": str(tmp_path / "second")}
-    path.write_text(yaml.safe_dump({"name": "b", "source": {"kind": "job", "job": str(upstream)}, "sink": sink}))
-    found = list(check_storage(load_job(path)))
+    found = list(check_storage(jobs.load(tmp_path, source={"kind": "job", "job": str(upstream)}, sink=sink)))
     assert levels(found) == {"source": "warning", "sink": "ok"}
     assert "found it not published" in of(found, "source")
 
 
 def test_databases_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_TEST_DATABASE", f"{tmp_path}/data.db")
-    path = tmp_path / "job.yaml"
-    source = {"kind": "sql", "url": "sqlite:///${DOCTOR_TEST_DATABASE}"}
-    source |= {"query": "SELECT * FROM reviews WHERE day = {partition}", "key": "id"}
+    source = {"kind": "sql", "url": "sqlite:///${DOCTOR_TEST_DATABASE}", "key": "id"}
+    source |= {"query": "SELECT * FROM reviews WHERE day = {partition}"}
     sink = {"kind": "sql", "url": f"sqlite:///{tmp_path}/out.db", "table": "stars"}
-    path.write_text(yaml.safe_dump({"name": "a", "source": source, "sink": sink, "state": str(tmp_path / "state")}))
+    job = jobs.load(tmp_path, source=source, sink=sink, state=str(tmp_path / "state"))
 
     def found() -> list[Finding]:
-        return list(check_storage(load_job(path)))
+        return list(check_storage(job))
 
     assert levels(found()) == {"source": "wrong", "sink": "ok", "state": "ok"}
     assert "no such table: reviews" in of(found(), "source")
@@ -357,14 +318,8 @@ def test_variables_are_named_and_their_values_are_not(tmp_path: Path, monkeypatc
 def test_a_missing_library_is_wrong_unless_the_nodes_of_a_cluster_may_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job.model_validate(
-        {
-            "name": "photos",
-            "source": {"kind": "images", "path": f"{tmp_path}/in"},
-            "preprocess": [{"kind": "resize_image", "size": 8, "decode": "fast"}],
-            "sink": {"kind": "parquet", "path": f"{tmp_path}/out"},
-        }
-    )
+    step = {"kind": "resize_image", "size": 8, "decode": "fast"}
+    job = jobs.load(tmp_path, source={"kind": "images", "path": f"{tmp_path}/in"}, preprocess=[step])
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert not list(check_libraries(job))
     monkeypatch.setitem(sys.modules, "cv2", None)
@@ -435,11 +390,11 @@ def test_nodes_that_differ_from_here_are_told(node: dict[str, Any], what: str, l
 def test_a_cluster_that_cannot_grow_to_the_job_is_wrong(
     model: dict[str, Any], most: int, level: str, told: str
 ) -> None:
-    job = Job.model_validate({
-        "name": "j", "source": {"kind": "parquet", "path": "/in"}, "sink": {"kind": "parquet", "path": "/out"},
-        "inference": [{"kind": "python", "target": "m:Model", "name": "m", **model}],
-        "cluster": {"t4": {"resources": {"CPU": 4, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": most}},
-    })  # fmt: skip
+    job = jobs.load(
+        Path("/x"),
+        inference=[{"kind": "python", "target": "m:Model", "name": "m", **model}],
+        cluster={"t4": {"resources": {"CPU": 4, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": most}},
+    )
     look = {"nodes": [{"resources": {"CPU": 4.0}}], "groups": []}
     found = judge_plan(job, {**look, "may_grow": True})
     assert (found.what, found.level) == ("plan", level)
@@ -463,12 +418,8 @@ def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:
     started = time.monotonic()
     found = run_checks([Check("a", slow(1)), Check("b", slow(60), 1.5), Check("c", broken), Check("d", slow(1))])
     assert time.monotonic() - started < 10
-    assert [finding.found for finding in found] == [
-        *("begun", "done"),
-        *("begun", "no answer in 2 s"),
-        "ValueError: on purpose",
-        *("begun", "done"),
-    ]
+    said = [*("begun", "done"), *("begun", "no answer in 2 s"), "ValueError: on purpose", *("begun", "done")]
+    assert [finding.found for finding in found] == said
     assert [finding.level for finding in found] == ["ok", "ok", "ok", "wrong", "wrong", "ok", "ok"]
 
 
@@ -495,7 +446,3 @@ def test_the_exit_status_says_whether_anything_is_wrong(
     found = {finding["what"]: finding["level"] for finding in json.loads(done.stdout)}
     assert (found["Ray"], found["source"], found["server"]) == ("ok", "ok", "ok")
     assert found["environment"] == ("wrong" if code else "ok")
-
-
-def test_a_job_file_that_is_wrong_is_bad_usage(overnight: Overnight) -> None:
-    assert overnight("doctor", "nothing.yaml").returncode == 2

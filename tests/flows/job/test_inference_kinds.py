@@ -10,6 +10,7 @@ from overnight.flows.job.loading import job_schema
 from overnight.flows.job.model import Job
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
+from tests.jobs import load
 
 CODE = """
 import functools
@@ -39,15 +40,9 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def job(*inference: dict[str, Any], **sink: Any) -> Job:
-    return Job.model_validate(
-        {
-            "name": "a",
-            "source": {"kind": "images", "path": "/in"},
-            "inference": list(inference),
-            "sink": {"kind": "parquet", "path": "/out", **sink},
-        }
-    )
+def job(*inference: dict[str, Any], preprocess: list[Any] | None = None, **sink: Any) -> Job:
+    source, target = {"kind": "images", "path": "/in"}, {"kind": "parquet", "path": "/out", **sink}
+    return load(Path("/x"), source=source, preprocess=preprocess, inference=list(inference), sink=target)
 
 
 def python(target: str, **settings: Any) -> dict[str, Any]:
@@ -57,21 +52,12 @@ def python(target: str, **settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "kind"),
     [
-        (python("Model"), PythonPredictor),
-        (python("step"), PythonStep),
+        *[(python(name), PythonPredictor) for name in ("Model", "Second", "lost", "of_model", "made", "not_there")],
+        *[(python(name), PythonStep) for name in ("step", "named", "short", "other", "set_up")],
         (python("step", explode=["x"]), PythonStep),
         (python("step", kwargs={"by": 2}), PythonStep),
         (python("step", name="a"), PythonPredictor),
         (python("step", num_gpus=1), PythonPredictor),
-        (python("named"), PythonStep),
-        (python("short"), PythonStep),
-        (python("other"), PythonStep),
-        (python("Second"), PythonPredictor),
-        (python("lost"), PythonPredictor),
-        (python("set_up"), PythonStep),
-        (python("of_model"), PythonPredictor),
-        (python("made"), PythonPredictor),
-        (python("not_there"), PythonPredictor),
     ],
 )
 def test_python_is_a_model_or_a_step_by_what_the_source_defines(entry: dict[str, Any], kind: type) -> None:
@@ -142,11 +128,7 @@ def test_heavy_columns_are_not_kept_for_a_deduplicate_that_ends_the_job() -> Non
     assert link.read == ()
 
 
-@pytest.mark.parametrize(
-    ("then", "steps"), [([], ["decode_image"]), ([{"kind": "resize_image", "size": 8}], ["resize_image"])]
-)
-def test_a_deduplicate_that_comes_first_compares_files_before_they_are_decoded(
-    then: list[dict[str, Any]], steps: list[str]
-) -> None:
-    found = Job.model_validate({**job().model_dump(exclude_unset=True), "preprocess": [EQUAL, *then]})
-    assert [step.kind for step in found.steps] == ["deduplicate", *steps]
+def test_a_deduplicate_that_comes_first_compares_files_before_they_are_decoded() -> None:
+    assert [step.kind for step in job(preprocess=[EQUAL]).steps] == ["deduplicate", "decode_image"]
+    resized = job(preprocess=[EQUAL, {"kind": "resize_image", "size": 8}])
+    assert [step.kind for step in resized.steps] == ["deduplicate", "resize_image"]

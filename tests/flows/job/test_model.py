@@ -14,6 +14,7 @@ from overnight.flows.job.schedule import Schedule
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.config.settings import Settings
 from tests.flows.job.jobs import SMALL, WHOLE, complaint
+from tests.jobs import load
 
 SHIPPED = sorted((Path(__file__).parents[3] / "deployments" / "jobs").glob("*.yaml"))
 
@@ -25,14 +26,6 @@ def test_the_smallest_job_has_the_documented_defaults(write):
     assert (job.checks.min_rows, job.checks.max_quarantined) == (1, 0.01)
 
 
-def test_the_whole_job_of_the_design_is_read_as_written(write):
-    job = load_job(write(WHOLE))
-    assert job.source.path == "s3://bucket/raw/date={partition}/"
-    assert job.inference[0].workers == (1, 4)
-    assert job.inference[1].kwargs == {"depth": 20}
-    assert (job.schedule.offset_days, job.schedule.deadline) == (-1, "06:00")
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_job_file_is_valid_to_the_loader_and_to_editors(path):
     load_job(path)
@@ -42,12 +35,8 @@ def test_every_shipped_job_file_is_valid_to_the_loader_and_to_editors(path):
 def test_the_schema_refuses_what_the_loader_refuses(write):
     schema = job_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    for more in (
-        "colour: red",
-        "preprocess: [{kind: resize_image}]",
-        "preprocess: [{size: 4}]",
-        "checks: {min_rows: -1}",
-    ):
+    steps = ["preprocess: [{kind: resize_image}]", "preprocess: [{size: 4}]"]
+    for more in ("colour: red", *steps, "checks: {min_rows: -1}"):
         path = write(SMALL + more)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(read_job(path), schema)
@@ -70,68 +59,44 @@ def test_a_cron_of_numbers_that_is_taken_without_prefect_is_taken_by_prefect_too
     assert [cron for cron in taken if not takes(CronSchedule, cron)] == []
 
 
-def test_images_are_decoded_first_unless_the_job_does_it_itself(write):
-    assert [step.kind for step in load_job(write(WHOLE)).steps] == ["resize_image"]
-    without = WHOLE.replace("[{kind: resize_image, size: 224}]", "[]")
-    assert [step.kind for step in load_job(write(without)).steps] == ["decode_image"]
-    thumbnail = "{kind: python, target: 'my_steps:Shrink'}, {kind: resize_image, column: thumbnail"
-    other = WHOLE.replace("{kind: resize_image", thumbnail)
-    assert [step.kind for step in load_job(write(other)).steps] == ["decode_image", "python", "resize_image"]
-    own = WHOLE.replace("[{kind: resize_image", "[{kind: decode_image, max_image_pixels: 99}, {kind: resize_image")
-    assert load_job(write(own)).steps[0].max_image_pixels == 99
-    table = load_job(write(SMALL.replace("images", "csv")))
-    assert table.steps == []
+def test_images_are_decoded_first_unless_the_job_does_it_itself(tmp_path):
+    def kinds(*preprocess, **source):
+        job = load(tmp_path, source={"kind": "images", "path": "in", **source}, preprocess=list(preprocess))
+        return [step.kind for step in job.steps]
+
+    resize = {"kind": "resize_image", "size": 8}
+    assert kinds() == kinds(kind="uris", content="image") == ["decode_image"]
+    assert kinds(kind="uris", content="text") == kinds(kind="csv") == []
+    assert kinds(resize) == ["resize_image"]
+    own = {"kind": "python", "target": "my_steps:Shrink"}
+    assert kinds(own, {**resize, "column": "thumbnail"}) == ["decode_image", "python", "resize_image"]
+    assert kinds({"kind": "decode_image", "max_image_pixels": 99}, resize) == ["decode_image", "resize_image"]
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "inference.1.batch_size=8",
-        "inference.0.workers=2",
-        "inference.0.num_gpus=0",
-        "inference.0.num_cpus=2",
-        "inference.0.memory=1000",
-        "inference.0.resources={a: 1}",
-        "inference.0.accelerator_type=A100",
-        "sink.path=s3://other",
-        "sink.compression=snappy",
-        "sink.rows_per_part=9",
-        "sink.seconds_per_part=9",
-        "sink.target_file_size=9",
-        "sink.grace_seconds=9",
-        "schedule=",
-        "checks.min_rows=5",
-        "source.anonymous=true",
+OF_SPEED_AND_PLACE = [
+    *("inference.1.batch_size=8", "inference.0.workers=2", "inference.0.num_gpus=0", "inference.0.num_cpus=2"),
+    *("inference.0.memory=1000", "inference.0.resources={a: 1}", "inference.0.accelerator_type=A100", "name=cats"),
+    *("sink.path=s3://other", "sink.compression=snappy", "sink.rows_per_part=9", "sink.seconds_per_part=9"),
+    *("sink.target_file_size=9", "sink.grace_seconds=9", "schedule=", "checks.min_rows=5", "source.anonymous=true"),
+    *(
         "source.on_changed=fail",
-        "name=cats",
         "state=s3://other",
         "preprocess.0.resample=bicubic",
-    ],
-)
-def test_settings_of_speed_and_place_do_not_change_results(write, override):
-    path = write(WHOLE)
-    assert load_job(path, [override]).result_settings() == load_job(path).result_settings()
+        "source.wait_for={file: _SUCCESS}",
+    ),
+]
+OF_CONTENT = [
+    *("inference.1.kwargs.depth=21", "inference.0.model=other", "inference.0.name=other", "inference.0.dtype=float16"),
+    *("preprocess.0.size=100", "preprocess=[]", "source.path=s3://other/{partition}", "source.label_from="),
+    *("shuffle.seed=1", "sink.keep_columns=[image]", "sink.kind=delta"),
+]
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "inference.1.kwargs.depth=21",
-        "inference.0.model=other",
-        "inference.0.name=other",
-        "inference.0.dtype=float16",
-        "preprocess.0.size=100",
-        "preprocess=[]",
-        "source.path=s3://other/{partition}",
-        "source.label_from=",
-        "shuffle.seed=1",
-        "sink.keep_columns=[image]",
-        "sink.kind=delta",
-    ],
-)
-def test_settings_of_content_change_results(write, override):
+def test_settings_of_content_change_results_and_those_of_speed_and_place_do_not(write):
     path = write(WHOLE)
-    assert load_job(path, [override]).result_settings() != load_job(path).result_settings()
+    before = load_job(path).result_settings()
+    changing = [one for one in OF_SPEED_AND_PLACE + OF_CONTENT if load_job(path, [one]).result_settings() != before]
+    assert changing == OF_CONTENT
 
 
 def test_a_setting_with_a_new_name_leaves_fingerprints_as_they_were(write):
@@ -165,20 +130,6 @@ def test_environment_variables_are_neither_read_nor_shown(write, monkeypatch):
     job = load_job(write(SMALL.replace("s3://bucket/predictions", "${SECRET}/x")))
     assert job.sink.path == "${SECRET}/x"
     assert "hunter2" not in json.dumps(job.settings())
-
-
-@pytest.mark.parametrize(
-    ("source", "steps"),
-    [
-        ({"kind": "images", "path": "in"}, ["decode_image"]),
-        ({"kind": "uris", "path": "in", "content": "image"}, ["decode_image"]),
-        ({"kind": "uris", "path": "in", "content": "text"}, []),
-        ({"kind": "csv", "path": "in"}, []),
-    ],
-)
-def test_image_files_are_decoded_unasked_and_nothing_else_is(source: dict[str, str], steps: list[str]):
-    job = Job.model_validate({"name": "it", "source": source, "sink": {"kind": "parquet", "path": "out"}})
-    assert [step.kind for step in job.steps] == steps
 
 
 @pytest.mark.parametrize("partition", ["all", "2026-11-19"])

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from prefect.logging import disable_run_logger
 
@@ -17,13 +14,11 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
-from overnight.tasks.ingest.task import stream_inputs
-from overnight.tasks.state.manifest import digest
-from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.state.run import Run
+from tests import jobs
+from tests.flows.ledger.published import publish
 from tests.model_hub import MODEL, NEW, OLD, ModelHub, model_hub, use
 
-NOW = datetime(2026, 1, 3, 12, tzinfo=UTC)
-GENERATION = "20260101T000000-aaaaaa-bbbbbb"
 DAYS = ("2026-01-01", "2026-01-02")
 
 
@@ -34,73 +29,52 @@ class Place:
     folder: Path
     hub: ModelHub
 
-    def job(self, **settings: Any) -> Job:
-        model = {"kind": "text_embedding", "model": MODEL, "text_column": "x", **settings}
-        source = {"kind": "parquet", "path": f"{self.folder}/in/date={{partition}}"}
-        sink = {"kind": "parquet", "path": f"{self.folder}/out"}
-        return Job.model_validate({"name": "texts", "source": source, "inference": [model], "sink": sink})
+    def job(self) -> Job:
+        model = {"kind": "text_embedding", "model": MODEL, "text_column": "x"}
+        return jobs.load(self.folder, name="texts", inference=[model])
 
-    def run(self, day: str = DAYS[1], **settings: Any) -> Run:
-        return describe_run(self.job(**settings), day)
+    def run(self) -> Run:
+        return describe_run(self.job(), DAYS[1])
 
-    def publish(self, day: str) -> None:
-        run = self.run(day)
-        assert dict(run.commits) == {MODEL: NEW}
-        receipt = {
-            **{"job": "texts", "partition": day, "generation": GENERATION, "attempt": "a", "token": 1, "files": []},
-            **{"rows_in": 1, "rows_out": 1, "rows_filtered": 0, "rows_quarantined": 0, "seconds": 1.0},
-            **{"finished_at": "2026-01-03T00:00:00.000Z", "fingerprint": run.fingerprint},
-            **{"ingredients": run.ingredients, "commits": dict(run.commits)},
-            "inputs": digest(stream_inputs(self.job().source, day)),
-        }
-        write_json(run.ledger / "receipt.json", receipt)
-        write_json(run.ledger / f"receipts/{GENERATION}.json", receipt)
-        write_json(
-            run.ledger / f"generations/{GENERATION}/generation.json",
-            {"fingerprint": run.fingerprint, "format_version": 1},
-        )
+    def entries(self) -> list[PartitionStatus]:
+        return read_ledger(self.job(), now=datetime(2026, 1, 3, 12, tzinfo=UTC))
 
-    def entries(self, **settings: Any) -> list[PartitionStatus]:
-        return read_ledger(self.job(**settings), now=NOW)
-
-    def is_fresh(self, **settings: Any) -> bool:
-        return fresh_receipt(self.job(**settings), self.run(**settings)) is not None
+    def statuses(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What each day is and why. `overnight run` leaves as it is what is published."""
+        entries = self.entries()
+        assert [entry.status for entry in entries][1:] == [
+            "published" if fresh_receipt(self.job(), self.run()) else "stale"
+        ]
+        return [(entry.status, entry.why) for entry in entries]
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    jobs.write_days(tmp_path, DAYS)
     with model_hub({"config.json": b"{}"}) as hub:
         use(hub, str(tmp_path / "cache"), monkeypatch)
         place = Place(tmp_path, hub)
         for day in DAYS:
-            (tmp_path / f"in/date={day}").mkdir(parents=True)
-            pq.write_table(pa.table({"x": ["a"]}), tmp_path / f"in/date={day}/a.parquet")
-            place.publish(day)
+            assert publish(place.job(), day)["commits"] == {MODEL: NEW}
         yield place
 
 
-def test_the_same_commit_is_published(place: Place) -> None:
-    assert [(entry.status, entry.why) for entry in place.entries()] == [("published", ())] * 2
-    assert place.is_fresh()
-
-
 def test_a_new_commit_makes_every_partition_stale_by_one_request(place: Place) -> None:
+    assert place.statuses() == [("published", ())] * 2
     place.hub.revisions["main"] = OLD
     place.hub.seen.clear()
     why = f"{MODEL} changed on the hub: {NEW[:12]} -> {OLD[:12]}"
     assert [(entry.status, entry.why) for entry in place.entries()] == [("stale", (why,))] * 2
     assert place.hub.seen == [f"/api/models/{MODEL}"]
-    assert not place.is_fresh()
+    assert place.statuses()[1][0] == "stale"
 
 
 def test_a_receipt_without_commits_is_not_stale(place: Place) -> None:
-    for day in DAYS:
-        path = Path(place.run(day).ledger.uri) / "receipt.json"
+    for path in place.folder.glob("out/_overnight/date=*/receipt.json"):
         receipt = json.loads(path.read_text())
         del receipt["commits"]
         path.write_text(json.dumps(receipt))
-    assert [(entry.status, entry.why) for entry in place.entries()] == [("published", ())] * 2
-    assert place.is_fresh()
+    assert place.statuses() == [("published", ())] * 2
 
 
 def test_a_hub_that_does_not_answer_leaves_them_published_and_says_so_once(
@@ -108,19 +82,9 @@ def test_a_hub_that_does_not_answer_leaves_them_published_and_says_so_once(
 ) -> None:
     place.hub.status = 503
     why = f"{MODEL}: unknown if it changed, because the hub cannot be reached"
-    entries = place.entries()
-    assert [(entry.status, entry.why) for entry in entries] == [("published", (why,))] * 2
-    assert place.is_fresh()
-    show_status("texts", entries)
+    assert place.statuses() == [("published", (why,))] * 2
+    show_status("texts", place.entries())
     assert " ".join(capsys.readouterr().out.split()).count(why) == 1
-
-
-def test_another_revision_is_another_setting(place: Place) -> None:
-    [*_, entry] = place.entries(revision="v1")
-    assert (entry.status, entry.why) == (
-        "stale",
-        ("settings changed: inference.text_embedding.revision: not set -> v1",),
-    )
 
 
 def test_an_abandoned_run_is_resumed_with_the_commit_it_began_with(place: Place) -> None:

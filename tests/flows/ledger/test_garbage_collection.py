@@ -1,18 +1,14 @@
 """`overnight clean`: what goes, what stays, on a disk and on S3, and that runs go on as if it had not been there."""
 
 import json
-import subprocess
-import sys
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
@@ -20,17 +16,19 @@ from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.flows.runs.owner import refuse_foreign_files
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.state import lease
 from overnight.tasks.state.garbage import list_sizes, removable
 from overnight.tasks.state.run import Run, read_json, unfinished_generation, write_json
 from overnight.tasks.storage.location import Location
-from tests.conftest import WORKER_PATH
+from tests import jobs
 from tests.flows.conftest import Overnight, RunJob
 
 DAY = "2026-01-02"
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """Where the job publishes: a folder, or a bucket for a test with `on_both`."""
     if request.param == "disk":
         return Location(str(tmp_path / "out"))
     client: Any = request.getfixturevalue("s3")
@@ -39,20 +37,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     return Location(f"s3://{bucket}/out")
 
 
-def job_file(folder: Path, sink: Location) -> Path:
-    job = {
-        "name": "cleaned",
-        "source": {"kind": "parquet", "path": f"{folder}/in/date={{partition}}"},
-        "sink": {"kind": "parquet", "path": sink.template},
-    }
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(job))
-    return path
+on_both = pytest.mark.parametrize("place", ["disk", "s3"], indirect=True)
 
 
 @pytest.fixture
 def job(place: Location, tmp_path: Path) -> Job:
-    return load_job(job_file(tmp_path, place))
+    sink = {"kind": "parquet", "path": place.template}
+    return load_job(jobs.write_job(tmp_path / "job.yaml", name="cleaned", sink=sink))
 
 
 def generation(run: Run, days_ago: int, fingerprint: str = "", published: bool = False, files: tuple = ()) -> str:
@@ -108,48 +99,45 @@ def lived_in(run: Run) -> dict[str, str]:
     return names
 
 
-def tree(place: Location) -> dict[str, int]:
-    return list_sizes(place)
-
-
-def test_a_dry_run_names_everything_and_changes_nothing(job: Job, place: Location, lived_in: dict[str, str]) -> None:
-    before = tree(place)
-    report = collect_garbage(job, keep_receipts=1)
-    assert tree(place) == before
-    assert report["dry_run"]
-    whys = {item["what"].removeprefix("generations/"): item["why"] for item in report["removable"]}
+@on_both
+def test_a_dry_run_names_everything_and_then_what_is_needed_stays_to_the_byte_and_all_else_goes(
+    job: Job, place: Location, run: Run, lived_in: dict[str, str]
+) -> None:
+    before = list_sizes(place)
+    shown = collect_garbage(job, keep_receipts=1)
+    assert list_sizes(place) == before
+    assert shown["dry_run"]
+    whys = {item["what"].removeprefix("generations/"): item["why"] for item in shown["removable"]}
     assert "newer one began" in whys[lived_in["superseded"]]
     assert "replaced since" in whys[lived_in["replaced"]]
     assert "settings changed" in whys[lived_in["other settings"]]
     assert "died" in whys["20200101T000000-a-b"]
     assert not {lived_in["resumable"], lived_in["published"]} & set(whys)
-    assert report["files"] == sum(item["files"] for item in report["removable"])
-    assert {item["partition"] for item in report["removable"]} == {DAY}
+    assert shown["files"] == sum(item["files"] for item in shown["removable"])
+    assert {item["partition"] for item in shown["removable"]} == {DAY}
 
-
-def test_what_is_needed_stays_to_the_byte_and_all_else_goes(
-    job: Job, place: Location, run: Run, lived_in: dict[str, str]
-) -> None:
-    before = tree(place)
     report = collect_garbage(job, keep_receipts=1, dry_run=False)
-    after = tree(place)
+    after = list_sizes(place)
     ledger = f"_overnight/date={DAY}"
-    resumable, current = (replace(run, generation=lived_in[name]) for name in ("resumable", "published"))
+    resumable, current = lived_in["resumable"], lived_in["published"]
     kept = {
         f"date={DAY}/part-new.parquet",
         *(f"{ledger}/{name}" for name in ("receipt.json", "failure.json", "something else")),
         f"{ledger}/quarantine/quarantine-1.parquet",
-        f"{ledger}/receipts/{lived_in['published']}.json",
-        *(path for path in before if f"{resumable.generation}/parts/" in path and path.endswith(".part")),
-        *(f"{ledger}/generations/{of.generation}/manifest" for of in (resumable, current)),
-        *(f"{ledger}/generations/{of.generation}/generation.json" for of in (resumable, current)),
+        f"{ledger}/receipts/{current}.json",
+        *(path for path in before if f"{resumable}/parts/" in path and path.endswith(".part")),
+        *(
+            f"{ledger}/generations/{of}/{name}"
+            for of in (resumable, current)
+            for name in ("manifest", "generation.json")
+        ),
     }
     leases = {path for path in after if "/lease/" in path}
     assert set(after) - leases == kept
     assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
     assert {path.split("/lease/")[1] for path in leases if "samples" not in path} == {"00000004"}
     assert report["files"] == len(before) - len(kept) - 1  # but for the lease that was the newest
-    assert unfinished_generation(run.ledger, run.fingerprint) == resumable.generation
+    assert unfinished_generation(run.ledger, run.fingerprint) == resumable
     again = collect_garbage(job, keep_receipts=1)
     assert (again["removable"], again["skipped"]) == ([], [])
 
@@ -163,6 +151,7 @@ def test_staging_that_could_be_resumed_goes_when_it_is_old_enough(job: Job, run:
     assert unfinished_generation(run.ledger, run.fingerprint) is None
 
 
+@on_both
 def test_a_receipt_stays_while_the_target_has_a_file_of_it(job: Job, run: Run) -> None:
     # As on an object store, where a publish was cut off before it had removed the old files.
     generation(run, 3, published=True, files=(f"date={DAY}/part-a.parquet",))
@@ -183,20 +172,16 @@ def test_as_many_receipts_stay_as_were_asked_for(job: Job, run: Run) -> None:
 def test_a_partition_that_a_live_run_holds_is_left_alone(
     job: Job, place: Location, run: Run, lived_in: dict[str, str]
 ) -> None:
-    code = "import sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
-    code += "with l.held(s.Location(sys.argv[1]), 'a live run'): print('held', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, run.ledger.template]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        before = {path: size for path, size in tree(place).items() if "lease" not in path and "samples" not in path}
+    with lease.held(run.ledger, "a live run"):
+        before = {
+            path: size for path, size in list_sizes(place).items() if "lease" not in path and "samples" not in path
+        }
         for do in (False, True):
             report = collect_garbage(job, keep_receipts=1, dry_run=not do)
             assert [(skip["partition"], "a live run" in skip["why"]) for skip in report["skipped"]] == [(DAY, True)]
             assert not any("generations/" in item["what"] for item in report["removed" if do else "removable"])
-        after = tree(place)
+        after = list_sizes(place)
         assert {path: after[path] for path in before} == before
-        process.communicate("")
     assert any(lived_in["superseded"] in item["what"] for item in collect_garbage(job)["removable"])
 
 
@@ -208,12 +193,13 @@ def test_a_partition_that_is_not_ours_to_judge_is_left_alone(job: Job, run: Run,
         write_json(run.ledger / "publishing.json", {})
     else:
         write_json(run.ledger / "receipt.json", {**(read_json(run.ledger / "receipt.json") or {}), "job": "another"})
-    before = tree(run.ledger)
+    before = list_sizes(run.ledger)
     report = collect_garbage(job, dry_run=False)
-    assert tree(run.ledger) == before
+    assert list_sizes(run.ledger) == before
     assert [skip["partition"] for skip in report["skipped"]] == [DAY]
 
 
+@on_both
 @pytest.mark.parametrize("published", [False, True])
 def test_wherever_removing_is_cut_off_no_run_resumes_what_is_half_gone(run: Run, published: bool) -> None:
     generation(run, 50)
@@ -238,57 +224,27 @@ def test_wherever_removing_is_cut_off_no_run_resumes_what_is_half_gone(run: Run,
     assert unfinished_generation(run.ledger, run.fingerprint) is None
 
 
-MODEL = """
-class Traced:
-    def __init__(self, trace):
-        self.trace = trace
-
-    def __call__(self, batch):
-        with open(self.trace, "a") as trace:
-            trace.write("".join(f"{x}\\n" for x in batch["x"]))
-        return {"twice": batch["x"] * 2}
-"""
-
-
-@pytest.fixture
-def traced(tmp_path: Path) -> dict[str, Any]:
-    """A job on sixty rows, whose model leaves a trace of every row."""
-    (WORKER_PATH / "clean_test_models.py").write_text(MODEL)
-    folder = tmp_path / "in" / f"date={DAY}"
-    folder.mkdir(parents=True)
-    for i in range(3):
-        pq.write_table(pa.table({"x": range(i * 20, i * 20 + 20)}), folder / f"{i}.parquet")
-    model = {"kind": "python", "target": "clean_test_models:Traced", "kwargs": {"trace": str(tmp_path / "trace")}}
-    return {
-        "name": "traced",
-        "source": {"kind": "parquet", "path": f"{tmp_path}/in/date={{partition}}"},
-        "inference": [model],
-        "sink": {"kind": "parquet", "path": f"{tmp_path}/out"},
-    }
-
-
 @pytest.mark.slow
 def test_after_clean_a_resume_repeats_nothing_and_a_published_partition_is_as_it_was(
-    run_job: RunJob, traced: dict[str, Any], tmp_path: Path
+    run_job: RunJob, tmp_path: Path
 ) -> None:
-    with pytest.raises(CheckFailed, match="min_rows"):
-        run_job({**traced, "checks": {"min_rows": 1000}}, DAY)
-    job = load_job(tmp_path / "traced.yaml")
-    assert [
-        item["what"].split("/")[-1] for item in collect_garbage(job, keep_receipts=1, dry_run=False)["removed"]
-    ] == ["attempts"]
-    done = (tmp_path / "trace").read_text()
-    first = run_job(traced, DAY)
+    jobs.write_days(tmp_path, [DAY], rows=60)
+    described = jobs.job(tmp_path)
+    with pytest.raises(CheckFailed):
+        run_job({**described, "checks": {"min_rows": 1000}}, DAY)
+    job = load_job(tmp_path / "small.yaml")
+    (removed,) = collect_garbage(job, keep_receipts=1, dry_run=False)["removed"]
+    assert removed["what"].endswith("/attempts")
+    first = run_job(described, DAY)
     assert (first["rows_resumed"], first["rows_out"]) == (60, 60)
-    assert len((tmp_path / "trace").read_text()) == len(done)
 
-    second = run_job(traced, DAY, force=True)
+    second = run_job(described, DAY, force=True)
     report = collect_garbage(job, keep_receipts=1, dry_run=False)
     assert {item["what"] for item in report["removed"]} >= {f"generations/{first['generation']}", "receipts"}
-    table = pq.read_table([tmp_path / "out" / file for file in second["files"]]).to_pylist()
-    assert sorted((row["x"], row["twice"]) for row in table) == [(x, 2 * x) for x in range(60)]
-    assert run_job(traced, DAY) == second
-    assert run_job(traced, DAY, force=True)["rows_out"] == 60
+    table = pq.read_table([tmp_path / "out" / file for file in second["files"]], columns=["id"])
+    assert sorted(table["id"].to_pylist()) == [*range(60)]
+    assert run_job(described, DAY) == second
+    assert run_job(described, DAY, force=True)["rows_out"] == 60
 
 
 def test_the_command_shows_first_and_removes_when_told(run: Run, overnight: Overnight, place: Location) -> None:
@@ -300,10 +256,10 @@ def test_the_command_shows_first_and_removes_when_told(run: Run, overnight: Over
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    before = tree(place)
+    before = list_sizes(place)
     assert "--yes" in cleaned()
     shown = json.loads(cleaned("--json"))
-    assert tree(place) == before
+    assert list_sizes(place) == before
     removed = json.loads(cleaned("--json", "--yes"))
     assert removed["removed"] == shown["removable"]
-    assert len(tree(place)) < len(before)
+    assert len(list_sizes(place)) < len(before)

@@ -1,90 +1,51 @@
-"""What became of each partition, after real runs, cancelled ones, and processes that were killed."""
+"""What became of each partition: published, failed, cancelled, held by a run, killed, stale, or missing."""
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
 from overnight.flows.runs.attempt import fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
-from overnight.tasks.errors import JobError, LedgerCorrupt, OvernightError
+from overnight.tasks.errors import CheckFailed, InputError, JobError, LedgerCorrupt, OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.storage.location import Location
-from tests.conftest import WORKER_PATH
+from tests import jobs
+from tests.flows.conftest import RunJob
+from tests.flows.ledger.published import leave_lease, publish
 from tests.flows.scrape import scraped
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
-PUBLISHED, FAILED, SAMPLED = "2026-01-02", "2026-01-03", "2026-01-04"
-MODEL = "class Twice:\n    def __call__(self, batch):\n        return {'twice': batch['x'] * 2}\n"
-STEP = "def half(batch):\n    return {'half': batch['x'] / 2}\n"
-MODEL_FILE, STEP_FILE = WORKER_PATH / "ledger_test_model.py", WORKER_PATH / "ledger_test_step.py"
-HOLD = """
-import sys, time
-from overnight.tasks.state import lease
-from overnight.tasks.storage.location import Location
-with lease.held(Location(sys.argv[1]), sys.argv[2]):
-    print("held", flush=True)
-    time.sleep(600)
-"""
+PUBLISHED, FAILED, SAMPLED = DAYS = ("2026-01-02", "2026-01-03", "2026-01-04")
+MODEL, STEP = "ledger_test_model", "ledger_test_step"  # modules in the working directory
 
 
 @dataclass
 class Place:
-    """A job's own folder, a link to where it is."""
+    """A job of which one partition is published, one failed, and of one there is a sample."""
 
     folder: Path
-    original: Path = Path()
-
-    def point_to(self, folder: Path) -> None:
-        self.folder.unlink(missing_ok=True)
-        self.folder.symlink_to(folder, target_is_directory=True)
-        self.original = self.original if self.original.is_absolute() else folder
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "out/_overnight"
 
     def ledger(self, partition: str = PUBLISHED) -> Path:
-        return self.state / f"date={partition}"
+        return self.folder / f"out/_overnight/date={partition}"
 
-    def inputs(self, partition: str = PUBLISHED) -> Path:
-        return self.folder / f"in/date={partition}"
+    def receipt(self) -> dict[str, Any]:
+        return dict(json.loads((self.ledger() / "receipt.json").read_text()))
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        return {
-            "name": "numbers",
-            "source": {"kind": "parquet", "path": str(self.folder / "in/date={partition}")},
-            "preprocess": [
-                {"kind": "filter_rows", "expression": "x != 3"},
-                {"kind": "python", "target": "ledger_test_step:half"},
-            ],
-            "inference": [{"kind": "python", "target": "ledger_test_model:Twice"}],
-            "sink": {"kind": "parquet", "path": str(self.folder / "out")},
-            **changes,
-        }
+        steps = [{"kind": "filter_rows", "expression": "id != 3"}, {"kind": "python", "target": f"{STEP}:half"}]
+        model = {"kind": "python", "target": f"{MODEL}:Twice"}
+        return jobs.job(self.folder, **{"name": "numbers", "preprocess": steps, "inference": [model], **changes})
 
     def job(self, **changes: Any) -> Job:
         return Job.model_validate(self.settings(**changes))
-
-    def run(self, partition: str, changes: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
-        from overnight.flows.batch_inference import batch_inference
-
-        path = self.folder / "numbers.yaml"
-        path.write_text(yaml.safe_dump(self.settings(**(changes or {}))))
-        return batch_inference(partition, job=str(path), **parameters)
 
     def entries(self, **changes: Any) -> dict[str, PartitionStatus]:
         return look(self.job(**changes))
@@ -101,86 +62,44 @@ def look(job: Job, **options: Any) -> dict[str, PartitionStatus]:
     return {entry.partition: entry for entry in read_ledger(job, now=NOW, **options)}
 
 
-@pytest.fixture(scope="module")
-def ran(prefect_api: str, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A job of which one partition is published, one failed, and of one there is a sample."""
-    MODEL_FILE.write_text(MODEL)
-    STEP_FILE.write_text(STEP)
-    place = Place(tmp_path_factory.mktemp("ledger") / "current")
-    place.point_to(tmp_path_factory.mktemp("original"))
-    for partition in (PUBLISHED, SAMPLED):
-        place.inputs(partition).mkdir(parents=True)
-        for name in ("a", "b"):
-            pq.write_table(pa.table({"x": range(5)}), place.inputs(partition) / f"{name}.parquet")
-    place.run(PUBLISHED)
-    with pytest.raises(OvernightError):
-        place.run(FAILED)
-    place.run(SAMPLED, limit_rows=2)
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    Path(f"{MODEL}.py").write_text("class Twice:\n    def __call__(self, batch):\n        return batch\n")
+    Path(f"{STEP}.py").write_text("def half(batch):\n    return batch\n")
+    jobs.write_days(tmp_path, [PUBLISHED, SAMPLED])
+    shutil.copy(f"in/{PUBLISHED}/a.jsonl", f"in/{PUBLISHED}/b.jsonl")
+    place = Place(tmp_path)
+    job = place.job()
+    publish(job, PUBLISHED)
+    with pytest.raises(InputError), opened(job, describe_run(job, FAILED), False):
+        raise InputError("source.path: expected a directory")
+    with opened(job, describe_run(job, SAMPLED, limit_rows=2), False):
+        pass
     return place
 
 
-@pytest.fixture
-def place(ran: Place, tmp_path: Path) -> Place:
-    """A copy of it to change, under the same path: another would be another setting."""
-    shutil.copytree(ran.original, tmp_path / "job", symlinks=True)
-    ran.point_to(tmp_path / "job")
-    return ran
-
-
-@pytest.fixture
-def killed_holder() -> Iterator[Any]:
-    """Takes a partition in a process of its own, which is then killed."""
-
-    def hold(ledger: Path, owner: str) -> None:
-        command = [sys.executable, "-c", HOLD, str(ledger), owner]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        process.kill()
-        process.wait()
-
-    return hold
-
-
-def edit(path: Path, **changes: Any) -> dict[str, Any]:
-    content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps(content))
-    return dict(content)
-
-
-def newest_lease(ledger: Path) -> Path:
-    return max((ledger / "lease").iterdir())
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_published_failed_and_missing_partitions_are_told_apart_and_samples_do_not_count(place: Place) -> None:
     entries = place.entries()
-    assert {partition: entry.status for partition, entry in entries.items()} == {
-        PUBLISHED: "published",
-        FAILED: "failed",
-        SAMPLED: "missing",
-    }
-    assert entries[PUBLISHED].receipt == json.loads((place.ledger() / "receipt.json").read_text())
+    assert [entries[day].status for day in DAYS] == ["published", "failed", "missing"]
     assert (entries[PUBLISHED].why, entries[SAMPLED].why) == ((), ())
-    [why] = entries[FAILED].why
-    assert why.startswith("ingest: source.path: expected a directory")
+    assert entries[PUBLISHED].receipt == place.receipt()
+    assert entries[FAILED].why == ("ingest: source.path: expected a directory",)
     assert entries[FAILED].since == json.loads((place.ledger(FAILED) / "failure.json").read_text())["failed_at"]
-
-
-def test_as_json_it_has_the_counts_of_the_receipt_and_the_failure(place: Place) -> None:
-    entries = place.entries()
     published, failed = entries[PUBLISHED].as_json(), entries[FAILED].as_json()
-    assert {name: published[name] for name in ("status", "rows_in", "rows_out", "rows_filtered", "stage")} == {
-        "status": "published", "rows_in": 10, "rows_out": 8, "rows_filtered": 2, "stage": None,
-    }  # fmt: skip
-    assert published["published_at"] == json.loads((place.ledger() / "receipt.json").read_text())["finished_at"]
+    counts = ("status", "rows_in", "rows_out", "rows_filtered", "stage", "published_at")
+    assert [published[name] for name in counts] == ["published", 10, 8, 2, None, "2026-01-03T00:00:00.000Z"]
     assert (failed["stage"], failed["error_type"], failed["rows_out"]) == ("ingest", "InputError", None)
 
 
-def test_a_scrape_has_the_status_the_counts_and_what_is_late_of_each_partition(place: Place) -> None:
-    job_file, broken = place.folder / "numbers.yaml", place.folder / "broken.yaml"
-    schedule = {"cron": "0 2 * * *", "deadline": "06:00"}
-    job_file.write_text(yaml.safe_dump(place.settings(schedule=schedule)))
-    broken.write_text("name: broken")
+def test_a_scrape_has_the_status_the_counts_and_what_is_late_of_each_partition(place: Place, prefect_api: str) -> None:
+    settings = place.settings(schedule={"cron": "0 2 * * *", "deadline": "06:00"})
+    job_file = jobs.write_job(place.folder / "numbers.yaml", settings)
+    broken = jobs.write_job(place.folder / "broken.yaml", {"name": "broken"})
     found = scraped(job_file, broken)
     for entry in read_ledger(load_job(job_file), date(2026, 1, 2), date(2026, 1, 4)):
         labels = {"job": "numbers", "partition": entry.partition}
@@ -189,23 +108,9 @@ def test_a_scrape_has_the_status_the_counts_and_what_is_late_of_each_partition(p
         assert found.value("overnight_partition_late", **labels) == (entry.receipt is None)
         for name in ("rows_in", "rows_out", "rows_quarantined"):
             assert found.value(f"overnight_partition_{name}", **labels) == entry.as_json()[name]
-    receipt = json.loads((place.ledger() / "receipt.json").read_text())
     at = found.value("overnight_partition_published_timestamp_seconds", job="numbers", partition=PUBLISHED)
-    assert at == datetime.fromisoformat(receipt["finished_at"]).timestamp()
-    readable = [found.value("overnight_job_readable", file=str(path)) for path in (job_file, broken)]
-    assert readable == [1, 0]
-
-
-def test_a_failure_after_a_publish_counts_until_a_run_succeeds(place: Place) -> None:
-    with pytest.raises(OvernightError, match="min_rows"):
-        place.run(PUBLISHED, {"checks": {"min_rows": 1000}}, force=True)
-    entry = place.entry()
-    assert entry.status == "failed"
-    assert "min_rows" in entry.why[0]
-    assert entry.receipt
-    assert entry.begun
-    place.run(PUBLISHED)
-    assert place.entry().status == "published"
+    assert at == datetime(2026, 1, 3, tzinfo=UTC).timestamp()
+    assert [found.value("overnight_job_readable", file=str(path)) for path in (job_file, broken)] == [1, 0]
 
 
 def test_a_first_attempt_that_was_cancelled_leaves_it_missing_and_a_cancelled_rerun_stale(place: Place) -> None:
@@ -213,16 +118,15 @@ def test_a_first_attempt_that_was_cancelled_leaves_it_missing_and_a_cancelled_re
     for partition, force in ((SAMPLED, False), (PUBLISHED, True)):
         with pytest.raises(KeyboardInterrupt), opened(job, describe_run(job, partition), force):
             raise KeyboardInterrupt
-    entries = place.entries()
-    assert (entries[SAMPLED].status, entries[SAMPLED].begun) == ("missing", True)
-    assert "abandoned" in entries[SAMPLED].why[0]
-    assert (entries[PUBLISHED].status, entries[PUBLISHED].begun) == ("stale", True)
-    assert "abandoned" in entries[PUBLISHED].why[0]
+    for partition, status in ((SAMPLED, "missing"), (PUBLISHED, "stale")):
+        entry = place.entry(partition)
+        assert (entry.status, entry.begun) == (status, True)
+        assert "abandoned" in entry.why[0]
 
 
 def test_what_a_run_holds_is_running_whatever_it_was_before(place: Place) -> None:
     job = place.job()
-    for partition in (PUBLISHED, FAILED, SAMPLED):
+    for partition in DAYS:
         run = describe_run(job, partition)
         with opened(job, run, True):
             entry = place.entry(partition)
@@ -236,12 +140,8 @@ def test_what_a_run_holds_is_running_whatever_it_was_before(place: Place) -> Non
 
 @pytest.mark.parametrize(("silent_seconds", "status"), [(0, "running"), (20, "running"), (300, "failed")])
 def test_a_holder_on_another_host_is_judged_by_the_clock(place: Place, silent_seconds: int, status: str) -> None:
-    job = place.job()
-    with opened(job, describe_run(job, SAMPLED), False):
-        held = newest_lease(place.ledger(SAMPLED)).read_bytes()
     renewed = datetime.now(UTC) - timedelta(seconds=silent_seconds)
-    newest_lease(place.ledger(SAMPLED)).write_bytes(held)
-    edit(newest_lease(place.ledger(SAMPLED)), host="elsewhere", renewed=int(renewed.timestamp() * 1e9))
+    leave_lease(place.ledger(SAMPLED), "a", host="elsewhere", renewed=int(renewed.timestamp() * 1e9))
     entry = place.entry(SAMPLED)
     assert entry.status == status
     assert "elsewhere" in entry.why[0]
@@ -250,48 +150,32 @@ def test_a_holder_on_another_host_is_judged_by_the_clock(place: Place, silent_se
         assert abs(datetime.fromisoformat(entry.since) - renewed) < timedelta(seconds=2)
 
 
-@pytest.mark.parametrize("partition", [PUBLISHED, FAILED, SAMPLED])
-def test_an_attempt_whose_process_was_killed_is_failed(place: Place, killed_holder: Any, partition: str) -> None:
+@pytest.mark.parametrize("partition", DAYS)
+def test_an_attempt_whose_process_was_killed_is_failed(place: Place, partition: str) -> None:
     attempt = describe_run(place.job(), partition).attempt
-    killed_holder(place.ledger(partition), attempt)
+    leave_lease(place.ledger(partition), attempt)
     entry = place.entry(partition)
     assert entry.status == "failed"
     assert f"attempt {attempt} died" in entry.why[0]
     assert (entry.receipt is not None, entry.failure) == (partition == PUBLISHED, None)
 
 
-def test_a_failure_that_the_attempt_recorded_before_its_process_died_is_told(place: Place, killed_holder: Any) -> None:
+def test_of_a_process_that_died_its_failure_or_its_publish_counts_and_cleaning_is_no_run(place: Place) -> None:
     attempt = json.loads((place.ledger(FAILED) / "failure.json").read_text())["attempt"]
-    killed_holder(place.ledger(FAILED), attempt)
+    leave_lease(place.ledger(FAILED), attempt)
     assert place.entry(FAILED).why[0].startswith("ingest:")
-
-
-def test_a_process_that_died_after_its_publish_has_published(place: Place, killed_holder: Any, tmp_path: Path) -> None:
-    token = json.loads((place.ledger() / "receipt.json").read_text())["token"]
-    killed_holder(tmp_path / "elsewhere", "20260102T020000-abcdef")
-    own = place.ledger() / "lease" / f"{token:08d}"
-    assert own == newest_lease(place.ledger())
-    own.write_bytes(newest_lease(tmp_path / "elsewhere").read_bytes())
-    assert lease.read_holder(token, own.read_bytes())
-    assert place.entry().status == "published"
-
-
-def test_a_publish_that_was_cut_off_is_failed_and_the_next_run_completes_it(place: Place) -> None:
-    receipt = json.loads((place.ledger() / "receipt.json").read_text())
-    publishing = {name: receipt[name] for name in ("generation", "attempt")} | {"receipt": receipt, "old": []}
-    (place.ledger() / "publishing.json").write_text(json.dumps(publishing))
-    entry = place.entry()
-    assert (entry.status, entry.receipt) == ("failed", receipt)
-    assert "publishing was interrupted" in entry.why[0]
-    place.run(PUBLISHED)
-    assert place.entry().status == "published"
-
-
-def test_cleaning_is_no_run(place: Place, killed_holder: Any) -> None:
     with lease.held(Location(str(place.ledger())), "clean-20260105T000000-abcdef"):
         assert place.entry().status == "published"
-    killed_holder(place.ledger(), "clean-20260105T000000-abcdef")
+    left = leave_lease(place.ledger(), "clean-20260105T000000-abcdef")
     assert place.entry().status == "published"
+    edit(left, owner="20260102T020000-abcdef")
+    edit(place.ledger() / "receipt.json", token=int(left.name))
+    assert place.entry().status == "published"
+    edit(place.ledger() / "receipt.json", token=int(left.name) - 1)
+    assert place.entry().status == "failed"
+
+
+OTHER_STEPS = [{"kind": "filter_rows", "expression": "id != 4"}, {"kind": "python", "target": f"{STEP}:other"}]
 
 
 @pytest.mark.parametrize(
@@ -299,86 +183,62 @@ def test_cleaning_is_no_run(place: Place, killed_holder: Any) -> None:
     [
         ({"shuffle": {"kind": "files", "seed": 3}}, "shuffle.kind: none -> files, shuffle.seed: not set -> 3"),
         ({"preprocess": []}, "preprocess: filter_rows + python -> none"),
+        ({"preprocess": OTHER_STEPS}, "preprocess.filter_rows.expression: id != 3 -> id != 4"),
         ({"sink": {"kind": "parquet", "path": "out", "keep_columns": ["x"]}}, 'sink.keep_columns: not set -> ["x"]'),
         (
-            {"inference": [{"kind": "python", "target": "ledger_test_model:Twice", "kwargs": {"n": 1}}]},
+            {"inference": [{"kind": "python", "target": f"{MODEL}:Twice", "kwargs": {"n": 1}}]},
             "inference.python.kwargs: not set",
-        ),
-        (
-            {"preprocess": [{"kind": "filter_rows", "expression": "x != 4"}, {"kind": "python", "target": "a:b"}]},
-            "preprocess.filter_rows.expression: x != 3 -> x != 4",
         ),
     ],
 )
 def test_other_settings_make_it_stale_and_are_named(place: Place, changes: dict[str, Any], why: str) -> None:
     if "sink" in changes:
         changes["sink"]["path"] = str(place.folder / "out")
-    (WORKER_PATH / "a.py").write_text("def b(batch):\n    return batch\n")
     entry = place.entry(**changes)
-    assert entry.status == "stale"
+    assert (entry.status, entry.receipt) == ("stale", place.receipt())
     assert f"settings changed: {why}" in entry.why[0]
-    assert entry.receipt
 
 
 def test_a_long_value_is_shown_where_it_changed(place: Place) -> None:
-    expression = " and ".join(f"x != {number}" for number in range(100, 160))
+    expression = " and ".join(f"id != {number}" for number in range(100, 160))
     steps = [{"kind": "filter_rows", "expression": expression}]
-    job = place.job(preprocess=steps)
-    run = describe_run(job, PUBLISHED)
-    edit(place.ledger() / "receipt.json", ingredients=run.ingredients, fingerprint=run.fingerprint)
+    publish(place.job(preprocess=steps), PUBLISHED)
     assert place.entry(preprocess=steps).status == "published"
-    [why] = place.entry(preprocess=[{**steps[0], "expression": expression.replace("x != 150", "x == 150")}]).why
-    assert "!= 150" in why.split(" -> ")[0]
-    assert "== 150" in why.split(" -> ")[1]
+    [why] = place.entry(preprocess=[{**steps[0], "expression": expression.replace("id != 150", "id == 150")}]).why
+    before, after = why.split(" -> ")
+    assert "!= 150" in before
+    assert "== 150" in after
     assert len(why) < 250
 
 
 def test_what_changes_no_result_changes_no_status(place: Place) -> None:
-    receipt = json.loads((place.ledger() / "receipt.json").read_text())
-    edit(place.ledger() / "receipt.json", versions=receipt["versions"] | {"commit": "another"})
-    models = [{"kind": "python", "target": "ledger_test_model:Twice", "batch_size": 3}]
+    edit(place.ledger() / "receipt.json", versions={"commit": "another"})
+    models = [{"kind": "python", "target": f"{MODEL}:Twice", "batch_size": 3}]
     assert place.entry(inference=models, retries={"attempts": 7}, checks={"min_rows": 999}).status == "published"
 
 
-@pytest.mark.parametrize(
-    ("file", "why"),
-    [
-        (MODEL_FILE, "files of inference.python changed: ledger_test_model.py"),
-        (STEP_FILE, "files of preprocess.python changed: ledger_test_step.py"),
-    ],
-)
-def test_code_that_changed_makes_it_stale(place: Place, file: Path, why: str) -> None:
-    before = file.read_text()
-    try:
+def test_code_and_model_files_that_changed_make_it_stale_and_are_named(place: Place) -> None:
+    for module, leaf in ((MODEL, "inference.python"), (STEP, "preprocess.python")):
+        file = place.folder / f"{module}.py"
+        before = file.read_text()
         file.write_text(f"{before}# changed\n")
-        entry = place.entry()
-    finally:
+        assert (place.entry().status, place.entry().why) == ("stale", (f"files of {leaf} changed: {module}.py",))
         file.write_text(before)
-    assert (entry.status, entry.why) == ("stale", (why,))
-    assert place.entry().status == "published"
-
-
-def test_model_files_that_changed_make_it_stale(place: Place) -> None:
+        assert place.entry().status == "published"
     model = place.folder / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").write_bytes(b"weights")
     models = [{"kind": "text_embedding", "model": str(model), "text_column": "x"}]
-    run = describe_run(place.job(inference=models), PUBLISHED)
-    edit(place.ledger() / "receipt.json", ingredients=run.ingredients, fingerprint=run.fingerprint)
-    assert place.entry(inference=models).status == "published"
+    publish(place.job(inference=models), PUBLISHED)
     (model / "model.safetensors").write_bytes(b"trained longer")
     (model / "tokenizer.json").write_text("{}")
-    entry = place.entry(inference=models)
-    assert (entry.status, entry.why) == (
-        "stale",
-        ("files of inference.text_embedding changed: model.safetensors, tokenizer.json",),
-    )
+    why = "files of inference.text_embedding changed: model.safetensors, tokenizer.json"
+    assert place.entry(inference=models).why == (why,)
 
 
 def test_another_format_version_makes_it_stale(place: Place) -> None:
-    receipt = json.loads((place.ledger() / "receipt.json").read_text())
-    before = receipt["ingredients"] | {"format_version": 0}
+    before = place.receipt()["ingredients"] | {"format_version": 0}
     edit(place.ledger() / "receipt.json", ingredients=before, fingerprint="before")
     assert (place.entry().status, place.entry().why) == ("stale", ("format version changed: 0 -> 1",))
 
@@ -386,74 +246,60 @@ def test_another_format_version_makes_it_stale(place: Place) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda folder: shutil.copy(folder / "a.parquet", folder / "c.parquet"), "inputs changed: 1 new (c.parquet)"),
-        (lambda folder: (folder / "a.parquet").unlink(), "inputs changed: 1 gone (a.parquet)"),
+        (lambda folder: shutil.copy(folder / "a.jsonl", folder / "c.jsonl"), "inputs changed: 1 new (c.jsonl)"),
+        (lambda folder: (folder / "a.jsonl").unlink(), "inputs changed: 1 gone (a.jsonl)"),
+        (lambda folder: (folder / "b.jsonl").write_text('{"id": 4}\n'), "inputs changed: 1 changed (b.jsonl)"),
         (
-            lambda folder: pq.write_table(pa.table({"x": [1, 2, 3]}), folder / "b.parquet"),
-            "inputs changed: 1 changed (b.parquet)",
-        ),
-        (
-            lambda folder: (folder / "a.parquet").rename(folder / "d.parquet"),
-            "inputs changed: 1 new (d.parquet), 1 gone (a.parquet)",
+            lambda folder: (folder / "a.jsonl").rename(folder / "d.jsonl"),
+            "inputs changed: 1 new (d.jsonl), 1 gone (a.jsonl)",
         ),
         (shutil.rmtree, "inputs: source.path: expected a directory"),
     ],
 )
 def test_inputs_that_changed_make_it_stale_when_they_are_looked_at(place: Place, change: Any, why: str) -> None:
-    change(place.inputs())
+    change(place.folder / "in" / PUBLISHED)
     assert place.entry().status == "published"
     told: list[tuple[int, int]] = []
     entry = look(place.job(), inputs=True, tell=lambda *counts: told.append(counts))[PUBLISHED]
     assert entry.status == "stale"
     assert entry.why[0].startswith(why)
     assert told == [(0, 1), (1, 1)]
+    both = look(place.job(shuffle={"kind": "rows"}), inputs=True)[PUBLISHED].why
+    assert [words.split(":")[0] for words in both] == ["settings changed", why.partition(":")[0]]
 
 
-def test_settings_and_inputs_that_changed_are_both_told(place: Place) -> None:
-    (place.inputs() / "a.parquet").unlink()
-    entry = look(place.job(shuffle={"kind": "rows"}), inputs=True)[PUBLISHED]
-    assert [why.split(":")[0] for why in entry.why] == ["settings changed", "inputs changed"]
-
-
-def test_days_that_the_schedule_leaves_out_are_there_only_if_they_were_run(place: Place) -> None:
+def test_a_range_has_its_days_and_those_that_no_schedule_takes_only_if_they_were_run(place: Place) -> None:
     """2026-01-02 is a Friday."""
-    weekdays = {"cron": "0 2 * * 1-5", "offset_days": 0}
-    later = datetime(2026, 1, 12, 12, tzinfo=UTC)
-    days = [entry.partition for entry in read_ledger(place.job(schedule=weekdays), now=later)]
-    assert days == [
-        *("2026-01-02", "2026-01-03"),
-        *("2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08", "2026-01-09", "2026-01-12"),
-    ]
 
+    def days(*options: Any, now: datetime = NOW, **more: Any) -> list[str]:
+        return [entry.partition[5:] for entry in read_ledger(place.job(**more), *options, now=now)]
 
-def test_a_range_has_its_days_and_a_leap_day_among_them(place: Place) -> None:
-    entries = read_ledger(place.job(), date(2024, 2, 28), date(2024, 3, 1), now=NOW)
-    assert [entry.partition for entry in entries] == ["2024-02-28", "2024-02-29", "2024-03-01"]
-    assert [entry.status for entry in read_ledger(place.job(), end=date(2026, 1, 2), now=NOW)] == ["published"]
-    assert [entry.status for entry in read_ledger(place.job(), date(2026, 1, 3), now=NOW)] == ["failed", "missing"]
+    assert days(date(2024, 2, 28), date(2024, 3, 1)) == ["02-28", "02-29", "03-01"]
+    assert days(None, date(2026, 1, 2)) == ["01-02"]
+    assert days(date(2026, 1, 3)) == ["01-03", "01-04"]
     assert [entry.partition for entry in read_ledger(place.job(), newest=2, now=NOW)] == [FAILED, SAMPLED]
-    with pytest.raises(JobError, match="not before the start, found 2026-01-03 to 2026-01-02"):
+    weekdays = {"cron": "0 2 * * 1-5", "offset_days": 0}
+    assert days(now=NOW + timedelta(days=2), schedule=weekdays) == ["01-02", "01-03", "01-05", "01-06", "01-07"]
+    shutil.copytree(place.ledger(FAILED), place.ledger("2030-01-01"))  # a day to come that was run
+    assert days() == ["01-02", "01-03", "01-04", "01-01"]
+    with pytest.raises(JobError, match="2026-01-03 to 2026-01-02"):
         read_ledger(place.job(), date(2026, 1, 3), date(2026, 1, 2))
 
 
-def test_days_after_the_last_that_is_due_are_not_missing_and_are_there_if_they_were_run(place: Place) -> None:
-    shutil.copytree(place.ledger(FAILED), place.ledger("2030-01-01"))
-    days = [entry.partition for entry in read_ledger(place.job(), now=NOW)]
-    assert days == [PUBLISHED, FAILED, SAMPLED, "2030-01-01"]
-
-
 def test_a_job_without_days_has_one_partition(place: Place) -> None:
-    undated = {"source": {"kind": "parquet", "path": str(place.inputs())}}
-    undated["sink"] = {"kind": "parquet", "path": str(place.folder / "all")}
-    assert {partition: entry.status for partition, entry in place.entries(**undated).items()} == {"all": "missing"}
-    place.run("", undated)
-    assert {partition: entry.status for partition, entry in place.entries(**undated).items()} == {"all": "published"}
-    with pytest.raises(JobError, match="expected no start or end"):
-        read_ledger(place.job(**undated), date(2026, 1, 1))
+    undated = place.job(
+        source={"kind": "jsonl", "path": str(place.folder / "in" / PUBLISHED)},
+        sink={"kind": "parquet", "path": str(place.folder / "all")},
+    )
+    assert {partition: entry.status for partition, entry in look(undated).items()} == {"all": "missing"}
+    publish(undated, "all")
+    assert {partition: entry.status for partition, entry in look(undated).items()} == {"all": "published"}
+    with pytest.raises(JobError, match="no start or end"):
+        read_ledger(undated, date(2026, 1, 1))
 
 
 def test_a_ledger_that_is_kept_elsewhere_is_found_there(place: Place) -> None:
-    place.state.rename(place.folder / "elsewhere")
+    (place.folder / "out/_overnight").rename(place.folder / "elsewhere")
     assert place.entry(state=str(place.folder / "elsewhere")).status == "published"
     assert {entry.status for entry in place.entries().values()} == {"missing"}
 
@@ -463,18 +309,13 @@ def test_another_job_in_the_place_is_named_and_its_record_is_not_this_one_s(plac
     assert (entries[PUBLISHED].status, entries[PUBLISHED].receipt) == ("missing", None)
     assert "the sink holds results of the job numbers" in entries[PUBLISHED].why[0]
     assert (entries[FAILED].status, entries[FAILED].failure) == ("missing", None)
-    with pytest.raises(OvernightError, match="published by the job 'numbers'"):
-        place.run(PUBLISHED, {"name": "other"})
-    assert place.entry(name="other").status == "missing"  # nothing was begun, so there is nothing to record
 
 
 @pytest.mark.parametrize("content", ['{"job": "numb', "[]", ""])
 def test_a_receipt_that_cannot_be_read_is_named(place: Place, content: str) -> None:
     (place.ledger() / "receipt.json").write_text(content)
-    with pytest.raises(LedgerCorrupt, match=r"date=2026-01-02/receipt\.json: expected a JSON object, found"):
-        read_ledger(place.job(), now=NOW)
     with pytest.raises(LedgerCorrupt, match=r"date=2026-01-02/receipt\.json"):
-        place.run(PUBLISHED)
+        read_ledger(place.job(), now=NOW)
 
 
 def test_many_partitions_read_together_are_what_each_is_by_itself(place: Place) -> None:
@@ -487,3 +328,33 @@ def test_many_partitions_read_together_are_what_each_is_by_itself(place: Place) 
     for entry in [*together[:4], *together[118:124], *together[-3:]]:
         day = date.fromisoformat(entry.partition)
         assert read_ledger(place.job(), day, day) == [entry]
+
+
+def test_what_failed_after_a_publish_or_was_cut_off_in_it_is_failed_until_a_run_completes_it(
+    run_job: RunJob, tmp_path: Path
+) -> None:
+    def entry(**changes: Any) -> PartitionStatus:
+        return look(jobs.load(tmp_path, **changes))[PUBLISHED]
+
+    jobs.write_days(tmp_path, [PUBLISHED])
+    job, ledger = jobs.job(tmp_path), Place(tmp_path).ledger()
+    run_job(job, PUBLISHED)
+    with pytest.raises(CheckFailed):
+        run_job({**job, "checks": {"min_rows": 1000}}, PUBLISHED, force=True)
+    failed = entry()
+    assert (failed.status, failed.receipt is not None, failed.begun) == ("failed", True, True)
+    assert "min_rows" in failed.why[0]
+    receipt = run_job(job, PUBLISHED)
+    assert entry().status == "published"
+    publishing = {name: receipt[name] for name in ("generation", "attempt")} | {"receipt": receipt, "old": []}
+    (ledger / "publishing.json").write_text(json.dumps(publishing))
+    assert (entry().status, entry().receipt) == ("failed", receipt)
+    assert "publishing was interrupted" in entry().why[0]
+    run_job(job, PUBLISHED)
+    assert entry().status == "published"
+    with pytest.raises(OvernightError, match="published by the job 'small'"):
+        run_job({**job, "name": "other"}, PUBLISHED)
+    assert entry(name="other").status == "missing"  # nothing was begun, so there is nothing to record
+    (ledger / "receipt.json").write_text("[]")
+    with pytest.raises(LedgerCorrupt):
+        run_job(job, PUBLISHED)

@@ -14,13 +14,13 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import TerminationSignal
 
+from overnight.flows.runs import cancellation
 from overnight.flows.runs.cancellation import (
     RunCancelled,
     cancellable,
     completed,
     interruptible,
     is_stopping,
-    pause,
     stoppable,
 )
 from overnight.flows.runs.prefect_internals import run_flow
@@ -59,7 +59,7 @@ def test_cancel_in_the_ui_ends_a_run_in_a_thread_and_signals_stay_as_they_were(
             cancelling = {"state": {"type": "CANCELLING"}, "force": True}
             ask(prefect_api, f"/flow_runs/{run}/set_state", cancelling)
             while True:
-                pause(60)
+                cancellation.pause(60)
 
     with stoppable(), ThreadPoolExecutor(1) as pool:
         with pytest.raises(RunCancelled):
@@ -85,7 +85,7 @@ def test_a_deployments_run_ends_as_cancelled_if_prefects_runner_no_longer_looks_
     def waits() -> None:
         press_cancel(prefect_api)
         while True:
-            pause(60)
+            cancellation.pause(60)
 
     ended = end_of_deployed(prefect_api, waits)
     assert ended.state_name == "Cancelled"

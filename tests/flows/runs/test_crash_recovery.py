@@ -1,28 +1,17 @@
 """What the states that a flow run has had tell of crashes and of Cancel."""
 
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from prefect import flow, task
+from prefect import flow, states, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
-from prefect.states import (
-    AwaitingRetry,
-    Cancelled,
-    Cancelling,
-    Completed,
-    Crashed,
-    Failed,
-    Pending,
-    Running,
-    Scheduled,
-)
+from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending, Running, Scheduled
 
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.crash_recovery import crashes_in_a_row, end_dead_run, was_cancelled
+from tests.flows.ledger.published import leave_lease
 from tests.tasks.runs import make_run
 
 
@@ -36,54 +25,52 @@ AGAIN = [AwaitingRetry(), Pending(), Running()]
 BY_RUNNER = Crashed(message="Process exited with status code: -9. It was killed.")
 BY_WORKER = Crashed(message="Flow run infrastructure exited with non-zero status code -9.")
 BY_AUTOMATION = Crashed(message="No heartbeat of the flow's process for two minutes.")
+DEAD = pytest.mark.parametrize("state", [Running(), BY_AUTOMATION])  # an automation may have noticed it first
+
+
+@flow
+def dead() -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("states", "cancelled"),
+    ("then", "cancelled"),
     [
-        ([*BEGUN, Crashed(), *AGAIN], False),
-        ([*BEGUN, Cancelling(), Crashed(), *AGAIN], True),
-        ([*BEGUN, Cancelling(), Crashed(), AwaitingRetry(), Pending(), Cancelled(), Pending(), Running()], True),
-        ([*BEGUN, Cancelling(), Crashed(), *AGAIN, Crashed(), *AGAIN], True),
-        ([*BEGUN, Cancelling(), Cancelled(), *AGAIN], False),
-        ([*BEGUN, Cancelling(), Cancelled(), *AGAIN, Crashed(), *AGAIN], False),
-        ([*BEGUN, Cancelling(), Cancelled(), *AGAIN, Cancelling(), Crashed(), *AGAIN], True),
+        ([Crashed(), *AGAIN], False),
+        ([Cancelling(), Crashed(), *AGAIN], True),
+        ([Cancelling(), Crashed(), AwaitingRetry(), Pending(), Cancelled(), Pending(), Running()], True),
+        ([Cancelling(), Crashed(), *AGAIN, Crashed(), *AGAIN], True),
+        ([Cancelling(), Cancelled(), *AGAIN], False),
+        ([Cancelling(), Cancelled(), *AGAIN, Crashed(), *AGAIN], False),
+        ([Cancelling(), Cancelled(), *AGAIN, Cancelling(), Crashed(), *AGAIN], True),
     ],
 )
-def test_a_run_that_was_cancelled_stays_so_until_somebody_asks_for_it_again(
-    states: list[State], cancelled: bool
-) -> None:
-    assert was_cancelled(states) is cancelled
+def test_a_run_that_was_cancelled_stays_so_until_somebody_asks_for_it_again(then: list[State], cancelled: bool) -> None:
+    assert was_cancelled([*BEGUN, *then]) is cancelled
 
 
 @pytest.mark.parametrize(
-    ("states", "crashes"),
+    ("then", "crashes"),
     [
-        (BEGUN, 0),
-        ([*BEGUN, Crashed(), *AGAIN], 1),
-        ([*BEGUN, Crashed(), *AGAIN, Crashed(), *AGAIN], 2),
-        ([*BEGUN, Crashed(), AwaitingRetry(), Crashed(), *AGAIN], 1),
-        ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), Crashed(), Running(), Crashed(), *AGAIN], 2),
-        ([*BEGUN, Crashed(), AwaitingRetry(), Pending(), later(Crashed(), 11), *AGAIN], 2),
-        ([*BEGUN, BY_RUNNER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 1),
-        ([*BEGUN, BY_WORKER, AwaitingRetry(), Pending(), later(BY_AUTOMATION, 90), *AGAIN], 1),
-        ([*BEGUN, BY_WORKER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 2),
-        ([*BEGUN, BY_RUNNER, AwaitingRetry(), later(BY_WORKER, 30), Pending(), later(BY_WORKER, 60), *AGAIN], 2),
-        ([*BEGUN, Crashed(), *AGAIN, Failed(), *AGAIN, Crashed(), *AGAIN], 1),
-        ([*BEGUN, Crashed(), *AGAIN, Completed()], 0),
+        ([], 0),
+        ([Crashed(), *AGAIN], 1),
+        ([Crashed(), *AGAIN, Crashed(), *AGAIN], 2),
+        ([Crashed(), AwaitingRetry(), Crashed(), *AGAIN], 1),
+        ([Crashed(), AwaitingRetry(), Pending(), Crashed(), Running(), Crashed(), *AGAIN], 2),
+        ([Crashed(), AwaitingRetry(), Pending(), later(Crashed(), 11), *AGAIN], 2),
+        ([BY_RUNNER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 1),
+        ([BY_WORKER, AwaitingRetry(), Pending(), later(BY_AUTOMATION, 90), *AGAIN], 1),
+        ([BY_WORKER, AwaitingRetry(), Pending(), later(BY_WORKER, 30), *AGAIN], 2),
+        ([BY_RUNNER, AwaitingRetry(), later(BY_WORKER, 30), Pending(), later(BY_WORKER, 60), *AGAIN], 2),
+        ([Crashed(), *AGAIN, states.Failed(), *AGAIN, Crashed(), *AGAIN], 1),
+        ([Crashed(), *AGAIN, states.Completed()], 0),
     ],
 )
-def test_crashes_count_since_the_run_last_ended_otherwise(states: list[State], crashes: int) -> None:
-    assert crashes_in_a_row(states) == crashes
+def test_crashes_count_since_the_run_last_ended_otherwise(then: list[State], crashes: int) -> None:
+    assert crashes_in_a_row([*BEGUN, *then]) == crashes
 
 
-@pytest.mark.parametrize("state", [Running(), Crashed(message="No heartbeat of the flow's process for two minutes.")])
+@DEAD
 def test_a_run_whose_partition_was_taken_over_is_crashed_and_so_are_its_tasks(state: State, prefect_api: str) -> None:
-    """An automation may have noticed its silence first."""
-
-    @flow
-    def dead() -> None: ...
-
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(dead, state=state)
         step = client.create_task_run(task(dead.fn), run.id, "0", state=Running())
@@ -92,20 +79,14 @@ def test_a_run_whose_partition_was_taken_over_is_crashed_and_so_are_its_tasks(st
         assert client.read_task_run(step.id).state_type == StateType.CRASHED
 
 
-@pytest.mark.parametrize("state", [Running(), Crashed(message="No heartbeat of the flow's process for two minutes.")])
+@DEAD
 def test_a_run_whose_process_died_when_it_had_published_is_completed_by_the_next(
     state: State, prefect_api: str, tmp_path: Path
 ) -> None:
-    @flow
-    def dead() -> None: ...
-
     run = make_run(tmp_path)
-    code = "import os, sys, overnight.tasks.state.lease as l, overnight.tasks.storage.location as s\n"
-    code += "lease = l.held(s.Location(sys.argv[1]), 'dead', sys.argv[2])\nlease.__enter__()\nos._exit(0)"
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(dead, state=state)
-        command = [sys.executable, "-c", code, run.ledger.template, str(flow_run.id)]
-        subprocess.run(command, check=True, timeout=60)
+        leave_lease(Path(run.ledger.template), "dead", str(flow_run.id))
         assert not is_publisher_dead(run, {"token": 7}), "it held the partition after the one that published"
         assert is_publisher_dead(run, {"token": 1})
         bury_publisher(run)

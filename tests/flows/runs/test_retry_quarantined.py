@@ -1,6 +1,6 @@
 """When the quarantined rows of a partition may run alone: decided from the ledger and a listing, before any run."""
 
-import contextlib
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +26,7 @@ from overnight.tasks.state.published_rows import PublishedRows, leave_record
 from overnight.tasks.state.row_ranges import RANGES
 from overnight.tasks.state.run import Run, read_json, unfinished_generation, write_json
 from overnight.tasks.state.staged_parts import read_records
+from tests import jobs
 
 CODE = Path("retry_plan_models.py")  # in the working directory, which is the test's own folder
 Change = Callable[[dict[str, Any], Path], Any]
@@ -38,34 +39,44 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    return {
-        "name": "job",
-        "source": {"kind": "parquet", "path": f"{folder}/in"},
-        "preprocess": [{"kind": "filter_rows", "expression": "x > 0"}],
-        "inference": [
+    return jobs.job(
+        folder,
+        name="job",
+        source={"kind": "parquet", "path": f"{folder}/in"},
+        preprocess=[{"kind": "filter_rows", "expression": "x > 0"}],
+        inference=[
             {"kind": "python", "name": "code", "target": "retry_plan_models:Model"},
             {"kind": "onnx", "name": "net", "file": f"{folder}/model.onnx", "columns": ["x"]},
         ],
-        "sink": {"kind": "parquet", "path": f"{folder}/out"},
-    }
+    )
+
+
+def fix_code() -> None:
+    CODE.write_text("class Model:\n    fixed = True\n")
+
+
+def change_weights(folder: Path) -> None:
+    (folder / "model.onnx").write_bytes(b"other weights")
+
+
+def write_rows(path: Path, *values: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"x": pa.array(values, pa.int64())}), path)
 
 
 def published(folder: Path, quarantined: int = 1) -> Run:
     """A published run of three rows, as its publish leaves it; the first rows are quarantined."""
     CODE.write_text("class Model: ...\n")
     (folder / "model.onnx").write_bytes(b"weights")
-    (folder / "in").mkdir()
-    pq.write_table(pa.table({"x": [1, 2, 3]}), folder / "in" / "a.parquet")
+    write_rows(folder / "in/a.parquet", 1, 2, 3)
     job = Job.model_validate(settings(folder))
     run = replace(describe_run(job, "all"), generation="20260101T000000-g1")
     take_manifest(run.manifest, job.source, "all")
     (folder / "out" / "part-1.parquet").write_bytes(b"rows")
     ranges = [(0, 0, quarantined, blocks.QUARANTINED), (0, quarantined, 3, blocks.LIVE)]
-    table = pa.Table.from_pylist(
-        [dict(zip(RANGES.names, one, strict=True)) for one in ranges if one[1] < one[2]], RANGES
-    )
+    rows = [dict(zip(RANGES.names, one, strict=True)) for one in ranges if one[1] < one[2]]
     schema = pa.schema([(name, pa.int64()) for name in ("x", "__unit", "__row")])
-    leave_record(run, schema, table, PublishedRows((), 2, {"x": "int64"}, {}), ())
+    leave_record(run, schema, pa.Table.from_pylist(rows, RANGES), PublishedRows((), 2, {"x": "int64"}, {}), ())
     write_json(run.home / "generation.json", {"fingerprint": run.fingerprint, "format_version": 1})
     receipt = {
         **{"job": run.job, "generation": run.generation, "fingerprint": run.fingerprint, "attempt": run.attempt},
@@ -88,14 +99,12 @@ def test_a_retry_may_begin_if_nothing_or_only_code_changed(tmp_path: Path) -> No
     same = planned(tmp_path)
     assert same
     assert (same.code, same.receipt["generation"]) == ((), run.generation)
-    CODE.write_text("class Model:\n    fixed = True\n")
+    fix_code()
     fixed = planned(tmp_path)
     assert fixed
     assert fixed.code == ("files of inference.code changed: retry_plan_models.py",)
     assert len({same.run.fingerprint, fixed.run.fingerprint, run.fingerprint}) == 3
-    more_workers = settings(tmp_path)
-    more_workers["row_timeout_seconds"] = 9
-    assert planned(tmp_path, more_workers)
+    assert planned(tmp_path, settings(tmp_path) | {"row_timeout_seconds": 9})
 
 
 def test_a_partition_without_quarantined_rows_has_nothing_to_retry(tmp_path: Path) -> None:
@@ -103,50 +112,7 @@ def test_a_partition_without_quarantined_rows_has_nothing_to_retry(tmp_path: Pat
     assert planned(tmp_path) is None
 
 
-def weights(job: dict[str, Any], folder: Path) -> None:
-    (folder / "model.onnx").write_bytes(b"other weights")
-
-
-def weights_and_code(job: dict[str, Any], folder: Path) -> None:
-    weights(job, folder)
-    CODE.write_text("class Model:\n    fixed = True\n")
-
-
-def setting_and_code(job: dict[str, Any], folder: Path) -> None:
-    job["preprocess"][0]["expression"] = "x > 1"
-    CODE.write_text("class Model:\n    fixed = True\n")
-
-
-def input_of_all(job: dict[str, Any], folder: Path) -> None:
-    pq.write_table(pa.table({"x": [1, 2]}), folder / "in" / "a.parquet")
-
-
-def new_input(job: dict[str, Any], folder: Path) -> None:
-    pq.write_table(pa.table({"x": [1, 2]}), folder / "in" / "b.parquet")
-
-
-def no_record(job: dict[str, Any], folder: Path) -> None:
-    for file in (folder / "out/_overnight/all/generations/20260101T000000-g1/settled").iterdir():
-        file.unlink()
-
-
-def lost_file(job: dict[str, Any], folder: Path) -> None:
-    (folder / "out/part-1.parquet").unlink()
-
-
-def never(job: dict[str, Any], folder: Path) -> None:
-    (folder / "out/_overnight/all/receipt.json").unlink()
-
-
-def of_another(job: dict[str, Any], folder: Path) -> None:
-    job["name"] = "other"
-
-
-def compared_rows(job: dict[str, Any], folder: Path) -> None:
-    job["preprocess"].append({"kind": "deduplicate", "columns": ["x"]})
-
-
-def checked_text(job: dict[str, Any], folder: Path) -> None:
+def check_texts(job: dict[str, Any], folder: Path) -> None:
     job["checks"] = {"python": "retry_plan_models:Model"}
     receipt = folder / "out/_overnight/all/receipt.json"
     receipt.write_text(receipt.read_text().replace("part-1.parquet", "part-1.jsonl"))
@@ -156,17 +122,17 @@ def checked_text(job: dict[str, Any], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (weights, r"files of inference.net changed: model.onnx. Published rows .*`overnight run JOB.yaml`"),
-        (weights_and_code, "files of inference.code changed: .*; files of inference.net changed"),
-        (setting_and_code, "settings changed: preprocess.filter_rows.expression: x > 0 -> x > 1"),
-        (input_of_all, r"inputs of rows that are not quarantined changed: 1 changed \(a.parquet\)"),
-        (new_input, r"changed: 1 new \(b.parquet\)"),
-        (no_record, "left no record of its rows.*`overnight run JOB.yaml --force`"),
-        (lost_file, "no longer has the published file .*part-1.parquet"),
-        (never, "job/all cannot run alone: it is not published"),
-        (of_another, "other/all cannot run alone: it is not published"),
-        (checked_text, "checks.python reads all rows"),
-        (compared_rows, "deduplicate would not compare them with the published rows.*JOB.yaml --force`"),
+        (lambda _, at: change_weights(at), r"inference.net changed: model.onnx.*`overnight run JOB.yaml`"),
+        (lambda _, at: [change_weights(at), fix_code()], "inference.code changed: .*; .*inference.net changed"),
+        (lambda job, _: [job["preprocess"][0].update(expression="x > 1"), fix_code()], "expression: x > 0 -> x > 1"),
+        (lambda _, at: write_rows(at / "in/a.parquet", 1, 2), r"not quarantined changed: 1 changed \(a.parquet\)"),
+        (lambda _, at: write_rows(at / "in/b.parquet", 1, 2), r"changed: 1 new \(b.parquet\)"),
+        (lambda _, at: shutil.rmtree(next(at.glob("out/**/settled"))), "no record of its rows.*`.* --force`"),
+        (lambda _, at: (at / "out/part-1.parquet").unlink(), "no longer has the published file .*part-1.parquet"),
+        (lambda _, at: (at / "out/_overnight/all/receipt.json").unlink(), "job/all cannot run alone: .*not published"),
+        (lambda job, _: job.update(name="other"), "other/all cannot run alone: .*not published"),
+        (lambda job, _: job["preprocess"].append({"kind": "deduplicate", "columns": ["x"]}), "deduplicate.*--force`"),
+        (check_texts, "checks.python reads all rows"),
     ],
 )
 def test_a_retry_that_would_not_be_exact_is_refused_with_what_changed_and_the_command(
@@ -188,10 +154,9 @@ def test_a_partition_of_which_every_row_is_quarantined_runs_as_a_whole(tmp_path:
 def test_a_retry_excludes_a_forced_run_and_a_sample(tmp_path: Path) -> None:
     published(tmp_path)
     job = Job.model_validate(settings(tmp_path))
-    with pytest.raises(JobError, match="retry_quarantined or force"):
-        plan_retry(job, describe_run(job, "all"), force=True)
-    with pytest.raises(JobError, match="retry_quarantined or limit_rows"):
-        plan_retry(job, describe_run(job, "all", limit_rows=2))
+    for options, limit_rows in (({"force": True}, 0), ({}, 2)):
+        with pytest.raises(JobError, match="force" if options else "limit_rows"):
+            plan_retry(job, describe_run(job, "all", limit_rows=limit_rows), **options)
 
 
 def test_a_retry_that_died_is_resumed_by_a_retry_alone_and_kept_by_clean(tmp_path: Path) -> None:
@@ -228,9 +193,8 @@ def test_a_retry_that_died_is_resumed_by_a_retry_alone_and_kept_by_clean(tmp_pat
     receipt = read_json(run.ledger / "receipt.json")
     assert not [item.what for item in removable(whole, receipt, files, 30, "") if item.what == f"generations/{name}"]
     assert [item.what for item in removable(whole, receipt, files, 30, "9") if name in item.what]
-    pq.write_table(pa.table({"x": []}), tmp_path / "in" / "no-rows.parquet")  # other inputs, and not another row
-    other = plan()
-    assert dies(other) != name
+    write_rows(tmp_path / "in/no-rows.parquet")  # other inputs, and not another row
+    assert dies(plan()) != name
 
 
 def test_a_retry_does_not_begin_on_a_partition_that_was_published_meanwhile(tmp_path: Path) -> None:
@@ -238,6 +202,5 @@ def test_a_retry_does_not_begin_on_a_partition_that_was_published_meanwhile(tmp_
     retry = planned(tmp_path)
     assert retry
     write_json(run.ledger / "receipt.json", {**retry.receipt, "generation": "20260102T000000-g2"})
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(pytest.raises(RetryRefused, match="another run published it meanwhile"))
+    with pytest.raises(RetryRefused, match="another run published it meanwhile"):
         begin_retry(retry, replace(retry.run, generation="20260103T000000-g3"))

@@ -14,10 +14,11 @@ from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
 from overnight.flows.runs.run_summary import of_published
 from overnight.tasks.errors import CheckFailed
-from overnight.tasks.state.run import Run, now
+from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.storage.location import Location
 from tests.prefect_api import ask
+from tests.tasks.runs import make_run
 
 REASON = "expected an image (JPEG, PNG), found 16 bytes"
 QUARANTINED = {"row_id": "7/a.png", "uri": "/data/7/a.png", "stage": "preprocess", "error_type": "RowError"}
@@ -37,18 +38,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     folder.mkdir(parents=True)
     pq.write_table(rows, folder / "quarantine-g1.parquet")
     pq.write_table(rows, folder.parent / "failure-quarantine.parquet")
-    return Run(
-        job=f"page-{tmp_path.name.replace('_', '-')}",
-        partition="2026-11-25",
-        partition_column="date",
-        state=Location("${OUT_ROOT}/state"),
-        sink=Location("${OUT_ROOT}/out"),
-        generation="g1",
-        attempt="a1",
-        fingerprint="f",
-        ingredients={},
-        started_at=now(),
-    )
+    job = f"page-{tmp_path.name.replace('_', '-')}"
+    places = {"state": Location("${OUT_ROOT}/state"), "sink": Location("${OUT_ROOT}/out")}
+    return make_run(tmp_path, "2026-11-25", job=job, generation="g1", **places)
 
 
 def artifacts(api: str, state: State[Any]) -> dict[str, Any]:
@@ -69,10 +61,8 @@ def test_a_run_that_published_has_a_summary_with_links_and_its_quarantine_with_t
 
     found = artifacts(prefect_api, publishes(return_state=True))
     assert found.keys() == {"summary", "quarantine"}
-    verdict, summary = (
-        "2 rows published, 1 quarantined (1 not an image), checks passed, 1.0 s",
-        found["summary"]["data"],
-    )
+    verdict = "2 rows published, 1 quarantined (1 not an image), checks passed, 1.0 s"
+    summary = found["summary"]["data"]
     assert found["summary"]["description"] == verdict
     assert verdict in summary
     assert f"[quarantined rows](/artifacts/artifact/{found['quarantine']['id']})" in summary

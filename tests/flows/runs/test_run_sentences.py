@@ -6,30 +6,18 @@ from overnight.flows.runs.run_sentences import failed, published, searched, unch
 from overnight.tasks.errors import CheckFailed, InputError
 
 RECEIPT: dict[str, Any] = {
-    "partition": "2026-11-25",
-    "rows_out": 200,
-    "rows_filtered": 0,
-    "rows_quarantined": 2,
-    "limit_rows": None,
-    "warnings": [],
-    "seconds": 3.14,
-    "finished_at": "2026-11-26T02:00:03+00:00",
+    **{"partition": "2026-11-25", "limit_rows": None, "warnings": [], "seconds": 3.14},
+    **{"rows_out": 200, "rows_filtered": 0, "rows_quarantined": 2, "finished_at": "2026-11-26T02:00:03+00:00"},
 }
 
 
-def test_a_run_that_published_says_its_counts_the_reasons_and_its_seconds() -> None:
-    sentence = published(RECEIPT, [("truncated PNG", 1), ("not an image", 1)])
-    assert sentence == "200 rows published, 2 quarantined (1 truncated PNG, 1 not an image), checks passed, 3.1 s"
-
-
-def test_filtered_rows_and_warnings_are_counted_if_there_are_any() -> None:
-    receipt = RECEIPT | {"rows_out": 1, "rows_quarantined": 0, "rows_filtered": 7, "warnings": ["a", "b"]}
-    assert published(receipt, []) == "1 row published, 7 filtered, checks passed, 2 warnings, 3.1 s"
-
-
-def test_a_sample_says_that_nothing_is_published() -> None:
-    receipt = RECEIPT | {"rows_out": 5, "rows_quarantined": 0, "limit_rows": 5}
-    assert published(receipt, []).startswith("sample of 5 rows, nothing published, ")
+def test_a_run_says_its_counts_the_reasons_and_its_seconds() -> None:
+    ended = "200 rows published, 2 quarantined (1 truncated PNG, 1 not an image), checks passed, 3.1 s"
+    assert published(RECEIPT, [("truncated PNG", 1), ("not an image", 1)]) == ended
+    filtered = RECEIPT | {"rows_out": 1, "rows_quarantined": 0, "rows_filtered": 7, "warnings": ["a", "b"]}
+    assert published(filtered, []) == "1 row published, 7 filtered, checks passed, 2 warnings, 3.1 s"
+    sample = RECEIPT | {"rows_out": 5, "rows_quarantined": 0, "limit_rows": 5}
+    assert published(sample, []) == "sample of 5 rows, nothing published, checks passed, 3.1 s"
 
 
 def test_a_run_with_nothing_to_do_says_why() -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +42,13 @@ def test_a_prefect_task_reserves_no_cpu(prefect_api: str, ray_session: None) -> 
     assert probe().get("CPU", 0) == 0
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_a_task_stays_on_the_node_that_alone_reaches_the_server(host: str, ray_session: None) -> None:
+def test_a_task_stays_on_the_node_that_alone_reaches_the_server_and_runs_on_any_if_all_do(ray_session: None) -> None:
     import ray
 
     [node] = ray.nodes()
-    strategy = near_server(f"http://{host}:4200/api")["scheduling_strategy"]
-    assert (strategy.node_id, strategy.soft) == (node["NodeID"], False)
-
-
-def test_a_task_runs_on_any_node_if_all_reach_the_server(ray_session: None) -> None:
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        strategy = near_server(f"http://{host}:4200/api")["scheduling_strategy"]
+        assert (strategy.node_id, strategy.soft) == (node["NodeID"], False)
     assert near_server("http://prefect-server.prefect:4200/api") == {}
 
 
@@ -113,47 +109,17 @@ def test_without_a_server_nothing_starts() -> None:
 @pytest.mark.slow
 def test_a_ray_that_does_not_start_is_a_sentence_with_what_to_do(prefect_api: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, where Ray would make its folder")
-    script = tmp_path / "probe.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            from overnight.flows.runs.task_runner import OvernightTaskRunner
-            from overnight.tasks.errors import OvernightError
+    script = f"""
+from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.tasks.errors import OvernightError
 
-            try:
-                OvernightTaskRunner(init_kwargs={{"_temp_dir": {str(tmp_path / "taken")!r}}}).__enter__()
-            except OvernightError as error:
-                print(error)
-            """
-        )
-    )
+try:
+    OvernightTaskRunner(init_kwargs={{"_temp_dir": {str(tmp_path / "taken")!r}}}).__enter__()
+except OvernightError as error:
+    print(error)
+"""
     environment = {**os.environ, "PREFECT_API_URL": prefect_api, "RAY_ADDRESS": ""}
-    done = subprocess.run(
-        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("expected Ray to start on this machine, found: "), done.stderr[-2000:]
-    assert "Run it again when the machine is less busy, or start Ray yourself" in done.stdout
-
-
-@pytest.mark.slow
-def test_sigterm_still_reaches_prefect_after_ray_has_started(prefect_api: str, tmp_path: Path) -> None:
-    script = tmp_path / "probe.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import signal
-            from overnight.flows.runs.task_runner import OvernightTaskRunner
-
-            def handler(*_): ...
-
-            signal.signal(signal.SIGTERM, handler)
-            with OvernightTaskRunner(init_kwargs={"num_cpus": 1}):
-                assert signal.getsignal(signal.SIGTERM) is handler
-            """
-        )
-    )
-    environment = {**os.environ, "PREFECT_API_URL": prefect_api}
-    done = subprocess.run(
-        [sys.executable, script], check=False, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert "or start Ray yourself" in done.stdout

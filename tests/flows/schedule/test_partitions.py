@@ -1,83 +1,90 @@
 """Which day a run takes: by the schedule's clock, over changes of the clock and leap days."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.partitions import resolve_partition
+from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between, resolve_partition
 from overnight.tasks.errors import JobError
+from tests import jobs
+
+NEVER = datetime.max  # a moment that decides nothing
 
 
-def job(path: str = "s3://b/{partition}", **schedule) -> Job:
-    return Job.model_validate(
-        {
-            "name": "a",
-            "source": {"kind": "csv", "path": path},
-            "sink": {"kind": "parquet", "path": "s3://b/out"},
-            "schedule": {"cron": "0 2 * * *", **schedule} if schedule else None,
-        }
-    )
+def job(**schedule: Any) -> Job:
+    return jobs.load(Path("/x"), schedule={"cron": "0 2 * * *", **schedule})
 
 
-def resolve(now: str, zone: str = "UTC", **schedule) -> str:
-    return resolve_partition(job(timezone=zone, **schedule), None, datetime.fromisoformat(now), datetime.max)
+@pytest.mark.parametrize(
+    ("moment", "schedule", "day"),
+    [
+        ("2026-11-19T02:00", {"offset_days": 0}, "2026-11-19"),
+        ("2026-11-19T02:00", {"offset_days": -7}, "2026-11-12"),
+        ("2026-11-19T02:00", {"offset_days": 1}, "2026-11-20"),
+        ("2024-03-01T02:00", {}, "2024-02-29"),
+        ("2026-11-19T11:00", {"timezone": "Pacific/Auckland"}, "2026-11-19"),
+        # Midnight in Berlin on the days on which its clock changes.
+        ("2026-03-29T21:59", {"timezone": "Europe/Berlin"}, "2026-03-28"),
+        ("2026-03-29T22:00", {"timezone": "Europe/Berlin"}, "2026-03-29"),
+        ("2026-10-25T22:59", {"timezone": "Europe/Berlin"}, "2026-10-24"),
+        ("2026-10-25T23:00", {"timezone": "Europe/Berlin"}, "2026-10-25"),
+    ],
+)
+def test_a_day_is_the_schedule_s_day_moved_by_its_offset_from_wherever_the_moment_is_written(
+    moment: str, schedule: dict[str, Any], day: str
+) -> None:
+    scheduled = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    for zone in ("UTC", "Asia/Tokyo"):
+        assert resolve_partition(job(**schedule), None, scheduled.astimezone(ZoneInfo(zone)), NEVER) == day
 
 
-# Where a day's fire is on the night that the clock springs: at midnight, and a minute before it.
+def test_the_scheduled_time_decides_and_now_only_without_one_and_a_naive_time_is_utc() -> None:
+    scheduled, now = datetime(2026, 11, 19, 2, tzinfo=UTC), datetime(2026, 11, 21, 0, 30)
+    assert resolve_partition(job(), None, scheduled, now) == "2026-11-18"
+    assert resolve_partition(job(), "", None, now) == "2026-11-20"
+    unscheduled = jobs.load(Path("/x"))
+    assert resolve_partition(unscheduled, "", None, now) == newest_due(unscheduled, now).isoformat() == "2026-11-20"
 
 
-@pytest.mark.parametrize(("offset", "expected"), [(0, "2026-11-19"), (-7, "2026-11-12"), (1, "2026-11-20")])
-def test_the_offset_moves_by_days(offset, expected):
-    assert resolve("2026-11-19T02:00:00+00:00", offset_days=offset) == expected
-
-
-def test_the_scheduled_time_decides_and_now_only_without_one():
-    scheduled, now = datetime(2026, 11, 19, 2, tzinfo=UTC), datetime(2026, 11, 21, 9, tzinfo=UTC)
-    assert resolve_partition(job(timezone="UTC"), None, scheduled, now) == "2026-11-18"
-    assert resolve_partition(job(timezone="UTC"), None, None, now) == "2026-11-20"
-
-
-def test_the_same_moment_in_another_zone_is_the_same_day():
-    moment = datetime(2026, 11, 19, 23, 30, tzinfo=UTC)
-    elsewhere = moment.astimezone(ZoneInfo("Asia/Tokyo"))
-    assert resolve_partition(job(), None, moment, moment) == resolve_partition(job(), None, elsewhere, elsewhere)
-
-
-def test_without_a_schedule_it_is_yesterday_in_utc_and_naive_times_are_utc():
-    assert resolve_partition(job(), "", None, datetime(2026, 11, 19, 0, 30)) == "2026-11-18"
-
-
-def test_a_given_day_is_taken_as_it_is():
-    assert resolve_partition(job(timezone="UTC"), " 2024-02-29 ", None, datetime.max) == "2024-02-29"
+def test_a_given_day_is_taken_as_it_is() -> None:
+    assert resolve_partition(job(), " 2024-02-29 ", None, NEVER) == "2024-02-29"
 
 
 @pytest.mark.parametrize(
     "day",
-    [
-        "2023-02-29",
-        "2026-11-31",
-        "2026-1-1",
-        "20261119",
-        "19.11.2026",
-        "all",
-        "2026-11-19T00:00",
-        "2026-W01-1",
-        "\u0662026-11-19",
-    ],
+    ["2023-02-29", "2026-11-31", "2026-1-1", "20261119", "19.11.2026", "all", "2026-11-19T00:00", "\u0662026-11-19"],
 )
-def test_what_is_no_day_is_refused(day):
-    with pytest.raises(JobError, match=r"partition: expected a day .*YYYY-MM-DD, found"):
-        resolve_partition(job(), day, None, datetime.max)
+def test_what_is_no_day_is_refused(day: str) -> None:
+    with pytest.raises(JobError, match=day):
+        resolve_partition(job(), day, None, NEVER)
 
 
-def test_an_undated_job_has_one_partition():
-    undated = job("s3://b/in", timezone="UTC")
-    assert not undated.is_dated
+def test_an_undated_job_has_one_partition() -> None:
+    undated = jobs.load(Path("/x"), source={"kind": "csv", "path": "/in"}, schedule=jobs.DAILY)
     for given in (None, "", "all"):
-        assert resolve_partition(undated, given, None, datetime.max) == "all"
-    with pytest.raises(
-        JobError, match=r"expected all, because the source of the job a has no {partition}; found 2026-11-19"
-    ):
-        resolve_partition(undated, "2026-11-19", None, datetime.max)
+        assert resolve_partition(undated, given, None, NEVER) == "all"
+    with pytest.raises(JobError, match=r"expected all.* found 2026-11-19"):
+        resolve_partition(undated, "2026-11-19", None, NEVER)
+    with pytest.raises(JobError, match="whose only partition is all"):
+        partitions_between(undated, date(2026, 1, 1), date(2026, 1, 2))
+
+
+def test_a_range_has_the_days_that_its_schedule_takes_and_ends_on_its_start_or_later() -> None:
+    """2026-01-02 is a Friday, and the run of Monday takes Sunday."""
+    mondays = job(cron="0 2 * * 1")
+    assert partitions_between(mondays, date(2026, 1, 4), date(2026, 1, 18)) == [
+        "2026-01-04",
+        "2026-01-11",
+        "2026-01-18",
+    ]
+    assert partitions_between(jobs.load(Path("/x")), date(2024, 2, 29), date(2024, 3, 1)) == [
+        "2024-02-29",
+        "2024-03-01",
+    ]
+    check_range(date(2026, 1, 2), date(2026, 1, 2))
+    with pytest.raises(JobError, match="2026-01-02 to 2026-01-01"):
+        check_range(date(2026, 1, 2), date(2026, 1, 1))
