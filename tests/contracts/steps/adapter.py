@@ -20,7 +20,8 @@ class StepAdapter:
     """A step with rows that it can work on, the rows that an independent reading makes of each, and damaged rows.
 
     `rows` lack `row_id`. `expected` has, for each row, the columns that the step makes, once per output row.
-    `broken` has rows that fail alone, each with a part of its reason. `heavy` columns are not repeated.
+    `broken` has rows that fail alone, each with a part of its reason. `unusable` has columns of types that the step
+    cannot read, one row each.
     """
 
     step: PreprocessStep
@@ -28,7 +29,7 @@ class StepAdapter:
     expected: Sequence[Sequence[Row]]
     suffixes: Sequence[Sequence[object]] | None = None
     broken: Mapping[str, tuple[Row, str]] = field(default_factory=dict)
-    heavy: Sequence[str] = ()
+    unusable: Sequence[tuple[str, pa.Array]] = ()
 
     def with_ids(self) -> pa.Table:
         """Return the rows with their `row_id`."""
