@@ -101,7 +101,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "overwritten": (flac[:9000] + b"\x55" * 2000 + flac[11000:], "whole, found 1.* s of 2"),
         "highest-byte-first": (b"RIFX" + WHOLE[4:], "found a WAV file with the highest byte first .RIFX.; convert it"),
         "no-rate": (put(WHOLE, 24, bytes(4)), "do not decode"),
-        "rate": (put(WHOLE, 24, struct.pack("<I", 2**31 - 1)), "at most 3,000,000 samples .* found one of 2,147,483,647"),
+        "rate": (put(WHOLE, 24, b"\xff\xff\xff\x7f"), "at most 3,000,000 samples .* found one of 2,147,483,647"),
         "unknown-codec": (put(WHOLE, 20, b"\x77\x77"), "do not decode: Decoder not found"),
         "other-codec": (put(WHOLE, 20, b"\x55\0"), "do not decode: Invalid data"),
         "size": (put(WHOLE, 4, struct.pack("<I", 10**9)), "found 32044 bytes of 1000000008: it is cut off"),

@@ -1,11 +1,11 @@
 """PDF files to pages, texts to chunks."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
-import pypdfium2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -18,24 +18,14 @@ from tests.tasks.preprocess.pdfs import LOCKED, encrypted, pdf
 
 
 def files(**contents: bytes) -> pa.Table:
-    data = {"row_id": list(contents), "pdf": pa.array(list(contents.values()), pa.large_binary())}
-    return pa.table(data)
+    return pa.table({"row_id": list(contents), "pdf": pa.array(list(contents.values()), pa.large_binary())})
 
 
 def chunks_of(step: SplitText, *texts: str) -> list[Row]:
     return made(applied(step, named(pa.table({"text": texts}))))
 
 
-def test_a_page_with_text_is_a_row_as_the_plain_library_reads_it() -> None:
-    content = pdf([[f"page {number}", "of many"] for number in range(1, 31)])
-    found = made(applied(PdfText(), files(a=content)))
-    texts = [page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(content)]
-    pages = [{"row_id": f"a#{page}", "text": text, "page": page, "pages": 30} for page, text in enumerate(texts, 1)]
-    assert found == pages
-
-
-@pytest.mark.parametrize("declared", [0, 1, 2])
-@pytest.mark.parametrize("password", ["", "sesame"])
+@pytest.mark.parametrize(("declared", "password"), [(0, ""), (1, "sesame"), (2, "")])
 def test_every_page_is_read_even_if_the_file_declares_fewer(
     declared: int, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,10 +95,10 @@ def test_an_encrypted_file_is_read_with_the_password_of_a_variable(
 
 def test_an_encrypted_file_is_read_with_its_own_password_which_goes_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = files(**LOCKED_FILES, plain=pdf([["plain"]]), third=encrypted([["third"]], SECRETS["first"]))
-    rows = rows.append_column("key", pa.array([*SECRETS.values(), None, None])).append_column("year", [[1, 2, 3, 4]])
+    rows = rows.append_column("key", pa.array([*SECRETS.values(), None, None]))
     found, _ = opened(monkeypatch, rows, password_column="key", password="${FIRST}")
     assert [row["text"] for row in found] == ["the first text", "the second text", "plain", "third"]
-    assert list(found[0]) == ["row_id", "year", "text", "page", "pages"]
+    assert list(found[0]) == ["row_id", "text", "page", "pages"]
     with pytest.raises(ContractError):
         opened(monkeypatch, rows, password_column="kye")
 
@@ -125,6 +115,7 @@ def test_a_password_that_is_written_out_is_refused_and_not_shown() -> None:
 words = st.text(st.sampled_from("ab é你😀.!\n \t\u3000"), max_size=200)
 
 
+@settings(max_examples=50)
 @given(words, st.integers(1, 40), st.integers(0, 20))
 def test_chunks_hold_all_of_a_text_in_pieces_that_fit_and_overlap_as_asked(text: str, size: int, overlap: int) -> None:
     step = SplitText(size=size, overlap=min(overlap, size // 2))
@@ -152,10 +143,10 @@ def test_chunks_share_whole_words_as_far_as_they_fit() -> None:
     ]
 
 
-def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
+def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path: Path) -> None:
     tokenizer = word_tokenizer(cls_token="[CLS]", sep_token="[SEP]")
     tokenizer.save_pretrained(tmp_path)
-    values = [*some_texts(5, 40), "the cat", "unknown  words\nhere"]
+    values = [*some_texts(3, 20), "the cat", "unknown  words\nhere"]
     step = SplitText(size=6, overlap=2, tokenizer=str(tmp_path))
     found = chunks_of(step, *values)
     for place, value in enumerate(values):
@@ -168,7 +159,7 @@ def test_chunks_of_tokens_are_those_that_the_tokenizer_counts(tmp_path) -> None:
     assert set(step.fingerprint()) == {"semantic-text-splitter", "tokenizer.json"}
 
 
-def test_a_chunk_may_have_more_tokens_than_the_tokenizer_gives_its_model(tmp_path) -> None:
+def test_a_chunk_may_have_more_tokens_than_the_tokenizer_gives_its_model(tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     tokenizer.backend_tokenizer.enable_truncation(4)
     tokenizer.save_pretrained(tmp_path)
@@ -176,14 +167,10 @@ def test_a_chunk_may_have_more_tokens_than_the_tokenizer_gives_its_model(tmp_pat
     assert [len(row["text"].split()) for row in found] == [10, 10, 10]
 
 
-def test_wrong_settings_are_refused(tmp_path) -> None:
-    for settings in ({"size": 10, "overlap": 6}, {"tokenizer": "s3://bucket/folder"}):
-        with pytest.raises(ValidationError):
-            SplitText(**settings)
-    for tokenizer in (str(tmp_path), f"{tmp_path}/none", "./none", "two words"):
-        with pytest.raises(JobError) as caught:
+def test_a_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for tokenizer in (str(tmp_path), f"{tmp_path}/none", "./none", "two words", "package:no_such_package/model"):
+        with pytest.raises(JobError, match=tokenizer):
             SplitText(tokenizer=tokenizer).build()
-        assert tokenizer in str(caught.value)
 
 
 def test_a_tokenizer_may_lie_in_an_installed_package() -> None:
@@ -192,5 +179,3 @@ def test_a_tokenizer_may_lie_in_an_installed_package() -> None:
     chunks = chunks_of(step, "one two three four five six")
     assert [chunk["text"] for chunk in chunks] == ["one two three four", "five six"]
     assert set(step.fingerprint()) == {"semantic-text-splitter", "tokenizer.json"}
-    with pytest.raises(JobError):
-        SplitText(tokenizer="package:no_such_package/model").build()

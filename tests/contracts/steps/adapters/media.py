@@ -165,8 +165,8 @@ ADAPTERS = {
     ),
     "decode_audio": StepAdapter(
         DecodeAudio(chunk_seconds=0.5, max_seconds=5), files("audio", SOUNDS), [chunks(content) for content in SOUNDS],
-        suffixes=[[0, 1, 2], [0], [0]],
-        broken=damaged("audio", {"null": (None, "found null"), **sounds.broken()}), unusable=[("audio", pa.array(["a"]))],
+        suffixes=[[0, 1, 2], [0], [0]], unusable=[("audio", pa.array(["a"]))],
+        broken=damaged("audio", {"null": (None, "found null"), **sounds.broken()}),
     ),
     "sample_frames": StepAdapter(
         SampleFrames(every_seconds=0.5, max_frames=10), files("video", VIDEOS), [frames(c) for c in VIDEOS],
