@@ -72,44 +72,68 @@ def read_uris(_: Path) -> None:
     )
 
 
+AUTO = TextGeneration(model="m", text_column="x", num_gpus=1, device_map="auto")
+LEAVES: list[tuple[PreprocessStep | Predictor, tuple[str, ...]]] = [
+    (DecodeAudio(sampling_rate=8000), ("av",)),
+    (KerasModel(file=FILE, columns=["x"]), ("keras",)),
+    (KerasModel(file=FILE, columns=["x"], backend="jax"), ("keras", "jax")),
+    (OnnxModel(file=FILE, columns=["x"]), ("onnxruntime",)),
+    (PdfText(), ("pypdfium2", "pikepdf")),
+    (ResizeImage(size=8), ()),
+    (ResizeImage(size=8, decode="fast"), ("cv2",)),
+    (SampleFrames(every_seconds=1), ("av",)),
+    (SklearnModel(file=FILE, columns=["x"]), ("sklearn", "joblib", "pandas")),
+    (SplitText(), ("semantic_text_splitter",)),
+]
+
+
+def use(leaf: PreprocessStep | Predictor) -> Any:
+    return leaf.build() if isinstance(leaf, PreprocessStep) else leaf.load()
+
+
+def leaf_stage(leaf: PreprocessStep | Predictor) -> str:
+    return "preprocess" if isinstance(leaf, PreprocessStep) else "infer"
+
+
+# library and what the message names -> the first of the leaves that needs it
+NEEDS = {
+    (library, "backend: jax" if library == "jax" else leaf.kind): leaf
+    for leaf, libraries in reversed(LEAVES)
+    for library in libraries
+}
+
 # library, kind, stage, what needs the library
 CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("accelerate", "device_map", "infer", shard),
     ("adlfs", "az://", "plan", lambda _: Location("az://bucket/in").open_filesystem()),
     ("adlfs", "az://", "ingest", read_uris),
-    ("av", "decode_audio", "preprocess", lambda _: DecodeAudio(sampling_rate=8000).build()),
-    ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
     ("azure", "abfss://", "plan", lambda _: require_credentials("abfss")),
-    ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
     ("datasketch", "deduplicate: near, of texts", "preprocess", lambda _: Near("x", 0.8).keys(pa.table({"x": ["a"]}))),
     ("deltalake", "sink.kind: delta", "write", lambda here: delta.open_table(Location(str(here)))),
     ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
     ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),
     ("google.protobuf", "tfrecord", "ingest", lambda _: features_of(b"")),
     ("google_crc32c", "tfrecord", "ingest", lambda _: list(records(io.BytesIO(bytes(12)), 100))),
-    ("jax", "backend: jax", "infer", lambda _: KerasModel(file=FILE, columns=["x"], backend="jax").load()),
-    ("joblib", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
-    ("keras", "kind: keras", "infer", lambda _: KerasModel(file=FILE, columns=["x"]).load()),
     ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
     ("lance", "source.kind: lance", "ingest", lambda here: list(Lance(path=str(here)).files("all"))),
     ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
-    ("onnxruntime", "kind: onnx", "infer", lambda _: OnnxModel(file=FILE, columns=["x"]).load()),
-    ("pandas", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
     ("pillow_heif", "HEIF", "preprocess", decode_heif),
     ("psycopg", "postgresql+psycopg://", "write", lambda _: engine("postgresql+psycopg://host/database")),
     ("psycopg", "postgresql+psycopg://", "ingest", lambda _: list(read_sql.files("all"))),
     ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
     ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
-    ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
-    ("pikepdf", "pdf_text", "preprocess", lambda _: PdfText().build()),
-    ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
     ("sentence_transformers", "modules.json names the steps StaticEmbedding", "infer", load_static),
-    ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+    *((library, kind, leaf_stage(leaf), lambda _, leaf=leaf: use(leaf)) for (library, kind), leaf in NEEDS.items()),
 ]
 
 
 def test_every_optional_library_has_a_case() -> None:
     assert {library for library, *_ in CASES} == set(EXTRAS)
+
+
+def test_a_leaf_names_before_a_run_the_libraries_that_its_settings_need() -> None:
+    for leaf, libraries in [*LEAVES, (AUTO, ("accelerate",)), (AUTO.model_copy(update={"device_map": None}), ())]:
+        assert sorted(leaf.libraries()) == sorted(libraries)
 
 
 @pytest.mark.parametrize(("library", "kind", "stage", "use"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
@@ -130,39 +154,6 @@ def test_without_the_library_the_kind_names_its_extra(
     assert f"expected the library {library} where the job runs, found " in message
     assert message.endswith(f"pip install 'overnight[{EXTRAS[library]}]'")
     assert raised.value.stage == stage
-
-
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        DecodeAudio(sampling_rate=8000),
-        KerasModel(file=FILE, columns=["x"]),
-        OnnxModel(file=FILE, columns=["x"]),
-        PdfText(),
-        ResizeImage(size=8, decode="fast"),
-        SampleFrames(every_seconds=1),
-        SklearnModel(file=FILE, columns=["x"]),
-        SplitText(),
-    ],
-    ids=lambda leaf: leaf.kind,
-)
-def test_the_libraries_that_a_leaf_names_before_a_run_are_those_that_it_requires(
-    leaf: PreprocessStep | Predictor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert leaf.libraries()
-    for library in leaf.libraries():
-        with monkeypatch.context() as without:
-            without.setitem(sys.modules, library, None)
-            with pytest.raises(JobError, match=f"expected the library {library} where the job runs"):
-                leaf.build() if isinstance(leaf, PreprocessStep) else leaf.load()
-
-
-def test_a_library_is_named_only_if_the_settings_need_it() -> None:
-    assert KerasModel(file=FILE, columns=["x"], backend="jax").libraries() == ("keras", "jax")
-    assert ResizeImage(size=8).libraries() == ()
-    chat = {"model": "m", "text_column": "x", "num_gpus": 1}
-    assert TextGeneration(**chat).libraries() == ()
-    assert TextGeneration(**chat, device_map="auto").libraries() == ("accelerate",)
 
 
 def test_a_library_that_breaks_while_it_is_imported_is_named_with_its_reason(

@@ -75,7 +75,6 @@ def code(name: str, kwargs: dict[str, Any] | None = None, **call: Any) -> UserCo
 @pytest.mark.parametrize(
     "right",
     [
-        code("Plain", {"depth": 3}),
         code("Plain", {"depth": 3, "name": "b"}),
         code("Bare"),
         code("Heir", {"anything": 1}),
@@ -111,13 +110,10 @@ def test_what_the_source_shows_to_be_wrong_is_refused(wrong: UserCode, words: st
     assert refused.value.stage == "infer"
 
 
-def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_file_that_is_no_python_is_named_and_a_star_import_is_left_to_the_import(tmp_path: Path) -> None:
     (tmp_path / "half_written.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(JobError, match=r"expected Python in half_written.py, found .* in line 2"):
         UserCode("half_written:f", "infer").check_source()
-
-
-def test_names_behind_a_star_import_are_left_to_the_import(tmp_path: Path) -> None:
     (tmp_path / "starred.py").write_text("from os.path import *\n")
     UserCode("starred:join", "infer").check_source()
 
