@@ -66,10 +66,8 @@ def test_rows_without_an_embedding_to_compare_are_left_out_and_counted(tmp_path:
     vectors[2] = 0
     file = a_file(tmp_path, "2026-01-01", "a", vectors)
     table = pq.read_table(file.place.uri, partitioning=None)
-    cells = table["embedding"].to_pylist()
-    cells[0] = None
-    table = table.set_column(1, "embedding", pa.array(cells, table["embedding"].type))
-    pq.write_table(table, file.place.uri)
+    cells = pa.array([None, *table["embedding"].to_pylist()[1:]], table["embedding"].type)
+    pq.write_table(table.set_column(1, "embedding", cells), file.place.uri)
     found = nearest([file], "embedding", np.eye(6, WIDTH)[3] + 0.1, 10)
     assert [match.row_id for match in found.matches] == ["a#3", "a#4", "a#5"]
     assert [match.row for match in found.matches] == [3, 4, 5]
@@ -101,11 +99,11 @@ def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(
     table: tuple[list[ParquetRows], np.ndarray],
 ) -> None:
     files, vectors = table
-    with pytest.raises(ContractError, match=r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"):
-        nearest(files, "embedding", np.ones(5), 1)
-    with pytest.raises(ContractError, match=r"expected a column vector, found row_id, embedding, number, other"):
-        nearest(files, "vector", vectors[0], 1)
-    with pytest.raises(ContractError, match=r"expected lists of floating-point numbers in number, found int64"):
-        nearest(files, "number", vectors[0], 1)
-    with pytest.raises(ContractError, match=r"the query's embedding has length 0"):
-        nearest(files, "embedding", np.zeros(WIDTH), 1)
+    for column, query, message in (
+        ("embedding", np.ones(5), r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"),
+        ("vector", vectors[0], "a column vector, found row_id, embedding, number, other"),
+        ("number", vectors[0], "lists of floating-point numbers in number, found int64"),
+        ("embedding", np.zeros(WIDTH), "the query's embedding has length 0"),
+    ):
+        with pytest.raises(ContractError, match=message):
+            nearest(files, column, query, 1)
