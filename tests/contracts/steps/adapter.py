@@ -56,6 +56,19 @@ def applied(step: PreprocessStep, rows: pa.Table, keep: Sequence[str] = ()) -> p
     return apply.apply(source_block(0, 0, rows), "preprocess", step.build(), keep=keep)
 
 
+def on_files(step: PreprocessStep, *contents: bytes) -> pa.Table:
+    """Return the block that `step` makes of files, in the column that it reads."""
+    [column] = step.column_effect().reads
+    return applied(step, named(pa.table({column: pa.array(contents, pa.large_binary())})))
+
+
+def made_of_files(step: PreprocessStep, *contents: bytes) -> list[Row]:
+    """Return the rows that `step` makes of files, all of which are whole."""
+    block = on_files(step, *contents)
+    assert reasons(block) == {}
+    return made(block)
+
+
 def made(block: pa.Table) -> list[Row]:
     """Return the live rows of a block; arrays are NumPy arrays."""
     table, _ = blocks.live_rows(block)

@@ -51,10 +51,6 @@ def shout(batch: Batch, end: str = "!") -> dict[str, Any]:
     return {"shouted": [text.upper() + end for text in batch["t"]]}
 
 
-def three_each(batch: Batch) -> dict[str, Any]:
-    return {"letter": np.array([["x", "y", "z"]] * len(batch["t"]))}
-
-
 def uneven(batch: Batch) -> dict[str, Any]:
     return {"letter": [["a"]] * len(batch["t"]), "place": [[0, 1]] * len(batch["t"])}
 

@@ -1,5 +1,6 @@
 """Leaves of an installed package, as pip leaves one behind: modules and a dist-info folder on the path."""
 
+import configparser
 import json
 import os
 import re
@@ -20,30 +21,23 @@ from overnight.tasks.config.settings import Leaf
 from overnight.tasks.infer.predictor import Predictor
 
 ROOT = Path(__file__).parents[3]
-LEAVES = '''
-"""Four leaves of a room each."""
-from typing import Annotated, Any, Literal
-
+LEAVES = """
+from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
-
 from overnight.extend import Offer, Outcome, Predict, Predictor, PreprocessStep, Work
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.write.sinks.parquet import ParquetSink
-
 
 class Records(Jsonl):
     kind: Literal["records"] = "records"
     extensions = (".records",)
 
-
 class Shout(PreprocessStep):
     kind: Literal["shout"] = "shout"
     column: str
-
     def build(self) -> Work:
         return lambda table: Outcome({self.column: [text.as_py().upper() for text in table[self.column]]})
-
 
 class Lengths(Predictor):
     kind: Literal["lengths"] = "lengths"
@@ -51,14 +45,12 @@ class Lengths(Predictor):
     times: Annotated[int, Field(ge=1, description="What a length is multiplied by.")] = 1
     model: str = ""
     offer = Offer("lengths of texts", "text", "any", lambda column: {"column": column})
-
     def load(self) -> Predict:
         return lambda batch: {"length": np.array([len(text) * self.times for text in batch[self.column]])}
 
-
 class Copies(ParquetSink):
     kind: Literal["copies"] = "copies"
-'''
+"""
 JOB = {
     "name": "plugged",
     "source": {"kind": "records", "path": "in"},
@@ -81,12 +73,10 @@ def install(target: Path, package: str, points: dict[str, dict[str, str]], **mod
     information = target / f"{package}-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.replace('_', '-')}\nVersion: 1.0\n")
-    lines = [
-        line
-        for group, some in points.items()
-        for line in (f"[overnight.{group}]", *(f"{name} = {value}" for name, value in some.items()))
-    ]
-    (information / "entry_points.txt").write_text("\n".join(lines))
+    sections = configparser.ConfigParser()
+    sections.read_dict({f"overnight.{group}": some for group, some in points.items()})
+    with (information / "entry_points.txt").open("w") as file:
+        sections.write(file)
     for name, content in modules.items():
         (target / f"{name}.py").write_text(content)
     return target
@@ -102,15 +92,9 @@ def installed(tmp_path: Path) -> Path:
 def commands(folder: Path, site: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
     """The exit status and outputs of commands, all in one process that has the package."""
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
+    command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

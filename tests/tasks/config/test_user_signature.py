@@ -10,52 +10,23 @@ from overnight.tasks.errors import JobError
 
 SOURCE = """
 raise RuntimeError("importing this runs it")
-
 try:
     import fast as backend
 except ImportError:
     import slow as backend
-
 DOUBLE, triple = (lambda batch: batch), None
-
-
 class Plain:
-    def __init__(self, depth, width=3, *, name="a"):
-        pass
-
-    def __call__(self, batch):
-        return batch
-
-
+    def __init__(self, depth, width=3, *, name="a"): ...
+    def __call__(self, batch): ...
 class Bare:
-    def __call__(self, batch):
-        return batch
-
-
-class Deaf:
-    pass
-
-
-class Heir(Plain):
-    pass
-
-
+    def __call__(self, batch): ...
+class Deaf: ...
+class Heir(Plain): ...
 class Open:
-    def __init__(self, **settings):
-        pass
-
-    async def __call__(self, batch):
-        return batch
-
-
-def step(batch, factor, /, *others, offset=0):
-    return batch
-
-
-async def later(batch):
-    return batch
-
-
+    def __init__(self, **settings): ...
+    async def __call__(self, batch): ...
+def step(batch, factor, /, *others, offset=0): ...
+async def later(batch): ...
 if True:
     class Hidden:
         __call__ = step

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.preprocess.steps.split_text import SplitText
-from tests.contracts.steps.adapter import Row, applied, made, named, reasons
+from tests.contracts.steps.adapter import Row, applied, made, made_of_files, named, on_files, reasons
 from tests.tasks.infer.words import some_texts, word_tokenizer
 from tests.tasks.preprocess.pdfs import LOCKED, encrypted, pdf
 
@@ -33,7 +33,7 @@ def test_every_page_is_read_even_if_the_file_declares_fewer(
     content = encrypted(pages, password) if password else pdf(pages, fields=[b"/FT /Tx /T (name) /V (filled in)"])
     content = content.replace(b"/Count 3", b"/Count %d" % declared)
     monkeypatch.setenv("PDF_PASSWORD", "sesame")
-    found = made(applied(PdfText(password="${PDF_PASSWORD}"), files(a=content)))
+    found = made_of_files(PdfText(password="${PDF_PASSWORD}"), content)
     filled = [] if password else ["filled in"]
     assert [row["text"].split("\n") for row in found] == [[word, *filled] for word in ("one", "two", "three")]
     assert [(row["page"], row["pages"]) for row in found] == [(1, 3), (2, 3), (3, 3)]
@@ -58,7 +58,7 @@ def test_words_are_those_that_are_seen(operators: str, words: list[list[str]]) -
 
 
 def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does() -> None:
-    found = reasons(applied(PdfText(), files(locked=pdf([["Secret"]], trailer=LOCKED), empty=pdf([]))))
+    found = reasons(on_files(PdfText(), pdf([["Secret"]], trailer=LOCKED), pdf([])))
     assert ["password" in reason for reason in found.values()] == [True, False]
 
 

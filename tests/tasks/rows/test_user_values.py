@@ -84,15 +84,6 @@ def test_a_column_changed_in_place_is_seen_to_be_changed_and_its_source_is_as_it
     assert str(COLUMNS[name].to_pylist()) == str(before)
 
 
-@pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
-def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
-    found = user_function.outcome_of(
-        lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m"
-    )
-    copied = tensors.to_arrow(found.columns["copy"])
-    assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
-
-
 def test_integers_with_nulls_and_times_with_a_zone_are_given_exactly() -> None:
     assert user_values.given(pa.chunked_array([COLUMNS["integers"]])).tolist() == [9007199254740993, None, 7]
     times = user_values.given(pa.chunked_array([COLUMNS["zoned"]]))

@@ -3,20 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
-from tests.contracts.steps.adapter import Row, applied, made, named, reasons
+from tests.contracts.steps.adapter import Row, made_of_files, on_files, reasons
 from tests.tasks.preprocess.sounds import PLAYLIST, WHOLE, aiff_of_gsm, compressed, plain, tone, wav
 
 
-def block(*contents: bytes, **settings: object) -> pa.Table:
-    return applied(DecodeAudio(**settings), named(pa.table({"audio": pa.array(contents, pa.large_binary())})))
-
-
 def decoded(*contents: bytes, **settings: object) -> list[Row]:
-    return made(block(*contents, **settings))
+    return made_of_files(DecodeAudio(**settings), *contents)
 
 
 def titled() -> bytes:
@@ -64,7 +59,7 @@ def test_chunks_are_the_file_in_pieces_with_their_seconds() -> None:
 def test_no_file_sends_the_decoder_to_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret.wav").write_bytes(WHOLE)
     monkeypatch.chdir(tmp_path)
-    assert list(reasons(block(PLAYLIST % b"secret.wav", WHOLE))) == ["file0"]
+    assert list(reasons(on_files(DecodeAudio(), PLAYLIST % b"secret.wav", WHOLE))) == ["file0"]
 
 
 def assert_plain(contents: list[bytes]) -> None:
