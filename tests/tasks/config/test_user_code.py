@@ -13,10 +13,9 @@ from overnight.tasks.errors import JobError
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Writes files into an empty working directory whose modules are forgotten afterwards."""
+    """Writes files into an empty working directory, whose modules end with the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
 
     def write(files):
         for name, text in files.items():
@@ -24,9 +23,7 @@ def project(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    yield write
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    return write
 
 
 def test_the_working_directory_comes_after_installed_packages(project):
@@ -41,10 +38,8 @@ def test_the_working_directory_comes_after_installed_packages(project):
     assert "" not in sys.path
 
 
-def test_modules_of_the_user_s_own_may_be_called_tasks_and_flows(tmp_path: Path):
-    (tmp_path / "flows").mkdir()
-    (tmp_path / "tasks.py").write_text("class Model: name = 'mine'")
-    (tmp_path / "flows/steps.py").write_text("def clean(): return 'mine'")
+def test_modules_of_the_user_s_own_may_be_called_tasks_and_flows(project, tmp_path: Path):
+    project({"tasks": "class Model: name = 'mine'", "flows/steps": "def clean(): return 'mine'"})
     code = """
         from overnight.cli.main import main
         from overnight.tasks.config.user_code import import_target
@@ -72,10 +67,7 @@ FILES = {
     [
         ("some_models:Resnet", "expected Resnet in some_models, found ResNet"),
         ("some_models:depth", "expected a class or a function, found int 3"),
-        (
-            "needy:Model",
-            "importing needy raised ModuleNotFoundError: No module named 'no_such_library' (needy.py, line 2)",
-        ),
+        ("needy:Model", "raised ModuleNotFoundError: No module named 'no_such_library' (needy.py, line 2)"),
         ("raising:M", "importing raising raised ZeroDivisionError: division by zero (raising.py, line 2)"),
         ("misspelt:f", "importing misspelt raised SyntaxError"),
         ("shop.model:Model", "expected a module shop.model"),
@@ -110,11 +102,8 @@ def test_the_fingerprint_follows_imports_within_the_working_directory_only(proje
     assert "entry" not in sys.modules
 
 
-def test_an_installed_module_is_hashed_alone(project):
+def test_an_installed_module_is_hashed_alone_and_one_that_is_not_there_not_at_all(project):
     project({"json": "this is not the json that would be imported"})
     assert list(fingerprint("json.decoder:JSONDecoder")) == ["json/decoder.py"]
-
-
-def test_a_module_that_is_not_there_has_no_fingerprint(project):
     with pytest.raises(JobError, match="nowhere_to_be_found"):
         fingerprint("nowhere_to_be_found:Model", "infer")
