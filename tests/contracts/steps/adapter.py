@@ -58,7 +58,7 @@ def applied(step: PreprocessStep, rows: pa.Table, keep: Sequence[str] = ()) -> p
 
 def on_files(step: PreprocessStep, *contents: bytes) -> pa.Table:
     """Return the block that `step` makes of files, in the column that it reads."""
-    [column] = step.column_effect().reads
+    column = step.column_effect().reads[0]
     return applied(step, named(pa.table({column: pa.array(contents, pa.large_binary())})))
 
 

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,10 +16,6 @@ from overnight.tasks.preprocess.steps.split_text import SplitText
 from tests.contracts.steps.adapter import Row, applied, made, made_of_files, named, on_files, reasons
 from tests.tasks.infer.words import some_texts, word_tokenizer
 from tests.tasks.preprocess.pdfs import LOCKED, encrypted, pdf
-
-
-def files(**contents: bytes) -> pa.Table:
-    return pa.table({"row_id": list(contents), "pdf": pa.array(list(contents.values()), pa.large_binary())})
 
 
 def chunks_of(step: SplitText, *texts: str) -> list[Row]:
@@ -54,7 +51,7 @@ CELLS = " ".join(f"BT /F1 6 Tf {x} {y} Td ({x}) Tj ET" for x, y in ((50, 680), (
     ids=["a hyphen at the end of a line", "numbers apart", "outside the page", "in and outside"],
 )
 def test_words_are_those_that_are_seen(operators: str, words: list[list[str]]) -> None:
-    assert [row["text"].split() for row in made(applied(PdfText(), files(a=pdf([[]], operators.encode()))))] == words
+    assert [row["text"].split() for row in made(on_files(PdfText(), pdf([[]], operators.encode())))] == words
 
 
 def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does() -> None:
@@ -63,44 +60,42 @@ def test_a_file_without_pages_is_not_said_to_need_a_password_after_one_that_does
 
 
 SECRETS = {"first": "open-sesame", "second": "grüße-7"}
-LOCKED_FILES = {name: encrypted([[f"the {name} text"]], password) for name, password in SECRETS.items()}
-
-
-def opened(monkeypatch: pytest.MonkeyPatch, rows: pa.Table, **settings: object) -> tuple[list[Row], dict[str, str]]:
-    """The rows that are made with passwords in variables, and the reasons, none of which holds a password."""
-    monkeypatch.setenv("FIRST", SECRETS["first"])
-    monkeypatch.setenv("SECOND", SECRETS["second"])
-    done = applied(PdfText(**settings), rows)
-    assert not any(secret in reason for secret in SECRETS.values() for reason in reasons(done).values())
-    return made(done), reasons(done)
+NAMES = [*SECRETS, "plain", "third", "other"]
+DOCUMENTS = [
+    *(encrypted([[name]], password) for name, password in SECRETS.items()),
+    pdf([["plain"]]), encrypted([["third"]], SECRETS["first"]), encrypted([["other"]], "unknown"),
+]  # fmt: skip
+KEYS = [*SECRETS.values(), None, None, None]  # each row's own
 
 
 @pytest.mark.parametrize(
-    ("password", "names", "reason"),
+    ("settings", "names", "reason"),
     [
-        (["${FIRST}", "${SECOND}"], ["first", "second"], "its 2 passwords do not open it"),
-        ("${SECOND}", ["second"], "the password does not open it"),
-        (None, [], "needs a password. Set password: ${NAME}"),
+        ({}, ["plain"], "needs a password. Set password: ${NAME}"),
+        ({"password": "${SECOND}"}, ["second", "plain"], "the password does not open it"),
+        (
+            {"password": ["${FIRST}", "${SECOND}"]}, ["first", "second", "plain", "third"],
+            "its 2 passwords do not open it",
+        ),
+        (
+            {"password_column": "key", "password": "${FIRST}"}, ["first", "second", "plain", "third"],
+            "the password does not open it",
+        ),
     ],
-)
-def test_an_encrypted_file_is_read_with_the_password_of_a_variable(
-    monkeypatch: pytest.MonkeyPatch, password: list[str] | str | None, names: list[str], reason: str
+)  # fmt: skip
+def test_an_encrypted_file_is_read_with_its_own_password_or_one_of_a_variable_and_none_goes_further(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], names: list[str], reason: str
 ) -> None:
-    rows = files(**LOCKED_FILES, other=encrypted([["x"]], "unknown"))
-    found, bad = opened(monkeypatch, rows, password=password)
-    assert [row["text"] for row in found] == [f"the {name} text" for name in names]
-    assert set(bad) == {*SECRETS, "other"} - set(names)
+    for name, secret in SECRETS.items():
+        monkeypatch.setenv(name.upper(), secret)
+    columns = {"pdf": pa.array(DOCUMENTS, pa.large_binary())} | ({"key": KEYS} if "password_column" in settings else {})
+    done = applied(PdfText(**settings), named(pa.table(columns)))
+    assert [row["text"] for row in made(done)] == names
+    assert list(made(done)[0]) == ["row_id", "text", "page", "pages"]
+    bad = reasons(done)
+    assert list(bad) == [f"file{place}" for place, name in enumerate(NAMES) if name not in names]
     assert all(found.endswith(reason) for found in bad.values())
-
-
-def test_an_encrypted_file_is_read_with_its_own_password_which_goes_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = files(**LOCKED_FILES, plain=pdf([["plain"]]), third=encrypted([["third"]], SECRETS["first"]))
-    rows = rows.append_column("key", pa.array([*SECRETS.values(), None, None]))
-    found, _ = opened(monkeypatch, rows, password_column="key", password="${FIRST}")
-    assert [row["text"] for row in found] == ["the first text", "the second text", "plain", "third"]
-    assert list(found[0]) == ["row_id", "text", "page", "pages"]
-    with pytest.raises(ContractError):
-        opened(monkeypatch, rows, password_column="kye")
+    assert not any(secret in found for secret in SECRETS.values() for found in bad.values())
 
 
 def test_a_password_that_is_written_out_is_refused_and_not_shown() -> None:
@@ -110,6 +105,8 @@ def test_a_password_that_is_written_out_is_refused_and_not_shown() -> None:
         assert "open-sesame" not in str(caught.value.errors()[0]["ctx"])
     with pytest.raises(JobError):
         PdfText(password="${NO_SUCH_PASSWORD}").build()
+    with pytest.raises(ContractError, match="kye"):
+        on_files(PdfText(password_column="kye"), DOCUMENTS[0])
 
 
 words = st.text(st.sampled_from("ab é你😀.!\n \t\u3000"), max_size=200)

@@ -89,20 +89,12 @@ def test_16_bit_grey_is_scaled_not_clipped() -> None:
 
 def declaring(kind: str, width: int, height: int, mode: str = "RGB") -> bytes:
     """An image of 50 x 40 whose header says another size."""
-    content = bytearray(
-        encode(Image.fromarray(RANDOM.integers(1, 256, (40, 50, 3), dtype=np.uint8)).convert(mode), kind)
-    )
+    image = Image.fromarray(RANDOM.integers(1, 256, (40, 50, 3), dtype=np.uint8)).convert(mode)
+    content = bytearray(encode(image, kind))
     if kind == "PNG":
         content[16:24] = struct.pack(">II", width, height)
         content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
-    elif kind == "BMP":
-        content[18:26] = struct.pack("<ii", width, height)
-    elif kind == "PPM":
-        content = content.replace(b"50 40", b"%d %d" % (width, height))
-    elif kind == "GIF":
-        frame = content.index(b",\0\0\0\0")
-        content[frame + 5 : frame + 9] = struct.pack("<HH", width, height)
-    elif kind == "TIFF":
+    else:
         [start] = struct.unpack_from("<I", content, 4)
         for place in range(start + 2, start + 2 + 12 * content[start], 12):
             if (tag := struct.unpack_from("<H", content, place)[0]) in (256, 257):
@@ -111,7 +103,7 @@ def declaring(kind: str, width: int, height: int, mode: str = "RGB") -> bytes:
 
 
 @pytest.mark.parametrize("size", [(50, 80), (50, 41), (100, 40)])
-@pytest.mark.parametrize("kind", ["PNG", "BMP", "PPM", "GIF", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 def test_an_image_that_promises_more_than_its_file_holds_is_quarantined(kind: str, size: tuple[int, int]) -> None:
     assert decoded(declaring(kind, 50, 40)).shape == (40, 50, 3)
     found = reason(run(DecodeImage(), declaring(kind, *size)))

@@ -25,7 +25,11 @@ def png() -> bytes:
 
 
 def test_a_querys_image_goes_through_the_jobs_steps_but_is_not_filtered() -> None:
-    rows = [FilterRows(expression="label == 'dog'"), Deduplicate(columns=["url"]), DeriveColumns(columns={"b": "n > 1"})]
+    rows = [
+        FilterRows(expression="label == 'dog'"),
+        Deduplicate(columns=["url"]),
+        DeriveColumns(columns={"b": "n > 1"}),
+    ]
     found = query_image("q.png", png(), [*rows, ResizeImage(size=16)])
     np.testing.assert_array_equal(found, resize_image(PIXELS, 16, 16, "bicubic")[None])
 
