@@ -8,7 +8,12 @@ from overnight.tasks.rows.reasons import count_reasons, short_reason, told
 @pytest.mark.parametrize(
     ("error_type", "message", "uri", "words"),
     [
-        ("OSError", "expected a whole PNG image of 80 x 64, found 200 bytes: it is truncated", "a.png", "truncated PNG"),
+        (
+            "OSError",
+            "expected a whole PNG image of 80 x 64, found 200 bytes: it is truncated",
+            "a.png",
+            "truncated PNG",
+        ),
         ("SyntaxError", "expected a whole PNG image of 80 x 64, found 200 bytes: broken", "a.png", "damaged PNG"),
         ("UnidentifiedImageError", "expected an image (JPEG, PNG), found 16 bytes", "a.png", "not an image"),
         ("RowError", "expected an encoded image, the file is empty (0 bytes)", "a.png", "empty file"),

@@ -1,0 +1,50 @@
+"""What user code gets is its own to change, and a column that it lacks is named beside those that there are."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from overnight.tasks.rows import tensors
+from overnight.tasks.rows.user_function import name_columns, outcome_of
+
+COLUMNS = {
+    "texts": pa.array(["a", None, ""]),
+    "pairs": pa.array([[1, 2], [3, 4], [5, 6]]),
+    "images": tensors.to_arrow([np.zeros((2, 2), np.uint8), np.ones((1, 2), np.uint8)] * 2)[:3],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [("texts", "z"), ("pairs", 7), ("images", 7)])
+def test_a_column_changed_in_place_is_seen_to_be_changed_and_its_source_is_as_it_was(name: str, value: Any) -> None:
+    def change(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if name == "texts":
+            batch[name][0] = value
+        else:
+            batch[name][0][...] = value
+        return batch
+
+    table = pa.table(COLUMNS)
+    found = outcome_of(change, table, "infer", "model").columns
+    assert list(found) == [name]
+    after = tensors.to_numpy(pa.chunked_array([tensors.to_arrow(found[name])]))
+    before = tensors.to_numpy(table[name])
+    assert np.ravel(after[0])[0] == value != np.ravel(before[0])[0]
+    assert [np.array_equal(after[row], before[row]) for row in (1, 2)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("count", "missing", "message"),
+    [
+        (2, "lable", "'lable'; the columns are c0, c1"),
+        (31, "lable", f"'lable'; the columns are {', '.join(f'c{n}' for n in range(30))} and 1 more"),
+        (2, "c1", "'c1'"),  # of a dict of the user's own
+        (2, 5, "5"),
+    ],
+)
+def test_a_missing_column_is_named_beside_those_of_the_batch(count: int, missing: Any, message: str) -> None:
+    error = KeyError(missing)
+    for _ in range(2):
+        name_columns(error, [f"c{n}" for n in range(count)])
+    assert str(error) == message
