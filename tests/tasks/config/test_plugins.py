@@ -98,17 +98,19 @@ def commands(folder: Path, site: Path, *commands: list[str]) -> list[tuple[int, 
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_leaves_of_a_package_have_the_typing_errors_schema_and_offers_of_those_built_in(
-    installed: Path, tmp_path: Path
+@pytest.mark.slow
+def test_leaves_of_a_package_are_offered_checked_and_run_as_those_built_in(
+    installed: Path, tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [{"kind": "lengths", "column": "text", "tmes": 2}, {"kind": "lengths", "times": 0}]
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB | {"inference": models}))
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(JOB | {"inference": models}))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
     (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.records").write_text('{"says": "a"}\n')
-    offered = ["--path", "in", "--work", "lengths", "--text-column", "says", "--name", "it"]
-    wrong, schema, init = commands(
-        tmp_path, installed, ["validate", "job.yaml"], ["validate", "--schema"], ["init", *offered]
-    )
+    (tmp_path / "in/a.records").write_text('{"text": "a"}\n{"text": "bcd"}\n')
+    offered = ["--path", "in", "--work", "lengths", "--text-column", "text", "--name", "it"]
+    asked = [["validate", "wrong.yaml"], ["validate", "--schema"], ["init", *offered], ["run", "job.yaml", "--json"]]
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    wrong, schema, init, run = commands(tmp_path, installed, *asked)
     assert wrong[0] == 2
     assert "inference.0.tmes: unknown key (did you mean times?); the keys of inference.0 are" in wrong[2]
     assert "inference.1.times: expected a whole number of at least 1, found 0" in wrong[2]
@@ -118,21 +120,9 @@ def test_leaves_of_a_package_have_the_typing_errors_schema_and_offers_of_those_b
     assert init[0] == 0, init
     written = yaml.safe_load((tmp_path / "it.yaml").read_text())
     assert written["source"]["kind"] == "records"
-    assert written["inference"] == [{"kind": "lengths", "model": "any", "column": "says"}]
-
-
-@pytest.mark.slow
-def test_a_job_of_nothing_but_plugins_runs(
-    installed: Path, tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(JOB))
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.records").write_text('{"text": "a"}\n{"text": "bcd"}\n')
-    (tmp_path / "in/b.jsonl").write_text('{"text": "not mine"}\n')
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
-    [(status, shown, errors)] = commands(tmp_path, installed, ["run", "job.yaml", "--json"])
-    assert status == 0, errors
-    rows = pq.read_table(tmp_path / "out" / json.loads(shown)["files"][0]).to_pylist()
+    assert written["inference"] == [{"kind": "lengths", "model": "any", "column": "text"}]
+    assert run[0] == 0, run
+    rows = pq.read_table(tmp_path / "out" / json.loads(run[1])["files"][0]).to_pylist()
     assert [(row["text"], row["length"]) for row in rows] == [("A", 2), ("BCD", 6)]
 
 
