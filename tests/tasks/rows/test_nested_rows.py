@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts
@@ -22,7 +23,6 @@ from overnight.tasks.write.merge.merge_parts import merge, published_schema
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.test_worker import Counting
 from tests.tasks.runs import make_run
 
 Counts = list[int]
@@ -138,6 +138,15 @@ def test_heavy_columns_that_a_step_made_are_dropped_in_the_end() -> None:
         kept = drop_heavy(done, keep)
         assert list(rows_of(kept)[0]) == ["row_id", "pages", "x", *keep]
         assert blocks.left_out(kept) == left_out
+
+
+class Counting(Predictor):
+    """Tells the size of its batch."""
+
+    kind: Literal["counting"] = "counting"
+
+    def load(self) -> Predict:
+        return lambda batch: {"count": np.full(len(batch["x"]), len(batch["x"])), "sum": batch["x"] + 1}
 
 
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
