@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.duplicates import near
+from overnight.tasks.duplicates import vectors as vectors_module
 from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.places import PLACES
@@ -63,7 +64,9 @@ def test_vectors_of_one_direction_are_near_and_those_without_one_stay() -> None:
     assert gone(Near("x", 0.9), odd, pa.list_(pa.float64())) == [9]
 
 
-def test_many_vectors_are_compared_as_one_by_one() -> None:
+def test_many_vectors_are_compared_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors_module, "ROWS_AT_ONCE", 300)
+    monkeypatch.setattr(vectors_module, "KEPT_AT_ONCE", 70)
     rng = np.random.default_rng(1)
     vectors = np.repeat(rng.normal(size=(100, 8)), 10, axis=0)[rng.permutation(1000)]
     vectors += rng.normal(size=vectors.shape) * 0.15

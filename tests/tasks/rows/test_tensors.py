@@ -32,3 +32,8 @@ def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
     assert back[1] is None
     assert (back[0].shape, back[2].shape, back[2].dtype) == ((2, 3), (1, 5, 2), np.float64)
     assert tensors.to_arrow([None, None]).null_count == 2
+
+
+def test_arrays_of_objects_cross_as_lists_of_their_values():
+    values = [np.array(["a", "b"], object), None, np.array(["c"], object)]
+    assert tensors.to_arrow(values).to_pylist() == [["a", "b"], None, ["c"]]

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import tensors
 from overnight.tasks.rows.user_function import name_columns, outcome_of
 
@@ -48,3 +49,9 @@ def test_a_missing_column_is_named_beside_those_of_the_batch(count: int, missing
     for _ in range(2):
         name_columns(error, [f"c{n}" for n in range(count)])
     assert str(error) == message
+
+
+def test_a_column_of_another_number_of_values_is_refused_with_both_numbers() -> None:
+    with pytest.raises(ContractError, match="column 'y' has 2 values for a batch of 3 rows") as caught:
+        outcome_of(lambda batch: {"y": [1, 2]}, pa.table(COLUMNS), "infer", "model")
+    assert caught.value.stage == "infer"

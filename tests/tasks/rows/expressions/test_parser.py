@@ -161,6 +161,7 @@ def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
         ("i) from (select 1) as q where (true", "expected one expression"),
         # more than one row, and files
         ("sum(i) > 1", "sum is computed over several rows"),
+        ("geomean(i)", "avg is computed over several rows"),
         ("list_transform(tags, lambda tag: max(tag))", "max is computed over several rows"),
         ("row_number() over ()", "has no window"),
         ("i > (select 1)", "has no subquery"),
@@ -184,6 +185,7 @@ def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
         ("__state = 0", "names with __ at the start are Overnight's"),
         ("(" * 500 + "i" + ")" * 500, "nested too deeply"),
         ("(" * 50_000, "nested too deeply"),
+        ("- " * 5000 + "i", "nested too deeply"),
     ],
 )
 def test_what_is_no_expression_over_one_row_is_refused_at_construction(expression: str, message: str) -> None:
