@@ -20,7 +20,8 @@ class StepAdapter:
     """A step with rows that it can work on, the rows that an independent reading makes of each, and damaged rows.
 
     `rows` lack `row_id`. `expected` has, for each row, the columns that the step makes, once per output row.
-    `broken` has rows that fail alone, each with a part of its reason. `heavy` columns are not repeated.
+    `broken` has rows that fail alone, each with a part of its reason. `unusable` has columns of types that the step
+    cannot read, one row each.
     """
 
     step: PreprocessStep
@@ -28,7 +29,7 @@ class StepAdapter:
     expected: Sequence[Sequence[Row]]
     suffixes: Sequence[Sequence[object]] | None = None
     broken: Mapping[str, tuple[Row, str]] = field(default_factory=dict)
-    heavy: Sequence[str] = ()
+    unusable: Sequence[tuple[str, pa.Array]] = ()
 
     def with_ids(self) -> pa.Table:
         """Return the rows with their `row_id`."""
@@ -53,6 +54,19 @@ def named(rows: pa.Table, prefix: str = "file") -> pa.Table:
 def applied(step: PreprocessStep, rows: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
     """Return the block that `step` makes of rows."""
     return apply.apply(source_block(0, 0, rows), "preprocess", step.build(), keep=keep)
+
+
+def on_files(step: PreprocessStep, *contents: bytes) -> pa.Table:
+    """Return the block that `step` makes of files, in the column that it reads."""
+    column = step.column_effect().reads[0]
+    return applied(step, named(pa.table({column: pa.array(contents, pa.large_binary())})))
+
+
+def made_of_files(step: PreprocessStep, *contents: bytes) -> list[Row]:
+    """Return the rows that `step` makes of files, all of which are whole."""
+    block = on_files(step, *contents)
+    assert reasons(block) == {}
+    return made(block)
 
 
 def made(block: pa.Table) -> list[Row]:

@@ -4,12 +4,11 @@ import io
 from collections.abc import Callable
 
 import pikepdf
-import pyarrow as pa
 import pytest
 from pikepdf import Array, Dictionary, Name, String
 
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
-from tests.contracts.steps.adapter import applied, made, named, reasons
+from tests.contracts.steps.adapter import made, made_of_files, on_files, reasons
 
 HIDDEN, PRINTED, NO_VIEW = 2, 4, 32
 BUTTON, RADIO, COMBO, MANY, LINES, PASSWORD = 1 << 16, 1 << 15, 1 << 17, 1 << 21, 1 << 12, 1 << 13
@@ -101,19 +100,13 @@ PAGES = {
 }  # fmt: skip
 
 
-def block_of(*files: bytes) -> pa.Table:
-    return applied(PdfText(), named(pa.table({"pdf": pa.array(files, pa.binary())})))
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_the_text_of_a_page_is_that_which_a_viewer_shows(name: str) -> None:
     content, lines = PAGES[name]
-    block = block_of(content, content)
-    assert reasons(block) == {}
-    assert [row["text"].splitlines() for row in made(block)] == [lines, lines]
+    assert [row["text"].splitlines() for row in made_of_files(PdfText(), content, content)] == [lines, lines]
 
 
 def test_a_form_that_only_other_programs_show_is_quarantined_instead_of_its_notice() -> None:
-    block = block_of(page(Subtype=Name.Text, xfa=True), PAGES["a stamp"][0])
+    block = on_files(PdfText(), page(Subtype=Name.Text, xfa=True), PAGES["a stamp"][0])
     assert "dynamic XFA" in reasons(block)["file0"]
     assert len(made(block)) == 1

@@ -204,6 +204,23 @@ def test_the_effect_on_columns_is_true(leaf: StepAdapter) -> None:
     assert set(table.column_names) == (before - set(effect.removes)) | makes
 
 
+@STEPS.promise(
+    "a column whose type it cannot read is named before any row is blamed",
+    **dict.fromkeys(("select_columns", "drop_columns", "rename_columns"), WHOLE_COLUMNS),
+    python="The code decides which values it takes",
+    split_text="A value that is no text fails alone, as in the models that read texts",
+)
+def test_a_column_of_another_type_is_refused(leaf: StepAdapter) -> None:
+    assert leaf.unusable
+    for name, value in leaf.unusable:
+        place = leaf.rows.column_names.index(name)
+        rows = leaf.rows.set_column(place, name, pa.chunked_array([value] * len(leaf.rows), value.type))
+        with pytest.raises(ContractError) as caught:
+            applied(leaf.step, named(rows))
+        assert caught.value.stage == "preprocess"
+        assert name in str(caught.value)
+
+
 @STEPS.promise("a column that is missing is named beside those that exist", python="Code raises its own errors")
 def test_a_missing_column_is_named(leaf: StepAdapter) -> None:
     rows = named(pa.table({"something": [1, 2]}))

@@ -12,31 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
+from pydantic import TypeAdapter
 
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
-from overnight.tasks.infer.models.keras import KerasModel
-from overnight.tasks.infer.models.onnx import OnnxModel
-from overnight.tasks.infer.models.sklearn import SklearnModel
-from overnight.tasks.infer.models.text_embedding import TextEmbedding
-from overnight.tasks.infer.models.text_generation import TextGeneration
-from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.formats.tf_example import features_of
 from overnight.tasks.ingest.formats.tfrecord import records
-from overnight.tasks.ingest.sources.delta import Delta
-from overnight.tasks.ingest.sources.iceberg import Iceberg
-from overnight.tasks.ingest.sources.lance import Lance
-from overnight.tasks.ingest.sources.sql import Sql
-from overnight.tasks.ingest.sources.uris import Uris
+from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
-from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
+from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
-from overnight.tasks.preprocess.steps.resize_image import ResizeImage
-from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
-from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 from overnight.tasks.search.published_rows import newest_version
 from overnight.tasks.storage.credentials import require_credentials
@@ -45,6 +33,7 @@ from overnight.tasks.write.tables import delta, lance
 from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.iceberg import Opened
 
+LEAVES: TypeAdapter[Any] = TypeAdapter(Step | AnyPredictor | Source)
 FILE = __file__  # a file that is there; the libraries are missing before anything reads it
 
 
@@ -56,7 +45,7 @@ def shard(_: Path) -> None:
 def load_static(here: Path) -> None:
     modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
     (here / "modules.json").write_text(json.dumps(modules))
-    TextEmbedding(model=str(here), text_column="text").load()
+    leaf("text_embedding", model=str(here), text_column="text").load()
 
 
 def decode_heif(_: Path) -> None:
@@ -64,13 +53,50 @@ def decode_heif(_: Path) -> None:
     decode_image(pa.py_buffer(b"\0\0\0\x24ftypheic" + bytes(24)), MAX_IMAGE_PIXELS)
 
 
-read_sql = Sql(url="postgresql+psycopg://host/database", query="SELECT 1 AS id", key="id")
-
-
 def read_uris(_: Path) -> None:
-    Uris(path="/in", content="bytes").contents(
-        pa.table({"uri": ["az://bucket/photo.jpg"], "size": pa.array([None], pa.int64())})
-    )
+    uris = pa.table({"uri": ["az://bucket/photo.jpg"], "size": pa.array([None], pa.int64())})
+    leaf("uris", path="/in", content="bytes").contents(uris)
+
+
+def leaf(kind: str, **settings: Any) -> Any:
+    return LEAVES.validate_python({"kind": kind, **settings})
+
+
+def files(kind: str, **settings: Any) -> Callable[[Path], Any]:
+    """List the files of a source, whose path is the test's folder unless the settings name another input."""
+    return lambda here: list(leaf(kind, **(settings or {"path": str(here)})).files("all"))
+
+
+SQL = {"url": "postgresql+psycopg://host/database", "query": "SELECT 1 AS id", "key": "id"}
+MODEL = {"file": FILE, "columns": ["x"]}
+# kind, settings, the libraries that they need
+NAMED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("decode_audio", {"sampling_rate": 8000}, ("av",)),
+    ("pdf_text", {}, ("pypdfium2", "pikepdf")),
+    ("resize_image", {"size": 8}, ()),
+    ("resize_image", {"size": 8, "decode": "fast"}, ("cv2",)),
+    ("sample_frames", {"every_seconds": 1}, ("av",)),
+    ("split_text", {}, ("semantic_text_splitter",)),
+    ("keras", MODEL, ("keras",)),
+    ("keras", {**MODEL, "backend": "jax"}, ("keras", "jax")),
+    ("onnx", MODEL, ("onnxruntime",)),
+    ("sklearn", MODEL, ("sklearn", "joblib", "pandas")),
+    ("text_generation", {"model": "m", "text_column": "x", "num_gpus": 1}, ()),
+    ("text_generation", {"model": "m", "text_column": "x", "num_gpus": 1, "device_map": "auto"}, ("accelerate",)),
+]
+
+
+def test_a_leaf_names_before_a_run_the_libraries_that_its_settings_need() -> None:
+    for kind, settings, libraries in NAMED:
+        assert sorted(leaf(kind, **settings).libraries()) == sorted(libraries)
+
+
+def build(kind: str, **settings: Any) -> Callable[[Path], Any]:
+    return lambda _: leaf(kind, **settings).build()
+
+
+def load(kind: str, **settings: Any) -> Callable[[Path], Any]:
+    return lambda _: leaf(kind, **settings).load()
 
 
 # library, kind, stage, what needs the library
@@ -78,34 +104,34 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("accelerate", "device_map", "infer", shard),
     ("adlfs", "az://", "plan", lambda _: Location("az://bucket/in").open_filesystem()),
     ("adlfs", "az://", "ingest", read_uris),
-    ("av", "decode_audio", "preprocess", lambda _: DecodeAudio(sampling_rate=8000).build()),
-    ("av", "sample_frames", "preprocess", lambda _: SampleFrames(every_seconds=1).build()),
+    ("av", "decode_audio", "preprocess", build("decode_audio")),
+    ("av", "sample_frames", "preprocess", build("sample_frames", every_seconds=1)),
     ("azure", "abfss://", "plan", lambda _: require_credentials("abfss")),
-    ("cv2", "resize_image, decode: fast", "preprocess", lambda _: ResizeImage(size=8, decode="fast").build()),
+    ("cv2", "resize_image, decode: fast", "preprocess", build("resize_image", size=8, decode="fast")),
     ("datasketch", "deduplicate: near, of texts", "preprocess", lambda _: Near("x", 0.8).keys(pa.table({"x": ["a"]}))),
     ("deltalake", "sink.kind: delta", "write", lambda here: delta.open_table(Location(str(here)))),
-    ("deltalake", "source.kind: delta", "ingest", lambda here: list(Delta(path=str(here)).files("all"))),
+    ("deltalake", "source.kind: delta", "ingest", files("delta")),
     ("gcsfs", "gcs://", "plan", lambda _: Location("gcs://bucket/in").open_filesystem()),
     ("google.protobuf", "tfrecord", "ingest", lambda _: features_of(b"")),
     ("google_crc32c", "tfrecord", "ingest", lambda _: list(records(io.BytesIO(bytes(12)), 100))),
-    ("jax", "backend: jax", "infer", lambda _: KerasModel(file=FILE, columns=["x"], backend="jax").load()),
-    ("joblib", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
-    ("keras", "kind: keras", "infer", lambda _: KerasModel(file=FILE, columns=["x"]).load()),
+    ("jax", "backend: jax", "infer", load("keras", **MODEL, backend="jax")),
+    ("joblib", "kind: sklearn", "infer", load("sklearn", **MODEL)),
+    ("keras", "kind: keras", "infer", load("keras", **MODEL)),
     ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
-    ("lance", "source.kind: lance", "ingest", lambda here: list(Lance(path=str(here)).files("all"))),
+    ("lance", "source.kind: lance", "ingest", files("lance")),
     ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
-    ("onnxruntime", "kind: onnx", "infer", lambda _: OnnxModel(file=FILE, columns=["x"]).load()),
-    ("pandas", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+    ("onnxruntime", "kind: onnx", "infer", load("onnx", **MODEL)),
+    ("pandas", "kind: sklearn", "infer", load("sklearn", **MODEL)),
+    ("pikepdf", "pdf_text", "preprocess", build("pdf_text")),
     ("pillow_heif", "HEIF", "preprocess", decode_heif),
     ("psycopg", "postgresql+psycopg://", "write", lambda _: engine("postgresql+psycopg://host/database")),
-    ("psycopg", "postgresql+psycopg://", "ingest", lambda _: list(read_sql.files("all"))),
+    ("psycopg", "postgresql+psycopg://", "ingest", files("sql", **SQL)),
     ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
-    ("pyiceberg", "source.kind: iceberg", "ingest", lambda _: list(Iceberg(table="a.b").files("all"))),
-    ("pypdfium2", "pdf_text", "preprocess", lambda _: PdfText().build()),
-    ("pikepdf", "pdf_text", "preprocess", lambda _: PdfText().build()),
-    ("semantic_text_splitter", "split_text", "preprocess", lambda _: SplitText().build()),
+    ("pyiceberg", "source.kind: iceberg", "ingest", files("iceberg", table="a.b")),
+    ("pypdfium2", "pdf_text", "preprocess", build("pdf_text")),
+    ("semantic_text_splitter", "split_text", "preprocess", build("split_text")),
     ("sentence_transformers", "modules.json names the steps StaticEmbedding", "infer", load_static),
-    ("sklearn", "kind: sklearn", "infer", lambda _: SklearnModel(file=FILE, columns=["x"]).load()),
+    ("sklearn", "kind: sklearn", "infer", load("sklearn", **MODEL)),
 ]
 
 
@@ -115,12 +141,7 @@ def test_every_optional_library_has_a_case() -> None:
 
 @pytest.mark.parametrize(("library", "kind", "stage", "use"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
 def test_without_the_library_the_kind_names_its_extra(
-    library: str,
-    kind: str,
-    stage: str,
-    use: Callable[[Path], Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    library: str, kind: str, stage: str, use: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
@@ -131,39 +152,6 @@ def test_without_the_library_the_kind_names_its_extra(
     assert f"expected the library {library} where the job runs, found " in message
     assert message.endswith(f"pip install 'overnight[{EXTRAS[library]}]'")
     assert raised.value.stage == stage
-
-
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        DecodeAudio(sampling_rate=8000),
-        KerasModel(file=FILE, columns=["x"]),
-        OnnxModel(file=FILE, columns=["x"]),
-        PdfText(),
-        ResizeImage(size=8, decode="fast"),
-        SampleFrames(every_seconds=1),
-        SklearnModel(file=FILE, columns=["x"]),
-        SplitText(),
-    ],
-    ids=lambda leaf: leaf.kind,
-)
-def test_the_libraries_that_a_leaf_names_before_a_run_are_those_that_it_requires(
-    leaf: PreprocessStep | Predictor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert leaf.libraries()
-    for library in leaf.libraries():
-        with monkeypatch.context() as without:
-            without.setitem(sys.modules, library, None)
-            with pytest.raises(JobError, match=f"expected the library {library} where the job runs"):
-                leaf.build() if isinstance(leaf, PreprocessStep) else leaf.load()
-
-
-def test_a_library_is_named_only_if_the_settings_need_it() -> None:
-    assert KerasModel(file=FILE, columns=["x"], backend="jax").libraries() == ("keras", "jax")
-    assert ResizeImage(size=8).libraries() == ()
-    chat = {"model": "m", "text_column": "x", "num_gpus": 1}
-    assert TextGeneration(**chat).libraries() == ()
-    assert TextGeneration(**chat, device_map="auto").libraries() == ("accelerate",)
 
 
 def test_a_library_that_breaks_while_it_is_imported_is_named_with_its_reason(

@@ -9,7 +9,7 @@ import pytest
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
-from overnight.tasks.config.masking import filled_in, masked, masked_in, printable
+from overnight.tasks.config.masking import filled_in, masked, masked_in, printable, secrets_in
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.location import Location
@@ -40,19 +40,20 @@ def test_user_info_and_query_values_are_hidden_and_the_rest_stays(text: str, sho
     assert masked(shown) == shown
 
 
-def test_texts_inside_values_are_masked() -> None:
-    found = masked_in({"a": ["https://h?k=canary", 1, None], "b": {"c": ("s3://u:canary@b",)}})
-    assert found == {"a": ["https://h?k=***", 1, None], "b": {"c": ("s3://***:***@b",)}}
+SECRETS = ["api_key", "openai_api_key", "apiKey", "hf_token", "s3.secret-access-key", "s3.access-key-id", "passwd"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["api_key", "openai_api_key", "apiKey", "token", "hf_token", "s3.secret-access-key", "s3.access-key-id", "passwd"],
-)
+@pytest.mark.parametrize("name", SECRETS)
 def test_settings_named_like_secrets_are_masked_and_those_that_name_a_variable_stay(name: str) -> None:
-    assert masked_in({"kwargs": [{name: "canary"}]}) == {"kwargs": [{name: "***"}]}
+    found = masked_in({"kwargs": [{name: "canary"}], "b": {"c": ("s3://u:canary@b", 1)}})
+    assert found == {"kwargs": [{name: "***"}], "b": {"c": ("s3://***:***@b", 1)}}
     for value in ("${CANARY}", "Bearer ${CANARY}", "", None, True, {"of": "model"}):
         assert masked_in({name: value}) == {name: value}
+
+
+def test_secrets_that_are_written_out_are_named_by_their_keys() -> None:
+    settings = {"model": "m", "headers": {"token": "canary", "key": "${KEY}"}, "urls": ["https://h", "https://h?k=x"]}
+    assert list(secrets_in("inference", settings)) == ["inference.headers.token", "inference.urls.1"]
 
 
 def test_no_setting_of_a_job_is_named_like_a_secret() -> None:
@@ -82,14 +83,10 @@ def told() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("place", range(9))
-def test_no_message_holds_a_secret_of_a_url(place: int) -> None:
-    shown = str(told()[place])
-    assert "canary" not in shown
-    assert "***" in shown
-
-
-def test_a_place_is_opened_with_what_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_holds_a_secret_of_a_url_and_a_place_is_opened_with_it() -> None:
+    for shown in map(str, told()):
+        assert "canary" not in shown
+        assert "***" in shown
     assert (Location("s3://id:canary@bucket") / "a").uri == "s3://id:canary@bucket/a"
 
 
@@ -107,10 +104,9 @@ def test_control_characters_are_in_sight_in_every_message_and_reason(text: str, 
 
 
 def test_a_place_is_filled_in_for_a_reader_unless_a_variable_may_hold_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUT_ROOT", "/data/out")
-    monkeypatch.setenv("API_TOKEN", "abc")
-    monkeypatch.setenv("DATABASE", "postgresql://user:word@host/db")
+    variables = {"OUT_ROOT": "/data/out", "API_TOKEN": "abc", "DATABASE": "postgresql://user:word@host/db"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     assert filled_in("${OUT_ROOT}/date=2026-11-25") == "/data/out/date=2026-11-25"
-    assert filled_in("/in/${API_TOKEN}") == "/in/${API_TOKEN}"
-    assert filled_in("${DATABASE} table") == "${DATABASE} table"
-    assert filled_in("${NOT_SET}/x") == "${NOT_SET}/x"
+    for text in ("/in/${API_TOKEN}", "${DATABASE} table", "${NOT_SET}/x"):
+        assert filled_in(text) == text

@@ -15,8 +15,8 @@ from overnight.tasks.rows.error_text import error_message
 
 STEPS = """import json
 
-def clean(text):
-    return json.loads(text)
+def clean():
+    return json.loads("{")
 
 def leave():
     raise SystemExit(3)
@@ -27,46 +27,40 @@ def two_lines():
 
 
 @pytest.fixture
-def steps(tmp_path: Path) -> dict[str, Any]:
+def raised_by(tmp_path: Path) -> Callable[[str], Any]:
+    """The error of a function of the user's own module."""
     code: dict[str, Any] = {}
     (tmp_path / "steps.py").write_text(STEPS)
     exec(compile(STEPS, str(tmp_path / "steps.py"), "exec"), code)
-    return code
+
+    def run(name: str) -> Any:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 - of several kinds
+            code[name]()
+        return caught.value
+
+    return run
 
 
-def raised_by(work: Callable[[], Any]) -> BaseException:
-    with pytest.raises(BaseException) as caught:  # noqa: PT011 - of several kinds
-        work()
-    return caught.value
-
-
-def test_the_place_is_the_innermost_line_that_is_no_library_s(steps: dict[str, Any]) -> None:
-    error = raised_by(lambda: steps["clean"]("{"))
+def test_the_place_is_the_innermost_line_that_is_no_library_s(raised_by: Callable[[str], Any]) -> None:
+    error = raised_by("clean")
     assert isinstance(error, json.JSONDecodeError)
     assert error_message(error).endswith("(char 1) (steps.py:4, in clean)")
-    assert user_frames.quoted(error) == "\n  steps.py:4, in clean: return json.loads(text)"
+    assert user_frames.quoted(error) == '\n  steps.py:4, in clean: return json.loads("{")'
+    assert error_message(error.with_traceback(None)).endswith("(char 1)"), "libraries alone have no place"
 
 
-def test_the_place_ends_the_first_line_of_a_reason(steps: dict[str, Any]) -> None:
-    told = error_message(raised_by(steps["two_lines"]))  # type: ignore[arg-type]
-    assert told == "first (steps.py:10, in two_lines)\nsecond"
+def test_the_place_ends_the_first_line_of_a_reason(raised_by: Callable[[str], Any]) -> None:
+    assert error_message(raised_by("two_lines")) == "first (steps.py:10, in two_lines)\nsecond"
 
 
-def test_a_row_error_has_the_place_of_its_cause_once(steps: dict[str, Any]) -> None:
+def test_a_row_error_has_the_place_of_its_cause_once(raised_by: Callable[[str], Any]) -> None:
     error = RowError("the code called sys.exit(3)")
-    error.__cause__ = raised_by(steps["leave"])
+    error.__cause__ = raised_by("leave")
     told = error_message(error)
     assert told == "the code called sys.exit(3) (steps.py:7, in leave)"
     again = RowError(f"a#1: {told} (1 of 2 rows)")
     again.__cause__ = error.__cause__
     assert error_message(again) == f"a#1: {told} (1 of 2 rows)"
-
-
-def test_an_error_of_libraries_alone_has_no_place() -> None:
-    with pytest.raises(json.JSONDecodeError) as caught:
-        json.loads("{")
-    told = error_message(caught.value.with_traceback(caught.tb.tb_next))
-    assert told.endswith("(char 1)")
 
 
 @pytest.mark.parametrize(

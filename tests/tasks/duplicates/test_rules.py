@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.duplicates import near
+from overnight.tasks.duplicates import vectors as vectors_module
 from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.places import PLACES
@@ -25,10 +26,7 @@ def gone(rule: Rule, values: list[Any], kind: pa.DataType | None = None) -> list
 
 def test_of_equal_rows_the_first_stays_and_rows_without_a_value_stay() -> None:
     assert gone(Equal(("x",)), ["a", "b", None, "a", None, "", "a", ""]) == [3, 6, 7]
-
-
-def test_several_columns_are_one_key_in_which_null_equals_null() -> None:
-    assert gone(Equal(("x", "y")), ["a", None, "b", None, "a"]) == [3, 4]
+    assert gone(Equal(("x", "y")), ["a", None, "b", None, "a"]) == [3, 4], "in several columns null equals null"
 
 
 def test_rows_of_the_partition_go_that_are_not_first_in_manifest_order() -> None:
@@ -59,26 +57,25 @@ def test_a_vector_goes_if_an_earlier_one_that_stays_points_its_way() -> None:
     assert gone(rule, vectors, pa.list_(pa.float32(), 2)) == [1, 4, 5]
 
 
-def test_vectors_of_one_direction_are_near_at_the_highest_threshold() -> None:
-    vectors = np.random.default_rng(3).normal(size=(200, 384))
-    assert gone(Near("x", 1.0), [*vectors.tolist(), *(vectors * 7).tolist()]) == list(range(200, 400))
+def test_vectors_of_one_direction_are_near_and_those_without_one_stay() -> None:
+    vectors = np.random.default_rng(3).normal(size=(50, 384))
+    assert gone(Near("x", 1.0), [*vectors.tolist(), *(vectors * 7).tolist()]) == list(range(50, 100))
+    odd = [[1, 0], None, None, [0, 0], [0, 0], [np.nan, 1], [np.nan, 1], [1, None], [1, None], [1, 0]]
+    assert gone(Near("x", 0.9), odd, pa.list_(pa.float64())) == [9]
 
 
-def test_vectors_without_a_direction_stay() -> None:
-    vectors = [[1, 0], None, None, [0, 0], [0, 0], [np.nan, 1], [np.nan, 1], [1, None], [1, None], [1, 0]]
-    assert gone(Near("x", 0.9), vectors, pa.list_(pa.float64())) == [9]
-
-
-def test_many_vectors_are_compared_as_one_by_one() -> None:
+def test_many_vectors_are_compared_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors_module, "ROWS_AT_ONCE", 300)
+    monkeypatch.setattr(vectors_module, "KEPT_AT_ONCE", 70)
     rng = np.random.default_rng(1)
-    vectors = np.repeat(rng.normal(size=(300, 8)), 10, axis=0)[rng.permutation(3000)]
+    vectors = np.repeat(rng.normal(size=(100, 8)), 10, axis=0)[rng.permutation(1000)]
     vectors += rng.normal(size=vectors.shape) * 0.15
     unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     kept: list[int] = []
     for row in range(len(unit)):
         if not kept or (unit[kept] @ unit[row]).max() < 0.95:
             kept.append(row)
-    assert 300 < len(kept) < 2500
+    assert 100 < len(kept) < 900
     assert gone(Near("x", 0.95), vectors.tolist()) == sorted({*range(len(unit))} - {*kept})
 
 
@@ -99,37 +96,33 @@ def test_signatures_of_texts_are_the_same_in_every_release() -> None:
 def test_texts_at_the_threshold_are_nearly_all_found() -> None:
     pytest.importorskip("datasketch")
     rng = np.random.default_rng(2)
-    words = ["".join(rng.choice(list("abcdefghijklmnop"), 9)) for _ in range(4000)]
-    texts = [" ".join(rng.choice(words, 60)) for _ in range(150)]
+    words = ["".join(rng.choice(list("abcdefghijklmnop"), 9)) for _ in range(2000)]
+    texts = [" ".join(rng.choice(words, 60)) for _ in range(60)]
     copies = [" ".join([*text.split()[:58], *rng.choice(words, 2)]) for text in texts]  # about 0.93 alike
     found = gone(Near("x", 0.8), [*texts, *copies])
     assert all(row >= len(texts) for row in found)
-    assert len(found) >= 149
+    assert len(found) >= 59
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("tables", "message"),
     [
-        ([1, 2], "expected texts or lists of numbers in column 'x', found int64"),
-        ([[1.0], [1.0, 2.0]], "expected vectors of one length in column 'x', found 1 and 2 numbers"),
+        ([[1, 2]], "expected texts or lists of numbers in column 'x', found int64"),
+        ([[[1.0], [1.0, 2.0]]], "expected vectors of one length in column 'x', found 1 and 2 numbers"),
+        ([["a"], [[1.0]]], "in column 'x', found both"),
+        ([[[float(row), 1.0] for row in range(200)]], r"found more after 200 rows\. Drop equal rows first"),
     ],
+    ids=["numbers", "lengths", "texts and vectors", "more than memory may hold"],
 )
-def test_columns_that_have_no_similarity_are_refused(values: list[Any], message: str) -> None:
-    with pytest.raises(ContractError, match=message):
-        gone(Near("x", 0.9), values)
-
-
-def test_more_keys_than_memory_may_hold_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "MOST_BYTES", 1000)
-    with pytest.raises(ContractError, match=r"found more after 200 rows\. Drop equal rows first"):
-        gone(Near("x", 0.9), [[float(row), 1.0] for row in range(200)])
-
-
-def test_a_column_of_texts_in_some_files_and_vectors_in_others_is_refused() -> None:
+def test_what_has_no_similarity_is_refused(
+    tables: list[list[Any]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("datasketch")
-    rule, zeros = Near("x", 0.9), np.zeros(1, np.int64)
-    tables = [
-        keyed(pa.table({"x": [value]}), rule, zeros + unit, zeros, zeros) for unit, value in enumerate(["a", [1.0]])
-    ]
-    with pytest.raises(ContractError, match="in column 'x', found both"):
-        list(rule.duplicates(tables))
+    monkeypatch.setattr(near, "MOST_BYTES", 1000)
+    rule = Near("x", 0.9)
+    with pytest.raises(ContractError, match=message):
+        list(rule.duplicates(keyed(pa.table({"x": values}), rule, *units_of(values)) for values in tables))
+
+
+def units_of(values: list[Any]) -> list[np.ndarray]:
+    return [np.zeros(len(values), np.int64), np.arange(len(values)), np.zeros(len(values), np.int64)]

@@ -62,5 +62,6 @@ BROKEN = {
     "scanned": (pdf([[], []], drawn=PIXEL), r"with text, found none on its 2 pages\. If they are scanned"),
     "no-pages": (pdf([]), "in which PDFium finds no page"),
     "lost-page": (WHOLE.replace(b"6 0 R 8 0 R", b"9 9 R 8 0 R"), "found an unreadable page 2 of 3"),
+    "pages-of-themselves": (WHOLE.replace(b"/Kids [4 0 R", b"/Kids [2 0 R"), "found an unreadable page 3 of 3"),
     "wiped": (WHOLE[:60] + bytes(len(WHOLE) - 180) + WHOLE[-120:], "in which PDFium finds no page"),
 }

@@ -72,6 +72,11 @@ def plain(content: bytes, rate: int = 16_000) -> np.ndarray:
     return np.concatenate([frame.to_ndarray() for frame in [*frames, *resampler.resample(None)]], axis=1)
 
 
+def put(content: bytes, place: int, instead: bytes) -> bytes:
+    """The file with other bytes from `place` on."""
+    return content[:place] + instead + content[place + len(instead) :]
+
+
 WHOLE = wav(tone(1.0))
 PLAYLIST = b"ffconcat version 1.0\nfile '%s'\n"  # FFmpeg would open that file
 
@@ -95,8 +100,14 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "cut-mp3": (mp3[: len(mp3) // 2], r"whole, found \d+ bytes of \d+: it is cut off"),
         "overwritten": (flac[:9000] + b"\x55" * 2000 + flac[11000:], "whole, found 1.* s of 2"),
         "highest-byte-first": (b"RIFX" + WHOLE[4:], "found a WAV file with the highest byte first .RIFX.; convert it"),
-        "no-rate": (WHOLE[:24] + bytes(4) + WHOLE[28:], "do not decode"),
-        "unknown-codec": (WHOLE[:20] + b"\x77\x77" + WHOLE[22:], "do not decode: Decoder not found"),
+        "no-rate": (put(WHOLE, 24, bytes(4)), "do not decode"),
+        "rate": (put(WHOLE, 24, b"\xff\xff\xff\x7f"), "at most 3,000,000 samples .* found one of 2,147,483,647"),
+        "unknown-codec": (put(WHOLE, 20, b"\x77\x77"), "do not decode: Decoder not found"),
+        "other-codec": (put(WHOLE, 20, b"\x55\0"), "do not decode: Invalid data"),
+        "size": (put(WHOLE, 4, struct.pack("<I", 10**9)), "found 32044 bytes of 1000000008: it is cut off"),
+        "channels": (put(WHOLE, 22, struct.pack("<H", 60_000)), "do not decode: Invalid argument"),
+        "no-channels": (put(WHOLE, 22, bytes(2)), "do not decode: Invalid argument"),
+        "bits": (put(WHOLE, 34, struct.pack("<H", 65)), "do not decode: Decoder not found"),
         "not-numbers": (floats, "samples that are not finite numbers"),
         "too-long": (wav(np.zeros(8 * 16_000, np.float32)), "at most max_seconds = 5, found a longer one"),
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,35 +35,27 @@ class OneAtATime(Noting):
     rows_at_once: ClassVar[int] = 1
 
 
-def made_of(files: list[bytes], tmp_path: Path, step: PreprocessStep | None = None) -> list[pa.Table]:
-    names = [f"{i}.bin" for i in range(len(files))]
-    block = source_block(0, 0, pa.table({"row_id": names, "file": pa.array(files, pa.large_binary())}))
-    return list(run_steps(block, make_run(tmp_path), (step or Noting(),), 0, TOGETHER))
-
-
-def given(tables: list[pa.Table]) -> list[int]:
-    return [count for table in tables for count in table["given"].to_pylist()]
+def made_of(files: list[Any], tmp_path: Path, step: PreprocessStep) -> list[pa.Table]:
+    block = source_block(0, 0, pa.table({"row_id": [f"t#{i}" for i in range(len(files))], "file": files}))
+    return list(run_steps(block, make_run(tmp_path), (step,), 0, TOGETHER))
 
 
 @pytest.mark.parametrize(
-    ("size", "step", "expected"),
+    ("file", "step", "expected"),
     [
-        (100_000, None, [16] * 32 + [8] * 8),
-        (2_000, None, [32] * 32 + [8] * 8),
-        (20, None, [40] * 40),
-        (20, OneAtATime(), [1] * 40),
+        (b"x" * 100_000, Noting(), [16] * 32 + [8] * 8),
+        ({"bytes": b"x" * 100_000, "path": "a"}, Noting(), [16] * 32 + [8] * 8),
+        (b"x" * 2_000, Noting(), [32] * 32 + [8] * 8),
+        (b"x" * 20, Noting(), [40] * 40),
+        (b"x" * 20, OneAtATime(), [1] * 40),
     ],
+    ids=["large", "large in structs", "small", "tiny", "one at a time"],
 )
 def test_small_files_go_to_the_steps_together_large_ones_some_at_a_time(
-    tmp_path: Path, size: int, step: PreprocessStep | None, expected: list[int]
+    tmp_path: Path, file: Any, step: PreprocessStep, expected: list[int]
 ) -> None:
-    assert given(made_of([b"x" * size] * 40, tmp_path, step)) == expected
-
-
-def test_files_in_structs_go_to_the_steps_some_at_a_time_too(tmp_path: Path) -> None:
-    structs = pa.array([{"bytes": b"x" * 100_000, "path": "a"}] * 40)
-    block = source_block(0, 0, pa.table({"row_id": [f"t#{i}" for i in range(40)], "file": structs}))
-    assert given(list(run_steps(block, make_run(tmp_path), (Noting(),), 0, isolation=TOGETHER))) == [16] * 32 + [8] * 8
+    tables = made_of([file] * 40, tmp_path, step)
+    assert [count for table in tables for count in table["given"].to_pylist()] == expected
 
 
 def test_small_pieces_are_handed_on_as_one_and_large_ones_as_they_are(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ FILES = {
 def test_a_file_is_whole_until_it_breaks_off_anywhere(name: str) -> None:
     content = FILES[name]()
     assert truncated_media.what_is_missing(content) == ""
-    for stop in (*range(64), *range(64, len(content), len(content) // 97)):
-        assert isinstance(truncated_media.what_is_missing(content[:stop]), str)
+    for stop in (*range(64), *range(64, len(content), len(content) // 31)):
+        truncated_media.what_is_missing(content[:stop])  # raises for no beginning
     kind = "video" if name in ("mp4", "mov", "fragmented", "mkv", "live-mkv", "avi") else "audio"
     for share in (0.3, 0.5, 0.97, 0.999):
         cut = content[: int(len(content) * share)]
@@ -77,11 +77,12 @@ def frames_of(codec: str, rate: int) -> bytes:
     return content[content.index(content[start : start + 2], start + 40) :]
 
 
-@pytest.mark.parametrize("rate", [8_000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
-@pytest.mark.parametrize("codec", ["libmp3lame", "mp2"])
+MP2 = [16_000, 22_050, 24_000, 32_000, 44_100, 48_000]  # FFmpeg encodes no lower rates
+MPEG = [*(("libmp3lame", rate) for rate in (8_000, 11_025, *MP2)), *(("mp2", rate) for rate in MP2)]
+
+
+@pytest.mark.parametrize(("codec", "rate"), MPEG)
 def test_mpeg_audio_without_a_count_is_cut_off_if_its_last_frame_is(codec: str, rate: int) -> None:
-    if codec == "mp2" and rate < 16_000:
-        pytest.skip("FFmpeg has no such encoder")
     content = frames_of(codec, rate)
     assert truncated_media.what_is_missing(content) == ""
     assert truncated_media.what_is_missing(content + b"TAG" + bytes(125)) == ""

@@ -2,6 +2,7 @@
 
 import io
 import math
+import struct
 from fractions import Fraction
 from functools import cache
 
@@ -72,6 +73,11 @@ def plain(content: bytes, every: float) -> list[tuple[int, float, np.ndarray]]:
     return list(kept.values())
 
 
+def in_box(content: bytes, name: bytes, offset: int, instead: bytes) -> bytes:
+    """The MP4 file with other bytes so far behind the name of a box."""
+    return sounds.put(content, content.index(name) + offset, instead)
+
+
 def broken() -> dict[str, tuple[bytes, str]]:
     """What is wrong with a file -> the file, and what its reason says."""
     mp4, mkv, avi = video(30), video(30, "matroska"), video(30, "avi")
@@ -81,7 +87,7 @@ def broken() -> dict[str, tuple[bytes, str]]:
         stream.width, stream.height, stream.pix_fmt = 64, 48, "rgb24"
         writer.mux(stream.encode(av.VideoFrame.from_ndarray(picture(0), format="rgb24")))
         writer.mux(stream.encode(None))
-    place = mp4.index(b"mdat")
+    place, most = mp4.index(b"mdat"), struct.pack(">I", 2**31 - 1)
     return {
         "empty": (b"", r"the file is empty \(0 bytes\)"),
         "text": (b"Dear viewer\n" * 20, "240 bytes that begin with b'Dear viewer"),
@@ -91,6 +97,9 @@ def broken() -> dict[str, tuple[bytes, str]]:
         "cut-mkv": (mkv[: len(mkv) // 2], r"that is whole, found|do not decode"),
         "cut-avi": (avi[: len(avi) // 2], r"found \d+ bytes of \d+: it is cut off"),
         "overwritten": (mp4[: place + 4] + b"\x55" * 4000 + mp4[place + 4004 :], "do not decode|that is whole"),
+        "count-of-frames": (in_box(mp4, b"stsz", 12, most), "do not decode: Invalid data"),
+        "size-of-a-frame": (in_box(mp4, b"stsz", 16, struct.pack(">I", 2**30)), "found one without a single frame"),
+        "place-of-frames": (in_box(mp4, b"stco", 12, most), "found one without a single frame"),
         "unknown-codec": (mkv.replace(b"V_MPEG4", b"V_UNKNO"), "do not decode|found a file"),
         "sound": (sounds.compressed("flac", "flac"), r"found a file \(flac\) that holds audio"),
         "picture": (png.getvalue(), r"found a picture \(png\)"),

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.resources.node_types import VARIABLE, NodeType, configured_types, nodes_to_come
@@ -49,11 +48,8 @@ def test_the_file_of_the_variable_is_ray_s_configuration(tmp_path: Path, monkeyp
         ("[]", "found none in"),
         ("{available_node_types: [a]}", "found none in"),
         ("{available_node_types: {a: 1}}", "found none in"),
-        (
-            "{available_node_types: {a: {resources: {}, max_workers: 1}}}",
-            "resources: Dictionary should have at least 1",
-        ),
-        ("{available_node_types: {a: {resources: {CPU: many}}}}", "resources.CPU: Input should be a valid number"),
+        ("{available_node_types: {a: {resources: {}, max_workers: 1}}}", "resources: "),
+        ("{available_node_types: {a: {resources: {CPU: -1}, max_workers: 1}}}", "resources.CPU: "),
         ("a: [", "cluster.yaml: while parsing"),
         (None, "cluster.yaml: .*No such file"),
     ],
@@ -67,8 +63,3 @@ def test_a_file_without_types_is_refused(
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cluster.yaml"))
     with pytest.raises(JobError, match=rf"OVERNIGHT_CLUSTER: expected the path of a Ray cluster .*{message}"):
         configured_types({})
-
-
-def test_a_type_needs_resources() -> None:
-    with pytest.raises(ValidationError):
-        NodeType(resources={"CPU": -1}, max_workers=1)

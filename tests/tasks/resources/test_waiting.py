@@ -39,11 +39,6 @@ def actor(ray_session: None) -> Iterator[Callable[..., Any]]:
         ray.kill(each)
 
 
-@pytest.fixture
-def all_cpus(actor: Callable[..., Any]) -> None:
-    ray.get(actor(num_cpus=CPUS).__ray_ready__.remote(), timeout=120)
-
-
 def pool(**needs: float) -> Pool:
     return Pool("m", 1, 1, needs.pop("num_cpus", 0), needs.pop("num_gpus", 0), resources=needs)
 
@@ -57,21 +52,16 @@ def test_a_node_that_does_not_come_ends_the_wait_with_what_was_needed(actor: Cal
     assert warned[0] == "waiting for a node with 1 GPU, 1 TPU, which the cluster has yet to start"
 
 
-def test_a_reservation_that_others_hold_ends_the_wait_after_its_own_limit(
-    all_cpus: None, actor: Callable[..., Any]
-) -> None:
+def test_what_others_hold_ends_the_waits_for_a_reservation_and_for_a_plan(actor: Callable[..., Any]) -> None:
+    ray.get(actor(num_cpus=CPUS).__ray_ready__.remote(), timeout=120)
     warned: list[str] = []
     waiting_one = actor(num_cpus=1)
     with pytest.raises(StageFailed, match=r"waited 0\.6 s \(busy_timeout_seconds\) for 1 CPU\. Other runs use it") as e:
         wait_until_started(waiting_one, pool(num_cpus=1), 0.6, 0.1, warned.append)
     assert e.value.error_type == "Busy"
     assert warned[0] == "waiting for 1 CPU"
-
-
-def test_a_plan_waits_for_what_others_use_until_its_limit(all_cpus: None) -> None:
-    plan = Plan(1, None, (pool(num_cpus=1),), ())
     with pytest.raises(StageFailed, match=r"busy_timeout_seconds\) for 2 CPU; 0 CPU of 2 free") as e:
-        wait_until_free(plan, 0.6, print)
+        wait_until_free(Plan(1, None, (pool(num_cpus=1),), ()), 0.6, print)
     assert e.value.error_type == "Busy"
 
 

@@ -27,11 +27,6 @@ def block(first: int, count: int, size: int) -> pa.Table:
     return source_block(0, first, pa.table({"row_id": names, "text": texts}))
 
 
-def test_small_rows_are_handed_on_as_they_are() -> None:
-    rows = block(0, 100, SMALL)
-    assert list(Share(5_000, BYTES_A_PART).padded([rows])) == [rows]
-
-
 def test_rows_that_grow_behind_the_sample_count_as_many() -> None:
     share = Share(PartSize(None, 60.0).count(0.001, SMALL), BYTES_A_PART)
     pieces = list(share.padded([block(0, 400, LARGE)]))
@@ -50,13 +45,8 @@ def test_rows_that_take_a_hundred_times_the_sample_s_seconds_count_as_many() -> 
     assert len(slow) == share.rows / 2
     [slower] = share.padded([blocks.measured(rows, np.arange(500), "infer", 100.0, 0)])
     assert len(slower) == share.rows
-
-
-def test_the_seconds_of_all_stages_count() -> None:
-    share = Share(1_000, BYTES_A_PART, {"preprocess": 10.0, "infer": 20.0})
-    rows = blocks.measured(block(0, 100, SMALL), np.arange(100), "infer", 10.0, 0)
-    [piece] = share.padded([blocks.measured(rows, np.arange(100), "preprocess", 2.5, 0)])
-    assert len(piece) == 1_000 * (10 / 20 + 2.5 / 10)
+    [both] = share.padded([blocks.measured(timely, np.arange(500), "preprocess", 150.0, 0)])
+    assert len(both) == int(share.rows * (0.5 / 60 + 150 / 600)), "the seconds of all stages count"
 
 
 def test_a_task_that_lasts_passes_on_what_it_has_as_a_full_block() -> None:

@@ -14,11 +14,8 @@ def blocks_of(*lengths: int) -> list[pa.Table]:
     ]
 
 
-def test_rows_are_collected_to_a_number() -> None:
+def test_rows_are_collected_to_a_number_or_for_a_time() -> None:
     assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4)] == [4, 4, 1]
-
-
-def test_rows_that_took_so_long_to_collect_go_on_in_a_shorter_block() -> None:
     assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4, seconds=0)] == [3, 1, 4, 1]
 
 

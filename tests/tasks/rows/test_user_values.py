@@ -39,6 +39,8 @@ COLUMNS = {
     "lists": pa.array([[1, None], None, []], pa.list_(pa.int64())),
     "words": pa.array([["a", None], None, []]),
     "records": pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": []}]),
+    "pairs": pa.array([[1, 2], [3, 4], [5, 6]]),
+    "maps": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
     "tensors": tensors.to_arrow([np.zeros((2, 2), np.uint8), None, np.ones((1, 2), np.uint8)]),
 }
 
@@ -52,37 +54,23 @@ def returned(function: Any, name: str) -> Any:
     return user_function.outcome_of(function, pa.table({"column": column}), "infer", "model").columns.get("column")
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_that_comes_back_through_pandas_is_what_went_in(name: str) -> None:
-    def through_pandas(batch: dict[str, np.ndarray]) -> Any:
-        return pd.DataFrame({key: list(values) if values.ndim > 1 else values for key, values in batch.items()})
+def through_pandas(batch: dict[str, np.ndarray]) -> pd.DataFrame:
+    return pd.DataFrame({key: list(values) if values.ndim > 1 else values for key, values in batch.items()})
 
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_that_comes_back_in_any_container_is_what_went_in(name: str) -> None:
+    assert returned(lambda batch: batch, name) is None
+    assert returned(lambda batch: {"column": list(batch["column"])}, name) is None
+    assert returned(lambda batch: {"column": batch["column"].copy()}, name) is None
     assert returned(lambda batch: through_pandas(batch).to_dict("list"), name) is None
     assert returned(lambda batch: through_pandas(batch).to_dict("series"), name) is None
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_that_comes_back_as_a_list_or_a_copy_is_what_went_in(name: str) -> None:
-    assert returned(lambda batch: {"column": list(batch["column"])}, name) is None
-    assert returned(lambda batch: {"column": batch["column"].copy()}, name) is None
-
-
-@pytest.mark.parametrize("name", ["integers", "small", "zoned", "no times", "texts", "money", "bools", "nanoseconds"])
-def test_a_copy_under_another_name_has_the_same_values(name: str) -> None:
-    found = user_function.outcome_of(
-        lambda batch: {"copy": batch["column"]}, pa.table({"column": COLUMNS[name]}), "infer", "m"
-    )
-    copied = tensors.to_arrow(found.columns["copy"])
-    assert copied.cast(COLUMNS[name].type).equals(COLUMNS[name])
-
-
 def test_integers_with_nulls_and_times_with_a_zone_are_given_exactly() -> None:
     assert user_values.given(pa.chunked_array([COLUMNS["integers"]])).tolist() == [9007199254740993, None, 7]
-    assert [str(value) for value in user_values.given(pa.chunked_array([COLUMNS["zoned"]]))] == [
-        "2024-07-01 02:00:00+02:00",
-        "None",
-        "2024-01-01 01:00:00+01:00",
-    ]
+    times = user_values.given(pa.chunked_array([COLUMNS["zoned"]]))
+    assert list(map(str, times)) == ["2024-07-01 02:00:00+02:00", "None", "2024-01-01 01:00:00+01:00"]
     assert user_values.given(pa.chunked_array([COLUMNS["whole"]])).dtype == np.uint64
 
 
@@ -111,16 +99,3 @@ def test_a_changed_value_is_kept_and_the_others_of_its_column_with_it(name: str,
 def test_a_number_that_became_a_float_is_a_change() -> None:
     found = returned(lambda batch: {"column": batch["column"].astype(float)}, "whole")
     assert tensors.to_arrow(found).type == pa.float64()
-
-
-def test_values_of_pandas_keep_nanoseconds_zones_and_nulls() -> None:
-    nullable = pd.Series([9007199254740993, None], dtype="Int64")
-    assert tensors.to_arrow(nullable).equals(pa.array([9007199254740993, None], pa.int64()))
-    times = [pd.Timestamp(1, unit="ns", tz="UTC"), pd.NaT]
-    assert tensors.to_arrow(times).equals(pa.array([1, None], pa.timestamp("ns", "UTC")))
-    assert tensors.to_arrow([1, pd.NA]).equals(pa.array([1, None]))
-
-
-def test_numpy_times_in_a_list_may_be_null() -> None:
-    spans = [None, np.timedelta64(0, "s"), np.timedelta64("NaT", "s")]
-    assert tensors.to_arrow(spans).equals(pa.array([None, 0, None], pa.duration("s")))

@@ -21,14 +21,10 @@ DAYS = ("2026-01-01", "2026-01-02")
 
 def some(vectors: np.ndarray, first: int) -> pa.Table:
     numbers = range(first, first + len(vectors))
-    return pa.table(
-        {
-            "row_id": [f"it's #{n}" for n in numbers],
-            "embedding": pa.array(list(vectors), pa.list_(pa.float32(), WIDTH)),
-            "number": numbers,
-            "date": [date.fromisoformat(DAYS[n % 2]) for n in numbers],
-        }
-    )
+    days = [date.fromisoformat(DAYS[n % 2]) for n in numbers]
+    embeddings = pa.array(list(vectors), pa.list_(pa.float32(), WIDTH))
+    names = [f"it's #{n}" for n in numbers]
+    return pa.table({"row_id": names, "embedding": embeddings, "number": numbers, "date": days})
 
 
 @pytest.fixture
@@ -68,7 +64,7 @@ def test_every_row_of_a_table_is_compared_as_those_of_files_are(place: str, vect
     [only] = partitions(place, DAYS[1])
     rows = described(nearest([only], "embedding", query, 9).matches)
     assert [row["number"] for row in rows] == best(vectors, query, np.arange(ROWS) % 2 == 1)[:9]
-    with pytest.raises(ContractError, match="expected a column vector, found row_id, embedding"):
+    with pytest.raises(ContractError, match="a column vector, found row_id, embedding"):
         nearest([only], "vector", query, 1)
 
 
@@ -78,7 +74,7 @@ def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -
     both = partitions(place, *DAYS)
     assert index_groups(both[0], "embedding") == 100
     hits = 0
-    for query in vectors[:50] + np.float32(0.01):
+    for query in vectors[:20] + np.float32(0.01):
         found, rows = nearest_indexed(both, 100, "embedding", query, 10)
         exact = described(nearest(both, "embedding", query, 10).matches)
         scores = {row["row_id"]: row["score"] for row in exact}
@@ -87,20 +83,19 @@ def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -
         assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
         assert set(found[0]) == set(exact[0])
         assert rows == ROWS
-    assert hits > 450
+    assert hits > 180
     found, rows = nearest_indexed(both[1:], 100, "embedding", vectors[3], 10)
     assert (rows, {row["partition"] for row in found}) == (ROWS // 2, {DAYS[1]})
 
 
-def test_rows_that_the_index_does_not_know_yet_are_found(place: str, vectors: np.ndarray) -> None:
+def test_rows_that_the_index_does_not_know_yet_are_found_and_the_chosen_version_is_searched(
+    place: str, vectors: np.ndarray
+) -> None:
     index(place)
+    before = partitions(place, *DAYS)
     lance.write_dataset(some(-vectors[:20], ROWS), place, mode="append")
     found, rows = nearest_indexed(partitions(place, *DAYS), 100, "embedding", -vectors[7], 1)
     assert (found[0]["number"], rows) == (ROWS + 7, ROWS + 20)
-
-
-def test_the_version_that_was_chosen_is_searched(place: str, vectors: np.ndarray) -> None:
-    before = partitions(place, *DAYS)
     lance.dataset(place).delete("number = 3")
     assert described(nearest(before, "embedding", vectors[3], 1).matches)[0]["number"] == 3
     assert described(nearest(partitions(place, *DAYS), "embedding", vectors[3], 1).matches)[0]["number"] != 3

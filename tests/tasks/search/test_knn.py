@@ -14,6 +14,7 @@ from overnight.tasks.search.published_rows import ParquetRows
 from overnight.tasks.storage.location import Location
 
 WIDTH = 24
+Table = tuple[list[ParquetRows], np.ndarray]
 
 
 def a_file(folder: Path, partition: str, name: str, vectors: np.ndarray, **columns: list) -> ParquetRows:
@@ -31,7 +32,7 @@ def cosines(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[ParquetRows], np.ndarray]:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     """Three files in two partitions, and all their vectors; a batch is 13 rows, so that none ends where a file does."""
     monkeypatch.setattr(scan, "BATCH_BYTES", 13 * 8 * WIDTH)
     vectors = np.random.default_rng(0).normal(size=(300, WIDTH)).astype(np.float32)
@@ -44,9 +45,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Parquet
 
 
 @pytest.mark.parametrize("count", [1, 7, 300, 1000])
-def test_the_nearest_rows_of_several_files_are_those_of_one_matrix_product(
-    table: tuple[list[ParquetRows], np.ndarray], count: int
-) -> None:
+def test_the_nearest_rows_of_several_files_are_those_of_one_matrix_product(table: Table, count: int) -> None:
     files, vectors = table
     query = np.random.default_rng(1).normal(size=WIDTH)
     scores = cosines(vectors, query)
@@ -66,19 +65,15 @@ def test_rows_without_an_embedding_to_compare_are_left_out_and_counted(tmp_path:
     vectors[2] = 0
     file = a_file(tmp_path, "2026-01-01", "a", vectors)
     table = pq.read_table(file.place.uri, partitioning=None)
-    cells = table["embedding"].to_pylist()
-    cells[0] = None
-    table = table.set_column(1, "embedding", pa.array(cells, table["embedding"].type))
-    pq.write_table(table, file.place.uri)
+    cells = pa.array([None, *table["embedding"].to_pylist()[1:]], table["embedding"].type)
+    pq.write_table(table.set_column(1, "embedding", cells), file.place.uri)
     found = nearest([file], "embedding", np.eye(6, WIDTH)[3] + 0.1, 10)
     assert [match.row_id for match in found.matches] == ["a#3", "a#4", "a#5"]
     assert [match.row for match in found.matches] == [3, 4, 5]
     assert (found.rows, found.rows_without_embedding) == (6, 3)
 
 
-def test_rows_that_are_equally_near_come_by_partition_and_name(
-    table: tuple[list[ParquetRows], np.ndarray], tmp_path: Path
-) -> None:
+def test_rows_that_are_equally_near_come_by_partition_and_name(table: Table, tmp_path: Path) -> None:
     files, vectors = table
     same = np.tile(vectors[5], (40, 1)) * np.arange(1, 41, dtype=np.float32)[:, None]
     copies = [a_file(tmp_path, day, "z", same) for day in ("2026-01-03", "2025-01-01")]
@@ -89,7 +84,7 @@ def test_rows_that_are_equally_near_come_by_partition_and_name(
     assert {match.score for match in found.matches} == {1.0}
 
 
-def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[ParquetRows], np.ndarray]) -> None:
+def test_lists_without_a_fixed_size_are_compared_too(table: Table) -> None:
     files, vectors = table
     plain = pq.read_table(files[0].place.uri, partitioning=None)
     loose = plain.set_column(1, "embedding", plain["embedding"].cast(pa.list_(pa.float32())))
@@ -97,15 +92,13 @@ def test_lists_without_a_fixed_size_are_compared_too(table: tuple[list[ParquetRo
     assert nearest(files, "embedding", vectors[17], 1).matches[0].row_id == "a#17"
 
 
-def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(
-    table: tuple[list[ParquetRows], np.ndarray],
-) -> None:
+def test_what_cannot_be_compared_is_an_error_that_names_file_and_column(table: Table) -> None:
     files, vectors = table
-    with pytest.raises(ContractError, match=r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"):
-        nearest(files, "embedding", np.ones(5), 1)
-    with pytest.raises(ContractError, match=r"expected a column vector, found row_id, embedding, number, other"):
-        nearest(files, "vector", vectors[0], 1)
-    with pytest.raises(ContractError, match=r"expected lists of floating-point numbers in number, found int64"):
-        nearest(files, "number", vectors[0], 1)
-    with pytest.raises(ContractError, match=r"the query's embedding has length 0"):
-        nearest(files, "embedding", np.zeros(WIDTH), 1)
+    for column, query, message in (
+        ("embedding", np.ones(5), r"a\.parquet: expected embeddings of 5 numbers in embedding.*found 24"),
+        ("vector", vectors[0], "a column vector, found row_id, embedding, number, other"),
+        ("number", vectors[0], "lists of floating-point numbers in number, found int64"),
+        ("embedding", np.zeros(WIDTH), "the query's embedding has length 0"),
+    ):
+        with pytest.raises(ContractError, match=message):
+            nearest(files, column, query, 1)

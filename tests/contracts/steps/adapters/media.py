@@ -1,6 +1,7 @@
 """Adapters of the steps on files and images, which Pillow, soundfile and PyAV read too."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +115,10 @@ DETECTED = pa.table(
         "labels": [["cat", "dog"], None, ["bird"]],
     }
 )
+NO_BOXES: list[Any] = [
+    [{"xmin": 0, "ymin": 0, "xmax": 1, "ymax": 1}], {"xmin": 0}, [0, 0, 1, 1], 1, "0 0 1 1", [["0", "0", "1", "1"]],
+    [[[0, 0, 1, 1]]],
+]  # fmt: skip
 
 
 def cropped(row: int, box: tuple[int, int, int, int], kept: list[float], label: str) -> Row:
@@ -125,12 +130,12 @@ ADAPTERS = {
     "decode_image": StepAdapter(
         DecodeImage(max_image_pixels=64 * 64), files("image", IMAGES),
         [[{"image": pixels(content)}] for content in IMAGES],
-        broken=damaged("image", broken_image()),
+        broken=damaged("image", broken_image()), unusable=[("image", pa.array(["a"]))],
     ),
     "resize_image": StepAdapter(
         ResizeImage(size=16, max_image_pixels=64 * 64), files("image", IMAGES),
         [[{"image": scaled(content)}] for content in IMAGES],
-        broken=damaged("image", broken_image()),
+        broken=damaged("image", broken_image()), unusable=[("image", pa.array(["a"]))],
     ),
     "crop_boxes": StepAdapter(
         CropBoxes(), DETECTED,
@@ -152,19 +157,24 @@ ADAPTERS = {
                 ("no-image", {"image": None}, "expected an image, found no value"),
             )
         },
+        unusable=[
+            *(("boxes", pa.array([value])) for value in NO_BOXES),
+            *(("labels", pa.array([value])) for value in ("cat", {"a": 1}, 1)),
+            ("image", pa.array([b"jpeg"])),
+        ],
     ),
     "decode_audio": StepAdapter(
         DecodeAudio(chunk_seconds=0.5, max_seconds=5), files("audio", SOUNDS), [chunks(content) for content in SOUNDS],
-        suffixes=[[0, 1, 2], [0], [0]],
-        broken=damaged("audio", {"null": (None, "found null"), **sounds.broken()}), heavy=["audio"],
+        suffixes=[[0, 1, 2], [0], [0]], unusable=[("audio", pa.array(["a"]))],
+        broken=damaged("audio", {"null": (None, "found null"), **sounds.broken()}),
     ),
     "sample_frames": StepAdapter(
         SampleFrames(every_seconds=0.5, max_frames=10), files("video", VIDEOS), [frames(c) for c in VIDEOS],
-        suffixes=[[0, 5, 10], [0], [0, 5]], heavy=["video"],
-        broken=damaged("video", {"null": (None, "found null"), **videos.broken()}),
+        suffixes=[[0, 5, 10], [0], [0, 5]],
+        broken=damaged("video", {"null": (None, "found null"), **videos.broken()}), unusable=[("video", pa.array([1]))],
     ),
     "pdf_text": StepAdapter(
-        PdfText(), files("pdf", PDFS), PAGES, suffixes=[[1, 3], [1]], heavy=["pdf"],
-        broken=damaged("pdf", {"null": (None, "found null"), **pdfs.BROKEN}),
+        PdfText(), files("pdf", PDFS), PAGES, suffixes=[[1, 3], [1]],
+        broken=damaged("pdf", {"null": (None, "found null"), **pdfs.BROKEN}), unusable=[("pdf", pa.array(["a"]))],
     ),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
@@ -12,6 +13,7 @@ from overnight.tasks.preprocess.steps.explode import Explode
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.python import PythonStep
 from overnight.tasks.preprocess.steps.split_text import SplitText
+from overnight.tasks.rows.tensors import to_arrow
 from tests.contracts.steps.adapter import Row, StepAdapter
 
 TEXT = "One is short.\n\nTwo has a sentence. And another one. Here words must be cut"
@@ -53,11 +55,13 @@ ADAPTERS = {
     "filter_rows": StepAdapter(
         FilterRows(expression=CONDITION), PRICES, [[{}] if value else [] for value in by_duckdb(CONDITION)],
         broken={"no-number": ({"price": "free", "count": 1}, "Could not convert string .free. to DECIMAL")},
+        unusable=[("price", pa.array([b"a"])), ("price", to_arrow([np.zeros((2, 2))]))],
     ),
     "derive_columns": StepAdapter(
         DeriveColumns(columns={"total": TOTAL, "twice": "total * 2"}), PRICES,
         [[{"total": one, "twice": two}] for one, two in zip(by_duckdb(TOTAL), by_duckdb(f"{TOTAL} * 2"), strict=True)],
         broken={"no-number": ({"price": "free", "count": 1}, "Could not convert string .free. to DECIMAL")},
+        unusable=[("count", pa.array([b"a"]))],
     ),
     "explode": StepAdapter(
         Explode(columns=["word", "price"]), ENTRIES,
@@ -67,11 +71,13 @@ ADAPTERS = {
         ],
         suffixes=[[0, 1], [], [], [0]],
         broken={"lengths": ({"word": ["a", "b"], "price": None}, "2 entries in 'word' and 0 in 'price'")},
+        unusable=[("word", pa.array([value])) for value in (1, "a", {"a": 1})],
     ),
     "deduplicate": StepAdapter(
         Deduplicate(columns=["url", "number"]),
         pa.table({"url": ["a", "b", "a", None, None, "a"], "number": [1.0, 1, 1, 1, 1, float("nan")]}),
         [[{}], [{}], [], [{}], [], [{}]],
+        unusable=[("url", pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())))],
     ),
     "python": StepAdapter(
         PythonStep(target="tests.contracts.steps.user_code:letters", explode=["letter"]), pa.table({"word": WORDS}),

@@ -1,11 +1,8 @@
-"""The step on one table, its settings, and the decided step in a run: which rows it drops and which it refuses."""
+"""The decided step in a run: which rows it drops and which it refuses, and the keys that decide."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pytest
-from pydantic import ValidationError
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, PLACES
@@ -21,37 +18,24 @@ from tests.tasks.runs import make_run
 WORDS = pa.table({"row_id": ["a#0", "a#1", "a#2"], "word": [["x", "y"], ["y"], ["z", "x", "v"]]})
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"columns": ["a"], "near": {"column": "b", "threshold": 0.9}},
-        {"columns": []},
-        {"near": {"column": "a", "threshold": 0}},
-        {"near": {"column": "a", "threshold": 1.1}},
-    ],
-)
-def test_a_step_has_one_rule_in_its_range(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Deduplicate.model_validate(settings)
+def decided(tmp_path: Path, gone: list[tuple[int, int, int]], failed: list[int]) -> pa.Table:
+    """The rows of the words after a step with these decisions."""
+    run = make_run(tmp_path)
+    tables = [pa.Table.from_pylist([dict(zip(PLACES.names, place, strict=True)) for place in gone], PLACES)]
+    failures = pa.table({"unit": [7] * len(failed), "row": failed, "place": [FAILED] * len(failed)}, PLACES)
+    decision.write(run.duplicates / "0", tables, failures)
+    block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
+    return apply.apply(block, "preprocess", Decided(0).work_on(block, run))
 
 
 def test_a_decided_step_drops_single_rows_that_are_made_of_one(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    gone = pa.table({"unit": [7, 7, 7], "row": [1, 2, 2], "place": [0, 0, 2]}, PLACES)
-    decision.write(run.duplicates / "0", [gone], PLACES.empty_table())
-    block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
-    done = apply.apply(block, "preprocess", Decided(0).work_on(block, run))
+    done = decided(tmp_path, [(7, 1, 0), (7, 2, 0), (7, 2, 2)], [])
     assert done["__state"].to_pylist() == [LIVE, FILTERED, LIVE]
     assert blocks.live_rows(done)[0]["row_id"].to_pylist() == ["a#0.0", "a#0.1", "a#2.1"]
 
 
 def test_a_row_that_failed_only_while_keys_were_made_fails_with_all_rows_made_of_it(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    failed = pa.table({"unit": [7], "row": [2], "place": [FAILED]}, PLACES)
-    decision.write(run.duplicates / "0", [], failed)
-    block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
-    done = apply.apply(block, "preprocess", Decided(0).work_on(block, run))
+    done = decided(tmp_path, [], [2])
     assert done["__state"].to_pylist() == [LIVE, LIVE, QUARANTINED]
     assert "this row failed when the rows were read for their keys" in done["__error_message"][2].as_py()
 
