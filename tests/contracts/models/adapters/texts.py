@@ -380,21 +380,42 @@ def qwen2(folder: Path) -> None:
     network.save_pretrained(folder)
 
 
-def continuation(write: Callable[[Path], Any], **settings: Any) -> Callable[[Path], Case]:
-    """The texts themselves as prompts, or as messages of a user if `settings` has `user`."""
+def of_qwen2(folder: Path) -> Case:
+    qwen2(folder)
+    expected = [{"generated_text": text} for text in continued(folder, AutoModelForCausalLM, TEXTS, max_new_tokens=6)]
+    return Case({"model": str(folder), "text_column": "body", "max_new_tokens": 6}, {"body": TEXTS}, expected)
+
+
+TONES = ["old" if row % 2 else "red" for row in range(len(TEXTS))]
+
+
+def chat(write: Callable[[Path], Any], **template: Any) -> Callable[[Path], Case]:
+    """The answer to each conversation alone; `template` has settings of the chat template."""
 
     def case(folder: Path) -> Case:
         write(folder)
-        tokenizer, prompts = AutoTokenizer.from_pretrained(folder), TEXTS
-        if "user" in settings:
-            messages = [[{"role": "user", "content": text}] for text in TEXTS]
-            prompts = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        texts = continued(folder, AutoModelForCausalLM, prompts, max_new_tokens=6)
+        tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
         expected = []
-        for text, prompt in zip(texts, prompts, strict=True):
-            count = {"prompt_tokens": len(tokenizer(prompt)["input_ids"])} if "user" in settings else {}
-            expected.append({"generated_text": text, **count})
-        return Case({"model": str(folder), "max_new_tokens": 6, **settings}, {"body": TEXTS}, expected)
+        for text, tone in zip(TEXTS, TONES, strict=True):
+            messages = [{"role": "system", "content": f"the {tone} cat"}, {"role": "user", "content": f"{text} and"}]
+            given = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=True, return_tensors="pt", **template
+            )
+            given.pop("token_type_ids", None)
+            with torch.inference_mode():
+                made = network.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=0)[0]
+            length = given["input_ids"].shape[1]
+            expected.append(
+                {
+                    "generated_text": tokenizer.decode(made[length:], skip_special_tokens=True),
+                    "prompt_tokens": length,
+                    "completion_tokens": len(made) - length,
+                    "finish_reason": "stop" if made[-1] == tokenizer.eos_token_id else "length",
+                }
+            )
+        settings = {"system": "the {tone} cat", "user": "{body} and", "chat_template_kwargs": template}
+        columns = {"body": TEXTS, "tone": TONES}
+        return Case({"model": str(folder), "max_new_tokens": 12, **settings}, columns, expected)
 
     return case
 
@@ -415,11 +436,12 @@ TEXT_GENERATION = ModelLeaf(
         "several texts of a beam search": generator(gpt2, search={"num_beams": 4, "num_return_sequences": 3}),
         "a beam search of an encoder with a decoder": generator(t5, AutoModelForSeq2SeqLM, {"num_beams": 3}),
         "a forced first token": generator(t5, AutoModelForSeq2SeqLM, forced_bos_token_id=6),
-        "qwen2": continuation(qwen2, text_column="body"),
+        "qwen2": of_qwen2,
     },
     column="body",
     wrong=[*WRONG_TEXTS, ("the " * 30, "expected at most 18 tokens")],
 )
 CHAT = ModelLeaf(
-    {"llama": continuation(chat_model, user="{body}"), "qwen2": continuation(qwen2, user="{body}")}, column="body"
+    {"llama": chat(chat_model), "qwen2": chat(qwen2), "a setting of the template": chat(chat_model, loudly=True)},
+    column="body",
 )
