@@ -32,7 +32,7 @@ def test_other_than_plain_names_in_braces_is_refused_with_its_setting(template: 
 
 
 def test_a_prompt_names_the_text_and_a_message_of_a_chat_is_not_empty() -> None:
-    with pytest.raises(ValidationError, match="expected .text. in it"):
+    with pytest.raises(ValidationError, match=r"expected .text. in it"):
         TextGeneration(model="m", text_column="text", prompt="{other}")
     with pytest.raises(ValidationError, match="user"):
         Chat(model="m", user="")

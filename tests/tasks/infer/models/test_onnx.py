@@ -13,31 +13,21 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.models.onnx import OnnxModel
 
 X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-MATRIX = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """scores = x @ MATRIX, twice = count + count."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "matrix"], ["scores"]),
-        helper.make_node("Add", ["count", "count"], ["twice"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "scorer",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]),
-            helper.make_tensor_value_info("count", TensorProto.INT64, ["rows"]),
-        ],
-        [
-            helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["rows", 2]),
-            helper.make_tensor_value_info("twice", TensorProto.INT64, ["rows"]),
-        ],
-        [helper.make_tensor("matrix", TensorProto.FLOAT, MATRIX.shape, MATRIX.ravel())],
+    """scores = x + x, twice = count + count."""
+    kinds = {"x": (TensorProto.FLOAT, ["rows", 4]), "count": (TensorProto.INT64, ["rows"])}
+    made = {"scores": kinds["x"], "twice": kinds["count"]}
+    nodes = [helper.make_node("Add", [name, name], [of]) for name, of in zip(kinds, made, strict=True)]
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, *kind) for name, kind in some.items()] for some in (kinds, made)
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    onnx.save(model, tmp_path / "scorer.onnx")
+    graph = helper.make_graph(nodes, "scorer", inputs, outputs)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "scorer.onnx"
+    )
     return str(tmp_path / "scorer.onnx")
 
 
@@ -46,7 +36,7 @@ def run(file: str, x: Any = X, count: Any = None, **settings: Any) -> dict[str, 
     return OnnxModel(**{"file": file, "columns": ["x", "count"], **settings}).load()({"x": x, "count": count})
 
 
-def test_or_under_those_of_the_job(file: str) -> None:
+def test_the_job_names_all_outputs_or_none(file: str) -> None:
     assert run(file, outputs=["a", "b"]).keys() == {"a", "b"}
     with pytest.raises(ContractError, match="outputs: expected 2 names"):
         run(file, outputs=["a"])
@@ -54,18 +44,17 @@ def test_or_under_those_of_the_job(file: str) -> None:
 
 def test_numbers_become_the_types_that_the_model_names(file: str) -> None:
     found = run(file, (X * 100).astype(np.int16), np.arange(9, dtype=np.uint8))
-    np.testing.assert_allclose(found["scores"], (X * 100).astype(np.int16) @ MATRIX, rtol=1e-4)
+    assert found["scores"].tolist() == ((X * 100).astype(np.int16) * 2).tolist()
     with pytest.raises(ContractError, match="count: expected int64 for the model's input count, found float32"):
         run(file, count=np.zeros(9, np.float32))
 
 
 def test_columns_are_one_for_each_input(file: str) -> None:
-    with pytest.raises(JobError, match=r"columns: expected one for each of its inputs, x \(tensor\(float\)\), count"):
+    with pytest.raises(JobError, match=r"x \(tensor\(float\)\), count"):
         run(file, columns=["x"])
 
 
-BUILT = ["TensorrtExecutionProvider", "ROCMExecutionProvider", "OpenVINOExecutionProvider", "CANNExecutionProvider"]
-BUILT += ["DnnlExecutionProvider", "AzureExecutionProvider", "CPUExecutionProvider"]
+BUILT = [f"{name}ExecutionProvider" for name in ("Tensorrt", "ROCM", "OpenVINO", "CANN", "Dnnl", "Azure", "CPU")]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +91,7 @@ def test_a_device_for_which_no_provider_is_there_or_starts_is_an_error(
 ) -> None:
     """This build of onnxruntime has the CPU's alone: others that it is said to have do not start."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*available, "CPUExecutionProvider"])
-    with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime .* finds none"):
+    with pytest.raises(JobError, match=r"resources: NPU: 1 reserves an accelerator, but onnxruntime"):
         run(file, resources={"NPU": 1})
     assert run(file, resources={"NPU": 1}, cpu_fallback=True)["twice"].tolist() == list(range(0, 18, 2))
 
