@@ -16,7 +16,7 @@ from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.preprocess.steps.python import PythonStep
 from tests.contracts.models import user_models
-from tests.contracts.models.case import ModelLeaf, predictor
+from tests.contracts.models.case import ModelLeaf
 from tests.contracts.models.suite import SUITE
 from tests.contracts.models.test_results import NOT_HERE, Build
 
@@ -35,8 +35,8 @@ def place_of(settings: dict[str, Any]) -> Path:
     "each file of the model is in the fingerprint, with its content", vllm=NOT_HERE, openai=REMOTE, python=OF_CODE
 )
 def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
-    kind, case = build(leaf)
-    model, place = predictor(kind, case.settings), place_of(case.settings)
+    case = build(leaf)
+    model, place = case.model(), place_of(case.settings)
     before = model.fingerprint()
     for path in [path for path in [place, *sorted(place.rglob("*"))] if path.is_file()]:
         content, times = path.read_bytes(), path.stat()
@@ -54,7 +54,7 @@ def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
     python=OF_CODE,
 )
 def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
+    case = build(leaf)
     place = place_of(case.settings)
     name = next(name for name, value in case.settings.items() if value == str(place))
     torn = tmp_path / place.name
@@ -66,7 +66,7 @@ def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build,
         torn.write_bytes(place.read_bytes()[:60])
     for other in (tmp_path / "nowhere", torn):
         with pytest.raises(JobError) as caught:
-            predictor(kind, case.settings | {name: str(other)}).load()
+            case.model(**{name: str(other)}).load()
         assert caught.value.stage == "infer"
         assert str(other) in str(caught.value)
 
@@ -79,19 +79,19 @@ NO_CHECKPOINT = "it has no checkpoint of transformers"
     **dict.fromkeys(("keras", "onnx", "openai", "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
 )
 def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
+    case = build(leaf)
     shutil.copytree(case.settings["model"], tmp_path / "model")
     file = tmp_path / "model/model.safetensors"
     weights = load_file(file)
     del weights[max(name for name in weights if name.endswith("weight") and "pooler" not in name)]
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(JobError, match="which would be random"):
-        predictor(kind, case.settings | {"model": str(tmp_path / "model")}).load()
+        case.model(model=str(tmp_path / "model")).load()
 
 
 def architectures(leaf: ModelLeaf, build: Build) -> set[str]:
     """The model types of the checkpoints that this suite loads."""
-    configs = [Path(build(leaf, form)[1].settings["model"]) / "config.json" for form in leaf.forms]
+    configs = [Path(build(leaf, form).settings["model"]) / "config.json" for form in leaf.forms]
     return {json.loads(path.read_text())["model_type"] for path in configs if path.exists()}
 
 

@@ -10,7 +10,7 @@ import pathlib
 import threading
 import types
 import uuid
-from collections import OrderedDict, UserDict
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -98,21 +98,15 @@ TAKEN: dict[str, tuple[Any, Any]] = {
         {"label": "a", "price": decimal.Decimal("1.10"), "inner": {"label": "b", "score": 0.5}},
     ),
     "a mapping": same(UserDict(a=1), {"a": 1}),
-    "an ordered dict": same(OrderedDict(a=1), {"a": 1}),
     "a proxy": same(types.MappingProxyType({"a": Colour.RED}), {"a": "red"}),
     "a set": same({"b", "a"}, ["a", "b"]),
-    "a frozen set": same(frozenset([3, 1]), [1, 3]),
     "a tuple": same((1, 2), [1, 2]),
-    "a range": same(range(2), [0, 1]),
     "an enum": same(Colour.RED, "red"),
     "a path": same(pathlib.PurePosixPath("a/b"), "a/b"),
     "a uuid": same(uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
-    "a bytearray": same(bytearray(b"x"), b"x"),
     "a memoryview": same(memoryview(b"xyz")[::2], b"xz"),
     "a decimal": same(decimal.Decimal("1.10")),
-    "a date": same(datetime.date(1, 1, 1)),
     "a time with a zone": same(AWARE),
-    "a duration": same(datetime.timedelta(seconds=3)),
     "objects in a list": same([Record("cat", 0.5)], [{"label": "cat", "score": 0.5}]),
     "an array in a dict": same({"box": np.zeros((1, 2), np.float32)}, {"box": [[0.0, 0.0]]}),
     "a day in a dict": same({"day": DAY}, {"day": datetime.date(2026, 1, 2)}),
@@ -120,34 +114,20 @@ TAKEN: dict[str, tuple[Any, Any]] = {
     "NA of pandas in a list": same([1, pd.NA, pd.NaT], [1, None, None]),
     "NaT of pandas": ([NANOSECOND, pd.NaT, NANOSECOND], [NANOSECOND, None, NANOSECOND]),
     "NaN beside texts": (["a", float("nan"), "b"], ["a", None, "b"]),
-    "NaN beside truth values": (np.array([True, float("nan"), False], object), [True, None, False]),
     "masked numbers": (masked([1, 2, 3]), [1, None, 3]),
-    "masked texts": (masked(["a", "b", "c"]), ["a", None, "c"]),
-    "masked truth values": (masked([True, False, True]), [True, None, True]),
     "masked objects": (masked(np.array([1, "b", 3], object)), [1, None, 3]),
-    "masked rows of a matrix": (masked(np.ones((3, 2)), [[0, 0], [1, 1], [0, 0]]), None),
     "masked": ([1.5, np.ma.masked, 2.5], [1.5, None, 2.5]),
     "masked values in a list": same([1, np.ma.masked], [1, None]),
     "a masked array in a dict": same({"a": masked([1, 2], [0, 1])}, {"a": [1, None]}),
-    "every second number": (np.arange(6)[::2], [0, 2, 4]),
-    "backwards": (np.arange(3)[::-1], [2, 1, 0]),
     "another byte order": (np.array([1, 2, 3], ">i4"), [1, 2, 3]),
-    "texts of numpy": (np.array(["a", "bb", ""]), ["a", "bb", ""]),
     "bytes of numpy": (np.array([b"a", b"b\0c", b""]), [b"a", b"b\0c", b""]),
     "structured numbers": (np.ones(3, [("a", "i4")]), [{"a": 1}] * 3),
-    "numbers without a dimension": ([np.array(1), np.array(2), None], [1, 2, None]),
-    "lists of several lengths": ([[1], [2, 3], []], [[1], [2, 3], []]),
-    "unsigned numbers of 64 bits": (np.array([2**64 - 1, 0, 1], np.uint64), [2**64 - 1, 0, 1]),
     "nullable numbers": (pd.Series([2**53 + 1, None, 3], dtype="Int64"), [2**53 + 1, None, 3]),
     "categories": (pd.Series(["a", None, "a"], dtype="category"), ["a", None, "a"]),
     "a sparse column": (pd.arrays.SparseArray([0, 0, 1]), [0, 0, 1]),
     "decimals of several scales": (
         [decimal.Decimal("1.1"), decimal.Decimal("2.123"), None],
         [decimal.Decimal("1.100"), decimal.Decimal("2.123"), None],
-    ),
-    "rows of several shapes of PyTorch": (
-        torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2), torch.zeros(3)]),
-        None,
     ),
     "quantised numbers": (torch.quantize_per_tensor(torch.tensor([1.0, 2, 3]), 0.5, 0, torch.quint8), [1.0, 2.0, 3.0]),
     "kinds that differ between fields": same([{"a": NAIVE, "b": AWARE, "c": "x", "d": b"x"}]),
@@ -157,15 +137,23 @@ TAKEN: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("values", "expected"), TAKEN.values(), ids=TAKEN)
 @pytest.mark.filterwarnings("ignore")
 def test_a_value_is_taken_with_all_that_it_holds(values: Any, expected: Any) -> None:
-    taken = column(values)
-    if expected is None:
-        cells = to_numpy(pa.chunked_array([taken]))
-        assert [cell if cell is None else cell.tolist() for cell in cells] in (
-            [[1, 1], None, [1, 1]],
-            [[0], [0, 0], [0, 0, 0]],
-        )
-        return
-    assert taken.to_pylist() == expected
+    assert column(values).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (masked(np.ones((3, 2)), [[0, 0], [1, 1], [0, 0]]), [[1, 1], None, [1, 1]]),
+        (torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2), torch.zeros(3)]), [[0], [0, 0], [0, 0, 0]]),
+        (torch.arange(6.0, requires_grad=True).reshape(3, 2), [[0, 1], [2, 3], [4, 5]]),
+        (torch.eye(3).to_sparse(), np.eye(3).tolist()),
+        ([row * 2 for row in torch.arange(6.0, requires_grad=True).reshape(3, 2)], [[0, 2], [4, 6], [8, 10]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_arrays_of_rows_are_taken_with_their_shapes(values: Any, expected: list[Any]) -> None:
+    cells = to_numpy(column(values))
+    assert [cell if cell is None else cell.tolist() for cell in cells] == expected
 
 
 @pytest.mark.parametrize(
@@ -188,10 +176,6 @@ def test_numbers_keep_their_type_and_memory_of_their_own() -> None:
         assert taken.type == pa.from_numpy_dtype(values.dtype)
         values[:] = values[:1]
         assert taken[1] != taken[0]
-    matrix = torch.arange(6.0, requires_grad=True).reshape(3, 2)
-    assert to_numpy(column(matrix)).tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert to_numpy(column(torch.eye(3).to_sparse())).tolist() == np.eye(3).tolist()
-    assert to_numpy(column([row * 2 for row in matrix])).tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
@@ -220,41 +204,29 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "in a list": ([[BIG], [1], None], "whole numbers beyond 64 bits"),
     "in a dict": ([{"h": BIG}, {"h": 1}, None], "whole numbers beyond 64 bits"),
-    "in an array of objects": (np.array([BIG] * 3, object), "whole numbers beyond 64 bits"),
     "unsigned numbers in a list": ([2**63, 1, 0], "Use numpy.array(values, numpy.uint64)"),
     "months": (np.array(["2026-01"] * 3, "datetime64[M]"), "datetime64[M]"),
-    "a month in a list": ([np.datetime64("2026-01")] * 3, "datetime64[M]"),
-    "a month in a dict": ([{"m": np.datetime64("2026-01")}] * 3, "datetime64[M]"),
-    "months in a matrix": (np.array([["2026-01"]] * 3, "datetime64[M]"), "datetime64[M]"),
-    "steps of 25 seconds": (np.array([1, 2, 3], "datetime64[25s]"), "datetime64[25s]"),
     "durations of days": (np.array([1, 2, 3], "timedelta64[D]"), "timedelta64[D]"),
     "numbers of 128 bits": (np.ones(3, np.longdouble), "numbers, and a column has at most 64 bits for one"),
-    "a matrix of them": (np.ones((3, 2), np.longdouble), "at most 64 bits for one"),
     "one in a dict": ([{"v": np.longdouble(1)}] * 3, "at most 64 bits for one"),
     "raw memory": (np.zeros(3, "V4"), "raw memory"),
     "complex": ([1j] * 3, "a value of type complex"),
-    "complexes": (np.ones(3, complex), "complex128 numbers. Use their real and imaginary parts in two columns"),
     "a decimal that is no number": ([decimal.Decimal("NaN")] * 3, "Decimal('NaN')"),
-    "an infinite decimal": ([decimal.Decimal(1), decimal.Decimal("-Infinity"), None], "Decimal('-Infinity')"),
     "a decimal of 81 digits": ([decimal.Decimal(10) ** 80] * 3, "a Decimal of 81 digits, and a column has at most 76"),
     "a duration beyond 64 bits": ([datetime.timedelta.max] * 3, "beyond 64 bits"),
     "half of a character": (["a\ud800", "b", "c"], "UTF-8 lacks"),
     "nanoseconds in a dict": ([{"t": NANOSECOND}] * 3, "a Timestamp of pandas with nanoseconds inside a value"),
     "periods": (pd.Series(pd.period_range("2026-01", periods=3, freq="M")), "period[M] values of pandas"),
     "a matrix with a masked entry": (masked(np.ones((3, 2)), [[0, 1], [0, 0], [0, 0]]), "arrays with masked entries"),
-    "a masked array in a list": ([masked([1, 2], [0, 1])] * 3, "arrays with masked entries"),
     "a union": (pa.UnionArray.from_sparse(pa.array([0] * 3, pa.int8()), [pa.array([1] * 3)]), "sparse_union"),
     "an object": ([object()] * 3, "a value of type object. Use numbers, texts, bytes"),
     "a key": ([{1: "a"}] * 3, "a dict with a key of type int. Use texts as keys"),
     "a set without an order": ([{1, "a"}] * 3, "a set whose values have no order. Use a list"),
     "a time of day": ([datetime.time(1, tzinfo=HOURS)] * 3, "a time of day with a zone"),
     "zones": ([NAIVE, AWARE, None], f"column {ZONES}. Use one type"),
-    "zones in a list": ([[NAIVE, AWARE], [], None], ZONES),
     "zones in a dict": ([{"t": NAIVE}, {"t": AWARE}, {}], "'y.t': found times with a zone and times without a zone"),
-    "zones in an array": ([np.array([NAIVE, AWARE], object), None, None], ZONES),
     "dates and times": ([datetime.date(2026, 1, 1), NAIVE, None], "'y': found dates and times without a zone"),
     "bytes and texts": (["a", b"a", None], "'y': found bytes and texts. Use one type"),
-    "bytes and texts in a list": ([["a", b"a"], [], []], "'y': found bytes and texts"),
     "arrays and numbers": ([{"b": np.zeros(2)}, {"b": 1}, None], "'y.b': found arrays and numbers"),
     "an animation": ([animation()] * 3, "found an image of 2 frames. Use one of them"),
     **{

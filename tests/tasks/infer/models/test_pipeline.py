@@ -14,7 +14,7 @@ from overnight.tasks.infer.models.pipeline import TransformersPipeline
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.tensors import to_arrow
 from tests.contracts.models.adapters.pipelines import MASKED, TEXTS, sounds
-from tests.contracts.models.case import worked
+from tests.contracts.models.case import worker_of
 from tests.tasks.infer.pipelines import write
 from tests.tasks.infer.speech import write_whisper
 
@@ -60,7 +60,7 @@ def test_a_row_draws_the_same_text_in_any_batch(saved: Saved) -> None:
 def test_a_row_that_the_pipeline_refuses_fails_alone_and_keeps_the_types(saved: Saved, tmp_path: Path) -> None:
     texts = [MASKED[0], "no mask", None, f"{MASKED[1]} [MASK]", MASKED[2]]
     model = of_task("fill-mask", saved("fill-mask"), arguments={"top_k": 1})
-    done = worked(model, pa.table({"row_id": list("abcde"), "body": texts}), tmp_path)
+    done = worker_of(model, tmp_path)(pa.table({"row_id": list("abcde"), "body": texts}))
     failed = {row["row_id"]: row["__error_message"] for row in done.to_pylist() if row["__error_message"]}
     assert list(failed) == ["b", "c", "d"]
     assert "No mask_token ([MASK]) found on the input" in failed["b"]
