@@ -129,7 +129,7 @@ def test_a_model_whose_process_always_ends_is_reported(marks: Path) -> None:
 
 @pytest.mark.parametrize(("fault", "error"), [("load", JobError), ("predict", ContractError)])
 def test_what_is_wrong_with_a_model_is_raised_here(marks: Path, fault: str, error: type[Exception]) -> None:
-    with pytest.raises(error, match="expected a model|needs a column"):
+    with pytest.raises(error, match=r"expected a model|needs a column"):
         try_it(marks, fault=fault)
 
 

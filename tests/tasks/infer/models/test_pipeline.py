@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pydantic import ValidationError
 
-from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.infer.models.pipeline import TransformersPipeline
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.tensors import to_arrow
-from tests.contracts.models.adapters.pipelines import MASKED, TEXTS, sounds
+from tests.contracts.models.adapters.pipelines import MASKED, TEXTS
 from tests.contracts.models.case import worker_of
 from tests.tasks.infer.pipelines import write
-from tests.tasks.infer.speech import write_whisper
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Saved = Callable[[str], Path]
@@ -73,41 +70,3 @@ def test_a_batch_without_an_entity_has_the_type_of_others(saved: Saved) -> None:
     found = run(of_task("ner", saved("token-classification")), TEXTS[:2])["output"]
     assert found.to_pylist() == [[], []]
     assert [field.name for field in found.type.value_type] == ["entity", "score", "index", "word", "start", "end"]
-
-
-def test_a_row_cannot_name_a_file_or_an_address(saved: Saved) -> None:
-    with pytest.raises(RowError, match="found a str"):
-        run(of_task("depth-estimation", saved("depth-estimation")), ["/etc/passwd"])
-
-
-def test_speech_of_another_rate_is_refused(tmp_path: Path) -> None:
-    write_whisper(tmp_path)
-    with pytest.raises(ContractError, match=r"expected 16000 samples per second, .* found 8000"):
-        run(of_task("automatic-speech-recognition", tmp_path), sounds()[:2])
-
-
-@pytest.mark.parametrize(
-    ("task", "of", "reason"),
-    [
-        ("token-clasification", None, r"did you mean token-classification\?"),
-        ("translation_en_to_fr", None, "use kind: text_generation"),
-        ("question-answering", None, "use kind: chat"),
-        ("video-classification", None, "Use sample_frames"),
-        ("token-classification", "fill-mask", "expected all weights of a BertForTokenClassification"),
-        ("zero-shot-classification", "text-classification", "begins with entail.* found NEGATIVE, POSITIVE"),
-        ("depth-estimation", "fill-mask", "AutoImageProcessor cannot load it"),
-        ("document-question-answering", "document-question-answering", "without word_boxes.* pip install pytess"),
-    ],
-)
-def test_a_task_without_what_it_needs_is_refused(saved: Saved, task: str, of: str | None, reason: str) -> None:
-    with pytest.raises(JobError, match=f"(?s){reason}"):
-        of_task(task, saved(of) if of else Path("a/b")).load()
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"arguments": {"batch_size": 4}}, {"arguments": {"a": 1}, "argument_columns": {"a": "b"}}, {"input": ""}],
-)
-def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=rf"{next(iter(settings))}"):
-        of_task("ner", Path("a/b"), **settings)

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -61,22 +60,11 @@ def test_sampling_gives_a_row_the_same_texts_in_any_batch_and_one_text_is_the_fi
     assert backwards.to_pylist()[::-1] == several.to_pylist()
 
 
-def test_more_new_tokens_than_the_context_holds_are_refused(model: Path) -> None:
-    with pytest.raises(JobError, match="context of 64 tokens"):
-        generate(model, max_new_tokens=64)
-
-
 def test_a_tokenizer_that_cannot_pad_is_refused(model: Path, tmp_path: Path) -> None:
     AutoModelForCausalLM.from_pretrained(model).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     with pytest.raises(JobError, match="expected a pad or an end token"):
         generate(tmp_path)
-
-
-@pytest.mark.parametrize("settings", [{"num_beams": 2, "num_return_sequences": 3}, {"num_beams": 2, "temperature": 1}])
-def test_settings_of_a_search_that_contradict_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="num_"):
-        TextGeneration(model="gpt2", text_column="body", **settings)
 
 
 def test_one_text_keeps_the_fingerprint() -> None:
