@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,65 +104,27 @@ def test_what_init_offers_is_of_an_architecture_that_this_suite_loads(kind: str,
         assert architecture in architectures(leaf, build)
 
 
-def of_code(kwargs: dict[str, Any]) -> list[dict[str, str]]:
-    """The fingerprints of each leaf whose code gets `kwargs`."""
-    leaves: list[Any] = [
+def test_files_that_kwargs_name_are_in_the_fingerprint_of_all_code(
+    tmp_path: Path, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTRACT_PARTS", str(tmp_path))
+    s3.create_bucket(Bucket="arguments")
+    named = {
+        "file": "${CONTRACT_PARTS}/w.bin",
+        "object": "s3://arguments/night/w.bin",
+        "under": "s3://arguments/night/",
+    }
+    kwargs = named | {"depth": 20, "none": "s3://arguments/nothing"}
+    code: list[Any] = [
         PythonPredictor(target=f"{USER}:Buffered", kwargs=kwargs),
         PythonStep(target=f"{USER}:Buffered", kwargs=kwargs),
         TorchModel(module=f"{USER}:Scorer", columns=["x"], kwargs=kwargs),
     ]
-    return [leaf.fingerprint() for leaf in leaves]
-
-
-NAMES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "a file": lambda here: {"weights": str(here / "parts/w.bin")},
-    "a relative file": lambda here: {"weights": "parts/w.bin"},
-    "a folder": lambda here: {"folder": "parts"},
-    "a uri": lambda here: {"weights": f"file://{here}/parts/w.bin"},
-    "in a list in a dict": lambda here: {"models": [{"path": "parts/w.bin"}, 3]},
-    "a variable": lambda here: {"weights": "${CONTRACT_PARTS}/w.bin"},
-}
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a file of weights in a folder."""
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts/w.bin").write_bytes(b"one")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CONTRACT_PARTS", str(tmp_path / "parts"))
-    return tmp_path
-
-
-@pytest.mark.parametrize("kwargs", NAMES.values(), ids=NAMES)
-def test_files_that_kwargs_name_are_in_the_fingerprint(here: Path, kwargs: Callable[[Path], dict[str, Any]]) -> None:
-    before = of_code(kwargs(here))
-    os.utime(here / "parts/w.bin", ns=(1, 1))
-    assert of_code(kwargs(here)) == before
-    (here / "parts/w.bin").write_bytes(b"two")
-    for then, now in zip(before, of_code(kwargs(here)), strict=True):
-        [changed] = [name for name in now if now[name] != then.get(name)]
-        assert changed.startswith("kwargs.")
-        assert len(then) == len(now)
-
-
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"depth": 20}, {"name": "nothing/here.bin"}, {"at": "."}, {"at": ""}, {"text": "x\0y" * 9000}, {"at": "out"}],
-)
-def test_other_kwargs_leave_the_fingerprint_as_it_was(here: Path, kwargs: dict[str, Any]) -> None:
-    (here / "out/_overnight").mkdir(parents=True)
-    assert of_code(kwargs) == of_code({})
-
-
-def test_objects_that_kwargs_name_are_in_the_fingerprint(s3: Any) -> None:
-    s3.create_bucket(Bucket="arguments")
-    s3.put_object(Bucket="arguments", Key="night/w.bin", Body=b"one")
-    named: list[dict[str, Any]] = [{"w": "s3://arguments/night/w.bin"}, {"w": "s3://arguments/night/"}]
-    before = [of_code(kwargs) for kwargs in named]
-    s3.put_object(Bucket="arguments", Key="night/w.bin", Body=b"two")
-    for kwargs, then in zip(named, before, strict=True):
-        for first, second in zip(then, of_code(kwargs), strict=True):
-            assert first.keys() == second.keys() >= {"kwargs.w"}
-            assert first["kwargs.w"] != second["kwargs.w"]
-    assert of_code({"w": "s3://arguments/nothing"}) == of_code({})
+    versions = []
+    for content in (b"one", b"two"):
+        (tmp_path / "w.bin").write_bytes(content)
+        s3.put_object(Bucket="arguments", Key="night/w.bin", Body=content)
+        versions.append([leaf.fingerprint() for leaf in code])
+    for before, after in zip(*versions, strict=True):
+        assert {name for name in after if after[name] != before.get(name)} == {f"kwargs.{name}" for name in named}
+        assert after.keys() == before.keys()

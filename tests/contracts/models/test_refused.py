@@ -16,6 +16,7 @@ from overnight.tasks.infer.models.keras import KerasModel
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.pipeline import TransformersPipeline
 from overnight.tasks.infer.models.sklearn import SklearnModel
+from overnight.tasks.infer.models.text_classification import TextClassification
 from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.models.transcription import Transcription
@@ -82,6 +83,9 @@ REFUSED = [
     Refused(ImageCaptioning, "llava", "a processor of images", settings={"model": Of("chat", "llama")}),
     Refused(ImageClassification, "resnet", "preprocessor_config.json", settings={"model": Of("chat", "llama")}),
     Refused(ImageEmbedding, "vit", "preprocessor_config.json", settings={"model": Of("chat", "llama")}),
+    Refused(
+        TextClassification, "distilbert", "which would be random", settings={"model": Of("text_embedding", "mean")}
+    ),
     Refused(Transcription, "whisper", "expected one of de, en, found tlh", settings={"language": "tlh"}),
     Refused(Transcription, "whisper", "expected 16000 samples per second", ContractError, columns=RATE),
     Refused(Transcription, "a model of English", "supports English only", settings={"task": "translate"}),

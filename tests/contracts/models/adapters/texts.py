@@ -88,16 +88,16 @@ def labelled(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def classifier(
-    network: Network, change: Callable[[Path], Any] = lambda folder: None, **special: Any
+    network: Network, change: Callable[[Path], Any] = lambda folder: None, top_k: int = 9, **special: Any
 ) -> Callable[[Path], Case]:
     """`change` is made to the saved files."""
 
     def case(folder: Path) -> Case:
         saved(folder, network(), **special)
         change(folder)
-        plain = pipeline("text-classification", str(folder), top_k=9, device="cpu")
+        plain = pipeline("text-classification", str(folder), top_k=top_k, device="cpu")
         expected = labelled([plain([text], truncation=True)[0] for text in LONG])
-        return Case({"model": str(folder), "text_column": "body", "top_k": 9}, {"body": LONG}, expected)
+        return Case({"model": str(folder), "text_column": "body", "top_k": top_k}, {"body": LONG}, expected)
 
     return case
 
@@ -135,6 +135,7 @@ TEXT_CLASSIFICATION = ModelLeaf(
                 )
             )
         ),
+        "the likeliest two": classifier(bert_classifier(LABELS), top_k=2),
         "a decoder": classifier(gpt2_classifier(pad_token_id=0)),
         "a decoder that pads left": classifier(gpt2_classifier(pad_token_id=0), padding_side="left"),
         "a decoder without a padding token": classifier(gpt2_classifier(), without_padding_token),
