@@ -247,12 +247,8 @@ def test_a_value_that_no_column_holds_is_refused_with_its_column_and_type(values
 
 @pytest.mark.parametrize("values", [[2**53 + 1, 0.5, None], [[1], [0.5], [2**53 + 1]], [1, True, None], [1, "a", None]])
 def test_kinds_without_a_common_type_are_refused_with_their_column(values: Any) -> None:
-    def work(live: pa.Table) -> Any:
-        start = live["x"][0].as_py() - 1
-        return user_function.outcome_of(lambda batch: {"y": values[start : start + len(live)]}, live, "infer", "model")
-
     with pytest.raises(ContractError, match="column 'y': expected values of one type"):
-        apply.apply(source_block(0, 0, ROWS), "infer", work)
+        applied(lambda batch: {"y": [values[x - 1] for x in batch["x"]]})
 
 
 RECORDS = [Record("a", 0.1), Record("b", 0.2), Record("c", 0.3)]
@@ -331,30 +327,28 @@ def test_another_form_or_number_of_outputs_is_refused(function: Callable[[Any], 
     assert reason in str(caught.value)
 
 
-def test_async_code_runs_in_one_loop_beside_the_thread_that_calls_it() -> None:
+def test_async_code_runs_in_one_loop_beside_the_thread_that_calls_it_and_rows_concurrently() -> None:
     seen = []
-
-    async def doubled(x: int) -> int:
-        await asyncio.sleep(0)
-        return x * 2
-
-    async def model(batch: Any) -> Any:
-        seen.append((asyncio.get_running_loop(), threading.current_thread()))
-        return {"y": await asyncio.gather(*map(doubled, batch["x"]))}
-
-    assert columns(model)["y"].to_pylist() == columns(model)["y"].to_pylist() == [2, 4, 6]
-    assert seen[0] == seen[1]
-    assert seen[0][1] is not threading.current_thread()
-
-
-def test_awaitables_of_rows_run_concurrently() -> None:
     together = asyncio.Barrier(3)  # it opens when three wait for it
 
     async def row(x: int) -> Any:
+        seen.append((asyncio.get_running_loop(), threading.current_thread()))
         await together.wait()
-        return {"y": x}
+        return int(x) * 2
 
-    assert columns(lambda batch: [row(x) for x in batch["x"]])["y"].to_pylist() == [1, 2, 3]
+    async def model(batch: Any) -> Any:
+        return {"y": await asyncio.gather(*map(row, batch["x"]))}
+
+    for function in (model, lambda batch: {"y": [row(x) for x in batch["x"]]}):
+        assert columns(function)["y"].to_pylist() == [2, 4, 6]
+    assert len(set(seen)) == 1
+    assert seen[0][1] is not threading.current_thread()
+
+
+def applied(function: Callable[[Any], Any]) -> pa.Table:
+    """What becomes of the rows, if errors that may pass are tried again."""
+    work = retry.with_retries(lambda live: user_function.outcome_of(function, live, "infer", "model"), "infer")
+    return apply.apply(source_block(0, 0, ROWS), "infer", work)
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
@@ -371,8 +365,7 @@ def test_the_exception_of_an_awaitable_quarantines_its_row_alone_without_another
         answers = [row(x) for x in batch["x"]]
         return answers if as_rows else {"y": answers}
 
-    work = retry.with_retries(lambda live: user_function.outcome_of(model, live, "infer", "model"), "infer")
-    done = apply.apply(source_block(0, 0, ROWS), "infer", work)
+    done = applied(model)
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
     assert done["__error_message"][1].as_py().startswith("two is no number (test_user_values.py")
     assert (done["y"].to_pylist(), calls) == ([1, None, 3], [1, 2, 3])
@@ -387,10 +380,7 @@ def test_a_lost_connection_of_an_awaitable_is_tried_again(monkeypatch: pytest.Mo
             raise failures.pop()
         return {"y": int(x)}
 
-    def work(live: pa.Table) -> Any:
-        return user_function.outcome_of(lambda batch: [row(x) for x in batch["x"]], live, "infer", "model")
-
-    assert to_arrow(retry.with_retries(work, "infer")(ROWS).columns["y"]).to_pylist() == [1, 2, 3]
+    assert applied(lambda batch: [row(x) for x in batch["x"]])["y"].to_pylist() == [1, 2, 3]
 
 
 def test_an_error_of_async_code_is_that_of_the_batch_and_names_its_line() -> None:
@@ -399,10 +389,7 @@ def test_an_error_of_async_code_is_that_of_the_batch_and_names_its_line() -> Non
             raise ValueError("no three")
         return {"y": batch["x"]}
 
-    def work(live: pa.Table) -> Any:
-        return user_function.outcome_of(model, live, "infer", "model")
-
-    done = apply.apply(source_block(0, 0, ROWS), "infer", work)
+    done = applied(model)
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED]
     assert "no three (test_user_values.py" in done["__error_message"][2].as_py()
 
@@ -420,16 +407,8 @@ def test_a_step_may_use_the_memory_of_its_results_again(form: str, explode: list
         assert (taken["score"], taken["vector"]) == ([1, 2, 3], [[1, 1], [2, 2], [3, 3]])
 
 
-def objects_of(value: Any) -> np.ndarray:
-    """Return an array of objects whose one entry is `value`."""
-    values = np.empty(1, object)
-    values[0] = value
-    return values
-
-
 @pytest.mark.parametrize(
-    "wrapped",
-    [memoryview, lambda memory: {"a": memoryview(memory)}, lambda memory: {"a": objects_of([memory])}],
+    "wrapped", [memoryview, lambda memory: {"a": memoryview(memory)}, lambda memory: {"a": [memory]}]
 )
 def test_memory_inside_a_yielded_row_may_be_used_again(wrapped: Callable[[bytearray], Any]) -> None:
     def rows(batch: Any) -> Any:

@@ -67,16 +67,15 @@ def test_siglip_is_given_its_text_padded_to_the_full_length_without_a_mask(tmp_p
     np.testing.assert_allclose(embed_text(ImageEmbedding(model=str(tmp_path)), SENTENCE), expected, atol=1e-5)
 
 
-def test_an_image_is_embedded_as_the_jobs_rows_are(tmp_path: Path) -> None:
-    model = ImageEmbedding(model=str(small_clip(tmp_path)), num_gpus=1)
-    rows = model.model_copy(update={"num_gpus": 0}).load()({"image": IMAGES})["embedding"]
-    np.testing.assert_allclose(embed_image(model, IMAGES[:1]), rows[0], atol=1e-5)
-
-
-def test_a_text_is_embedded_as_the_jobs_rows_are() -> None:
-    model = TextEmbedding(model=MINILM, text_column="says")
-    rows = model.load()({"says": np.array([SENTENCE, "cat"], object)})["embedding"]
-    np.testing.assert_allclose(embed_text(model.model_copy(update={"num_gpus": 1}), SENTENCE), rows[0], atol=1e-5)
+def test_a_query_is_embedded_as_the_jobs_rows_are(tmp_path: Path) -> None:
+    images, texts = ImageEmbedding(model=str(small_clip(tmp_path))), TextEmbedding(model=MINILM, text_column="says")
+    on_device = {"num_gpus": 1}
+    rows: Any = images.load()({"image": IMAGES})
+    found = embed_image(images.model_copy(update=on_device), IMAGES[:1])
+    np.testing.assert_allclose(found, rows["embedding"][0], atol=1e-5)
+    rows = texts.load()({"says": np.array([SENTENCE, "cat"], object)})
+    found = embed_text(texts.model_copy(update=on_device), SENTENCE)
+    np.testing.assert_allclose(found, rows["embedding"][0], atol=1e-5)
 
 
 IMAGE, TEXT = ImageEmbedding(model="a", name="looks"), TextEmbedding(model="b", text_column="text", name="says")
