@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import ray
-from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import worker as worker_module
@@ -20,7 +19,6 @@ from overnight.tasks.infer.autotune.trial import ModelTrial, Trial
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.infer.worker import ConcurrentTimer, PreparingWorker, Worker
@@ -219,28 +217,14 @@ def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_in
     ]
 
 
-@pytest.mark.parametrize("asked", [{"workers": 2}, {"num_gpus": 1}, {"num_cpus": 1}, {"resources": {"NPU": 1}}])
-def test_a_worker_a_cpu_leaves_nothing_to_ask_for(asked: dict) -> None:
-    with pytest.raises(ValidationError, match=f"Leave out {next(iter(asked))}"):
-        Counting(placement="colocated", **asked)
-
-
-def test_heavy_columns_that_nothing_later_reads_are_dropped_after_the_model(run: Run) -> None:
-    texts = TextEmbedding(model="minilm", text_column="text", where="label == 'long'")
-    assert (texts.reads(), Counting().reads()) == (["text", "label"], None)
-    worker = Worker(Link(Counting(batch_size=4), "first_", read=("sound",)), run)
-    made = next(worker(block(2, image=[b"a", b"b"], sound=[b"a", b"b"])))
-    assert blocks.visible(made).column_names == ["row_id", "x", "sound", "first_count", "first_sum"]
-
-
-def test_bytes_of_a_table_are_published_and_those_that_are_files_are_left_out_by_name(run: Run) -> None:
-    rows = block(2, photo=pa.array([b"a", None]))
+def test_heavy_columns_that_nothing_later_reads_are_left_out_by_name_except_bytes_of_a_table(run: Run) -> None:
+    rows = block(2, photo=pa.array([b"a", None]), sound=[b"a", b"b"])
 
     def by_worker(**settings: bool) -> pa.Table:
-        return next(Worker(Link(Counting(batch_size=4), **settings), run)(rows))
+        return next(Worker(Link(Counting(batch_size=4), "first_", read=("sound",), **settings), run)(rows))
 
-    for done_with in (by_worker, lambda **settings: drop_heavy(rows, [], **settings)):
-        assert "photo" not in blocks.visible(done_with()).column_names
+    assert blocks.visible(by_worker()).column_names == ["row_id", "x", "sound", "first_count", "first_sum"]
+    for done_with in (by_worker, lambda **settings: drop_heavy(rows, ["sound"], **settings)):
         assert blocks.left_out(done_with()) == ["photo"]
         stays = done_with(bytes_stay=True)
         assert (blocks.visible(stays)["photo"].to_pylist(), blocks.left_out(stays)) == ([b"a", None], [])

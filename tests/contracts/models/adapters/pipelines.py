@@ -112,11 +112,7 @@ PIPELINE = ModelLeaf(
         "text-generation": of_task(
             "text-generation", TEXTS, written("text-generation"), max_new_tokens=4, do_sample=False
         ),
-        "zero-shot of images": of_task(
-            "zero-shot-image-classification", IMAGES, written("zero-shot-image-classification"), **CANDIDATES
-        ),
         "depth-estimation": of_task("depth-estimation", IMAGES, written("depth-estimation")),
-        "image-segmentation": of_task("image-segmentation", IMAGES, written("image-segmentation")),
         "object-detection": of_task("object-detection", IMAGES, written("object-detection"), threshold=0.0),
         "audio-classification": of_task("audio-classification", sounds(), written("audio-classification"), top_k=2),
         "tables and questions": of_columns(

@@ -1,10 +1,12 @@
 """Results of pipelines as columns: numbers keep their types, and a missing field is null."""
 
 import enum
+import io
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from overnight.tasks.errors import InvalidValues
 from overnight.tasks.infer.huggingface.pipeline_results import GROUPED, TYPES, columns_of, declared
@@ -40,6 +42,12 @@ def test_results_that_are_no_dicts_are_one_column() -> None:
 def test_values_without_a_common_type_are_refused(results: list[object]) -> None:
     with pytest.raises(InvalidValues):
         columns_of(results, {})
+
+
+def test_an_image_at_any_depth_is_a_png() -> None:
+    image = Image.new("RGB", (2, 1), "red")
+    [[row]] = columns_of([[{"mask": image}]], {})["output"].to_pylist()
+    assert np.asarray(Image.open(io.BytesIO(row["mask"]))).tolist() == np.asarray(image).tolist()
 
 
 def test_entities_in_groups_have_types_of_their_own() -> None:
