@@ -81,7 +81,7 @@ REFUSED = [
     Refused(SklearnModel, "a regression", "without predict_proba", settings={"probabilities": True}),
     Refused(SklearnModel, "several outputs of classes", "found 2 arrays", ContractError, {"probabilities": True}),
     Refused(ImageCaptioning, "llava", "a processor of images", settings={"model": Of("chat", "llama")}),
-    Refused(ImageClassification, "resnet", "preprocessor_config.json", settings={"model": Of("chat", "llama")}),
+    Refused(ImageClassification, "resnet", "Classification cannot load it", settings={"model": Of("chat", "llama")}),
     Refused(ImageEmbedding, "vit", "preprocessor_config.json", settings={"model": Of("chat", "llama")}),
     Refused(
         TextClassification, "distilbert", "which would be random", settings={"model": Of("text_embedding", "mean")}

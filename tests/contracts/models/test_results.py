@@ -83,7 +83,7 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
     vllm=NOT_HERE,
     openai="a prompt has any value as text",
     chat="a prompt has any value as text",
-    pipeline="each task takes other kinds; test_pipeline.py has images and texts",
+    pipeline="each task takes other kinds; test_refused.py has an image",
     python="the code decides which values it takes",
 )
 def test_a_value_of_another_kind_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:

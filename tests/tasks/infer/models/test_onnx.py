@@ -1,24 +1,27 @@
-"""ONNX: what the suite of models does not hold, such as its providers."""
+"""ONNX: what the suite of models does not hold, such as its providers. It needs no PyTorch."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.models.onnx import OnnxModel
-from tests.contracts.models.adapters.arrays import graph_of
 
 X = np.ones((9, 4), np.float32)
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    twice = helper.make_tensor_value_info("twice", TensorProto.FLOAT, ["rows", 4])
-    return str(graph_of(tmp_path, [helper.make_node("Add", ["x", "x"], ["twice"])], [twice]))
+    given, twice = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 4]) for name in ("x", "twice"))
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["twice"])], "doubles", [given], [twice])
+    opsets = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "scorer.onnx")
+    return str(tmp_path / "scorer.onnx")
 
 
 def run(file: str, x: Any = X, **settings: Any) -> list[Any]:
