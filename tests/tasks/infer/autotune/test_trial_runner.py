@@ -29,32 +29,19 @@ POOL = Pool("fragile", 1, 1, 0.9, 0)
 SAMPLE = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)], "x": np.arange(8)}))
 
 
-def refuse(batch: Batch) -> Any:
-    raise RowError("expected a face, found none")
+def fail(error: Exception) -> Any:
+    raise error
 
 
-def refuse_some(batch: Batch) -> Any:
-    if batch["x"][0] < 2:
-        raise RowError("expected a face, found none") from ValueError("no contour")
-    raise ValueError("expected a light")
-
-
-def raise_an_error(batch: Batch) -> Any:
-    raise ValueError(f"expected no {batch['x'][0]}")
-
-
-def break_the_contract(batch: Batch) -> Any:
-    raise ContractError("needs a column 'y'")
-
-
+FACE, LIGHT = RowError("expected a face, found none"), ValueError("expected a light")
 FAULTS: dict[str, Callable[[Batch], Any]] = {
     "": lambda batch: {"y": batch["x"] + 1},
-    "rows": raise_an_error,
-    "refuses": refuse,
-    "refuses some": refuse_some,
+    "rows": lambda batch: fail(ValueError(f"expected no {batch['x'][0]}")),
+    "refuses": lambda batch: fail(FACE),
+    "refuses some": lambda batch: fail(FACE if batch["x"][0] < 2 else LIGHT),
     "column": lambda batch: {"y": batch["z"]},
     "values": lambda batch: {"y": [object()] * len(batch["x"])},
-    "predict": break_the_contract,
+    "predict": lambda batch: fail(ContractError("needs a column 'y'")),
 }
 
 
