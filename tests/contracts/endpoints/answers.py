@@ -15,6 +15,9 @@ TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Reque
 SLOW_DOWN = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 1200."
 
 
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
+
+
 def choice(message: Any = None, reason: Any = "stop", index: Any = 0, **more: Any) -> dict[str, Any]:
     return {"index": index, "message": {"role": "assistant", **(message or {})}, "finish_reason": reason, **more}
 
@@ -29,7 +32,7 @@ def sent(*headers: tuple[str, str], before: bytes = b"") -> Reply:
 
 
 def body(*choices: dict[str, Any], **more: Any) -> Reply:
-    return Reply(200, {"choices": list(choices), "usage": {"prompt_tokens": 10, "completion_tokens": 5}, **more})
+    return Reply(200, {"choices": list(choices), "usage": USAGE, **more})
 
 
 @dataclass(frozen=True)
@@ -54,56 +57,46 @@ SETTINGS: dict[str, dict[str, Any]] = {
 CALL = {"id": "1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 LONG = "a flagged thought " * 1000
 
+
+def said(content: Any, text: Any = None, reason: str = "", reasoning: str | None = None, **message: Any) -> Paid:
+    """One choice of this content."""
+    return Paid(body(choice({"content": content, **message})), text, reason, reasoning)
+
+
 PAID = {
-    "parts": Paid(body(choice({"content": [THINKING, TEXT]})), "391", reasoning="17 * 23 is"),
-    "parts, thinking as a text": Paid(
-        body(choice({"content": [{"type": "thinking", "thinking": "hm"}, TEXT]})), "391", reasoning="hm"
-    ),
-    "parts of text alone": Paid(body(choice({"content": [TEXT, {"type": "text", "text": "!"}]})), "391!"),
-    "parts without a type": Paid(body(choice({"content": ["3", {"text": "91"}]})), "391"),
-    "one part": Paid(body(choice({"content": TEXT})), "391"),
-    "parts, refused": Paid(
-        body(choice({"content": [{"type": "refusal", "refusal": "I will not"}]})), reason="I will not"
-    ),
-    "parts of another type": Paid(
-        body(choice({"content": [{"type": "image_url", "image_url": {"url": "x"}}]})), reason="image_url"
-    ),
-    "no parts": Paid(body(choice({"content": []})), reason="finish_reason stop"),
+    "parts": said([THINKING, TEXT], "391", reasoning="17 * 23 is"),
+    "parts, thinking as a text": said([{"type": "thinking", "thinking": "hm"}, TEXT], "391", reasoning="hm"),
+    "parts of text alone": said([TEXT, {"type": "text", "text": "!"}], "391!"),
+    "parts without a type": said(["3", {"text": "91"}], "391"),
+    "one part": said(TEXT, "391"),
+    "parts, refused": said([{"type": "refusal", "refusal": "I will not"}], reason="I will not"),
+    "parts of another type": said([{"type": "image_url", "image_url": {"url": "x"}}], reason="image_url"),
+    "no parts": said([], reason="finish_reason stop"),
     "content null": Paid(body(choice({"content": None}, "content_filter")), reason="content_filter"),
     "content missing": Paid(body(choice({})), reason="finish_reason stop"),
-    "content a number": Paid(body(choice({"content": 391})), reason="391"),
-    "content empty": Paid(body(choice({"content": ""})), ""),
+    "content a number": said(391, reason="391"),
+    "content empty": said("", ""),
     "message null": Paid(body({"index": 0, "message": None, "finish_reason": "stop"}), reason="message"),
     "message missing": Paid(body({"index": 0, "text": "391", "finish_reason": "stop"}), reason="message"),
-    "refused": Paid(body(choice({"content": None, "refusal": "I will not"})), reason="I will not"),
-    "refused at length": Paid(body(choice({"content": None, "refusal": LONG})), reason="a flagged thought"),
+    "refused": said(None, reason="I will not", refusal="I will not"),
+    "refused at length": said(None, reason="a flagged thought", refusal=LONG),
+    "half a surrogate refused": said(None, reason="no", refusal="\ude00 no"),
     "filtered in part": Paid(body(choice({"content": "39"}, "content_filter")), "39"),
     "finish_reason null": Paid(body(choice({"content": "391"}, None)), "391"),
-    "a call of a tool": Paid(body(choice({"content": None, "tool_calls": [CALL]}, "tool_calls")), reason="look_up"),
+    "a call of a tool": said(None, reason="look_up", tool_calls=[CALL]),
     "no choices": Paid(body(), reason="choices"),
-    "choices null": Paid(
-        Reply(200, {"choices": None, "usage": {"prompt_tokens": 10, "completion_tokens": 5}}), reason="choices"
-    ),
-    "reasoning_content": Paid(body(choice({"content": "391", "reasoning_content": "hm"})), "391", reasoning="hm"),
-    "reasoning": Paid(body(choice({"content": "391", "reasoning": "hm"})), "391", reasoning="hm"),
+    "choices null": Paid(Reply(200, {"choices": None, "usage": USAGE}), reason="choices"),
+    "reasoning_content": said("391", "391", reasoning="hm", reasoning_content="hm"),
     "fewer than asked": Paid(body(choice({"content": "391"})), reason="num_return_sequences", settings="three texts"),
-    "more than asked": Paid(body(choice({"content": "391"}), choice({"content": "no"}, index=1)), "391"),
-    "out of order": Paid(
-        body(*(choice({"content": str(i)}, index=i) for i in (2, 0, 1))), ["0", "1", "2"], settings="three texts"
-    ),
-    "one index for all": Paid(
-        body(*(choice({"content": str(i)}) for i in range(3))), ["0", "1", "2"], settings="three texts"
-    ),
     "one of three filtered": Paid(
         body(choice({"content": "0"}), choice({}, "content_filter", 1), choice({"content": "2"}, index=2)),
         reason="content_filter",
         settings="three texts",
     ),
-    "half a surrogate": Paid(body(choice({"content": "smile \ud83d"}, "length")), "smile \ufffd"),
-    "half a surrogate refused": Paid(body(choice({"content": None, "refusal": "\ude00 no"})), reason="no"),
+    "three": Paid(
+        body(*(choice({"content": str(i)}, index=i) for i in (2, 0, 1))), ["0", "1", "2"], settings="three texts"
+    ),
     "no usage": Paid(one(), "391", tokens=(None, None)),
-    "usage null": Paid(one(usage=None), "391", tokens=(None, None)),
-    "usage of texts": Paid(one(usage={"prompt_tokens": "many"}), "391", tokens=(None, None)),
     "usage of a list": Paid(one(usage=[]), "391", tokens=(None, None)),
     "usage beyond 64 bits": Paid(
         one(usage={"prompt_tokens": 2**70, "completion_tokens": 5.0}), "391", tokens=(None, 5)
@@ -113,9 +106,7 @@ PAID = {
     "a BOM": Paid(sent(before=b"\xef\xbb\xbf"), "391", tokens=(10, 1)),
     "headers twice": Paid(sent(("X-Id", "1"), ("X-Id", "2"), ("Set-Cookie", "a")), "391", tokens=(10, 1)),
     "not the schema": Paid(
-        body(choice({"content": '{"mood": "odd"}'})),
-        reason="'odd' is not one of",
-        settings="a schema",
+        body(choice({"content": '{"mood": "odd"}'})), reason="'odd' is not one of", settings="a schema"
     ),
 }  # fmt: skip
 

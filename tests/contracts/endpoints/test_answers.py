@@ -45,7 +45,7 @@ def test_paid_answers(leaf: Adapter, group: str, server: ChatServer, tmp_path: P
         done = ask(leaf, server, list(cases), Location(str(tmp_path)), reasoning=True, **SETTINGS[group])
         columns = ("generated_text", "reasoning", "prompt_tokens", "completion_tokens")
         rows = zip(*(done.columns[name].to_pylist() for name in columns), strict=True)
-        given = {name: row for name, row in zip(cases, rows, strict=True)}  # noqa: C416 - a dict of rows by name
+        given = dict(zip(cases, rows, strict=True))
         reasons = {list(cases)[row]: str(error) for row, error in done.failed.items()}
         assert reasons.keys() == {name for name, case in cases.items() if case.reason}
         for name, case in cases.items():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from overnight.tasks.errors import AccessDenied, ContractError, JobError, OvernightError, ServiceUnavailable
+from overnight.tasks.errors import AccessDenied, ContractError, JobError, ServiceUnavailable
 from overnight.tasks.infer.columns import require_inputs
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.openai import OpenAI
@@ -18,17 +18,7 @@ from tests.tasks.blocks import source_block
 from tests.tasks.infer.chat_server import ChatServer, chat_server, refusal
 
 OWN_SERVER = "its worker starts the server on the loopback address, and nothing stands between"
-LOOPBACK = [
-    "localhost",
-    "LOCALHOST",
-    "localhost.",
-    "a.localhost",
-    "127.0.0.1",
-    "127.1",
-    "127.0.0.53",
-    "0.0.0.0",
-    "[::1]",
-]
+LOOPBACK = ["LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.1", "127.0.0.53", "0.0.0.0", "[::1]"]
 
 
 @pytest.fixture
@@ -134,9 +124,8 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     model = leaf.make(url, user="{text}").for_preview()
     started = time.monotonic()
-    with pytest.raises(OvernightError) as caught:
+    with pytest.raises(ServiceUnavailable):
         leaf.load(model, url, None)(batch_of(["a", "b"]))
-    assert isinstance(caught.value, ServiceUnavailable)
     assert time.monotonic() < started + 10
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert warning.created < caplog.records[-1].created or len(caplog.records) == 1

@@ -18,6 +18,9 @@ from overnight.tasks.rows.tensors import to_arrow, to_numpy
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
+Rows = list[dict[str, Any]]
+Work = Callable[[pa.Table], pa.Table]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -25,14 +28,42 @@ class Case:
 
     settings: dict[str, Any]
     columns: dict[str, Any]
-    expected: list[dict[str, Any]]
+    expected: Rows
     tolerance: float = 1e-4
+    kind: str = ""  # filled in by the suite
 
     @property
     def table(self) -> pa.Table:
         """The rows, with ids."""
         made = {name: to_arrow(values) for name, values in self.columns.items()}
         return pa.table({"row_id": [f"r{row}" for row in range(len(self.expected))], **made})
+
+    def model(self, **changes: Any) -> Predictor:
+        """The model of a job file."""
+        settings = {"kind": self.kind, **self.settings, **changes}
+        made: Predictor = TypeAdapter(AnyPredictor).validate_python(settings)
+        return made
+
+    def results(self, work: Work, table: pa.Table | None = None) -> Rows:
+        """The columns that the model adds, row by row; no row may fail."""
+        done = work(self.table if table is None else table)
+        assert [error for error in done["__error_message"].to_pylist() if error] == []
+        return self.added(done)
+
+    def added(self, done: pa.Table) -> Rows:
+        """The columns that the model added to the rows that did not fail."""
+        live = blocks.live_rows(done)[0]
+        made = {
+            name: to_numpy(live[name]).tolist() for name in live.column_names if name not in self.table.column_names
+        }
+        return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+
+    def assert_rows(self, found: Rows, expected: Rows | None = None) -> None:
+        expected = self.expected if expected is None else expected
+        assert len(found) == len(expected)
+        for number, (row, wanted) in enumerate(zip(found, expected, strict=True)):
+            for name, value in wanted.items():
+                assert_same(row[name], value, self.tolerance, f"row {number}: {name}")
 
 
 @dataclass(frozen=True)
@@ -53,35 +84,15 @@ class ModelLeaf:
         return next(iter(self.forms))
 
 
-def predictor(kind: str, settings: Mapping[str, Any]) -> Predictor:
-    """The model of a job file."""
-    made: Predictor = TypeAdapter(AnyPredictor).validate_python({"kind": kind, **settings})
-    return made
-
-
-def worked(model: Predictor, table: pa.Table, folder: Path) -> pa.Table:
-    """The rows, as the model's worker passes them on."""
-    return rebatch.joined(list(Worker(Link(model, read=None), make_run(folder))(source_block(0, 0, table))))
-
-
-def results(model: Predictor, table: pa.Table, folder: Path) -> list[dict[str, Any]]:
-    """The columns that the model adds, row by row; no row may fail."""
-    done = worked(model, table, folder)
-    assert [error for error in done["__error_message"].to_pylist() if error] == []
-    return rows_of(blocks.live_rows(done)[0], table)
-
-
-def rows_of(live: pa.Table, table: pa.Table) -> list[dict[str, Any]]:
-    made = {name: to_numpy(live[name]).tolist() for name in live.column_names if name not in table.column_names}
-    return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+def worker_of(model: Predictor, folder: Path) -> Work:
+    """A function that returns rows as the model's worker passes them on."""
+    worker = Worker(Link(model, read=None), make_run(folder))
+    return lambda table: rebatch.joined(list(worker(source_block(0, 0, table))))
 
 
 def assert_same(found: Any, expected: Any, tolerance: float, place: str = "") -> None:
     """Compare values, and numbers within a tolerance; a field that the library leaves out is null."""
-    if hasattr(expected, "tolist"):
-        expected = expected.tolist()
-    if hasattr(found, "tolist"):
-        found = found.tolist()
+    found, expected = (value.tolist() if hasattr(value, "tolist") else value for value in (found, expected))
     if isinstance(expected, Mapping):
         assert {name for name, value in found.items() if value is not None} <= set(expected), place
         for name, value in expected.items():

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.preprocess.steps.python import PythonStep
 from tests.contracts.models import user_models
-from tests.contracts.models.case import ModelLeaf, predictor
+from tests.contracts.models.case import Case, ModelLeaf
 from tests.contracts.models.suite import SUITE
 from tests.contracts.models.test_results import NOT_HERE, Build
 
@@ -35,8 +34,8 @@ def place_of(settings: dict[str, Any]) -> Path:
     "each file of the model is in the fingerprint, with its content", vllm=NOT_HERE, openai=REMOTE, python=OF_CODE
 )
 def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
-    kind, case = build(leaf)
-    model, place = predictor(kind, case.settings), place_of(case.settings)
+    case = build(leaf)
+    model, place = case.model(), place_of(case.settings)
     before = model.fingerprint()
     for path in [path for path in [place, *sorted(place.rglob("*"))] if path.is_file()]:
         content, times = path.read_bytes(), path.stat()
@@ -54,7 +53,7 @@ def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
     python=OF_CODE,
 )
 def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
+    case = build(leaf)
     place = place_of(case.settings)
     name = next(name for name, value in case.settings.items() if value == str(place))
     torn = tmp_path / place.name
@@ -66,7 +65,7 @@ def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build,
         torn.write_bytes(place.read_bytes()[:60])
     for other in (tmp_path / "nowhere", torn):
         with pytest.raises(JobError) as caught:
-            predictor(kind, case.settings | {name: str(other)}).load()
+            case.model(**{name: str(other)}).load()
         assert caught.value.stage == "infer"
         assert str(other) in str(caught.value)
 
@@ -79,20 +78,20 @@ NO_CHECKPOINT = "it has no checkpoint of transformers"
     **dict.fromkeys(("keras", "onnx", "openai", "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
 )
 def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
+    case = build(leaf)
     shutil.copytree(case.settings["model"], tmp_path / "model")
     file = tmp_path / "model/model.safetensors"
     weights = load_file(file)
     del weights[max(name for name in weights if name.endswith("weight") and "pooler" not in name)]
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(JobError, match="which would be random"):
-        predictor(kind, case.settings | {"model": str(tmp_path / "model")}).load()
+        case.model(model=str(tmp_path / "model")).load()
 
 
-def architectures(leaf: ModelLeaf, build: Build) -> set[str]:
-    """The model types of the checkpoints that this suite loads."""
-    configs = [Path(build(leaf, form)[1].settings["model"]) / "config.json" for form in leaf.forms]
-    return {json.loads(path.read_text())["model_type"] for path in configs if path.exists()}
+def architecture(case: Case) -> str | None:
+    """The model type of a checkpoint."""
+    config = Path(case.settings["model"]) / "config.json"
+    return json.loads(config.read_text())["model_type"] if config.exists() else None
 
 
 @pytest.mark.parametrize("kind", sorted(offers()))
@@ -100,70 +99,32 @@ def test_what_init_offers_is_of_an_architecture_that_this_suite_loads(kind: str,
     chained = {"object_classification": {"yolos": "object_detection", "vit": "image_classification"}}
     wanted = offers()[kind].architecture.split(",")
     assert all(wanted)
-    for architecture in wanted:
-        leaf = SUITE.adapters[chained.get(kind, {}).get(architecture, kind)]
-        assert architecture in architectures(leaf, build)
+    for name in wanted:
+        leaf = SUITE.adapters[chained.get(kind, {}).get(name, kind)]
+        assert any(architecture(build(leaf, form)) == name for form in leaf.forms)
 
 
-def of_code(kwargs: dict[str, Any]) -> list[dict[str, str]]:
-    """The fingerprints of each leaf whose code gets `kwargs`."""
-    leaves: list[Any] = [
+def test_files_that_kwargs_name_are_in_the_fingerprint_of_all_code(
+    tmp_path: Path, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONTRACT_PARTS", str(tmp_path))
+    s3.create_bucket(Bucket="arguments")
+    named = {
+        "file": "${CONTRACT_PARTS}/w.bin",
+        "object": "s3://arguments/night/w.bin",
+        "under": "s3://arguments/night/",
+    }
+    kwargs = named | {"depth": 20, "none": "s3://arguments/nothing"}
+    code: list[Any] = [
         PythonPredictor(target=f"{USER}:Buffered", kwargs=kwargs),
         PythonStep(target=f"{USER}:Buffered", kwargs=kwargs),
         TorchModel(module=f"{USER}:Scorer", columns=["x"], kwargs=kwargs),
     ]
-    return [leaf.fingerprint() for leaf in leaves]
-
-
-NAMES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "a file": lambda here: {"weights": str(here / "parts/w.bin")},
-    "a relative file": lambda here: {"weights": "parts/w.bin"},
-    "a folder": lambda here: {"folder": "parts"},
-    "a uri": lambda here: {"weights": f"file://{here}/parts/w.bin"},
-    "in a list in a dict": lambda here: {"models": [{"path": "parts/w.bin"}, 3]},
-    "a variable": lambda here: {"weights": "${CONTRACT_PARTS}/w.bin"},
-}
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a file of weights in a folder."""
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts/w.bin").write_bytes(b"one")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CONTRACT_PARTS", str(tmp_path / "parts"))
-    return tmp_path
-
-
-@pytest.mark.parametrize("kwargs", NAMES.values(), ids=NAMES)
-def test_files_that_kwargs_name_are_in_the_fingerprint(here: Path, kwargs: Callable[[Path], dict[str, Any]]) -> None:
-    before = of_code(kwargs(here))
-    os.utime(here / "parts/w.bin", ns=(1, 1))
-    assert of_code(kwargs(here)) == before
-    (here / "parts/w.bin").write_bytes(b"two")
-    for then, now in zip(before, of_code(kwargs(here)), strict=True):
-        [changed] = [name for name in now if now[name] != then.get(name)]
-        assert changed.startswith("kwargs.")
-        assert len(then) == len(now)
-
-
-@pytest.mark.parametrize(
-    "kwargs",
-    [{"depth": 20}, {"name": "nothing/here.bin"}, {"at": "."}, {"at": ""}, {"text": "x\0y" * 9000}, {"at": "out"}],
-)
-def test_other_kwargs_leave_the_fingerprint_as_it_was(here: Path, kwargs: dict[str, Any]) -> None:
-    (here / "out/_overnight").mkdir(parents=True)
-    assert of_code(kwargs) == of_code({})
-
-
-def test_objects_that_kwargs_name_are_in_the_fingerprint(s3: Any) -> None:
-    s3.create_bucket(Bucket="arguments")
-    s3.put_object(Bucket="arguments", Key="night/w.bin", Body=b"one")
-    named: list[dict[str, Any]] = [{"w": "s3://arguments/night/w.bin"}, {"w": "s3://arguments/night/"}]
-    before = [of_code(kwargs) for kwargs in named]
-    s3.put_object(Bucket="arguments", Key="night/w.bin", Body=b"two")
-    for kwargs, then in zip(named, before, strict=True):
-        for first, second in zip(then, of_code(kwargs), strict=True):
-            assert first.keys() == second.keys() >= {"kwargs.w"}
-            assert first["kwargs.w"] != second["kwargs.w"]
-    assert of_code({"w": "s3://arguments/nothing"}) == of_code({})
+    versions = []
+    for content in (b"one", b"two"):
+        (tmp_path / "w.bin").write_bytes(content)
+        s3.put_object(Bucket="arguments", Key="night/w.bin", Body=content)
+        versions.append([leaf.fingerprint() for leaf in code])
+    for before, after in zip(*versions, strict=True):
+        assert {name for name in after if after[name] != before.get(name)} == {f"kwargs.{name}" for name in named}
+        assert after.keys() == before.keys()

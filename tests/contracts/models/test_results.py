@@ -10,30 +10,15 @@ import pytest
 import torch
 
 from overnight.tasks.infer.predictor import Predictor
-from overnight.tasks.rows import blocks
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.tensors import TENSOR, to_arrow, to_numpy
 from overnight.tasks.workers import retry
-from tests.contracts.models.case import Case, ModelLeaf, assert_same, predictor, results, rows_of, worked
+from tests.contracts.models.case import Case, ModelLeaf, worker_of
 from tests.contracts.models.suite import SUITE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NOT_HERE = "its model is on an endpoint: see the suite of endpoints"
-Build = Callable[..., tuple[str, Case]]
-
-
-def assert_rows(found: list[dict[str, Any]], case: Case, rows: Any = slice(None)) -> None:
-    expected = case.expected[rows]
-    assert len(found) == len(expected)
-    for number, (row, wanted) in enumerate(zip(found, expected, strict=True)):
-        for name, value in wanted.items():
-            assert_same(row[name], value, case.tolerance, f"row {number}: {name}")
-
-
-def with_calls(model: Predictor, monkeypatch: pytest.MonkeyPatch, around: Callable[[Any], Any]) -> None:
-    """Replace the model's function by `around` of it."""
-    load = type(model).load_with
-    monkeypatch.setattr(type(model), "load_with", lambda self, place: around(load(self, place)))
+Build = Callable[..., Case]
 
 
 def test_each_kind_of_model_has_an_adapter() -> None:
@@ -45,8 +30,8 @@ def test_results_are_those_of_the_library(leaf: ModelLeaf, build: Build, tmp_pat
     wrong = {}
     for form in leaf.forms:
         try:
-            kind, case = build(leaf, form)
-            assert_rows(results(predictor(kind, case.settings), case.table, tmp_path), case)
+            case = build(leaf, form)
+            case.assert_rows(case.results(worker_of(case.model(), tmp_path)))
         except Exception as error:
             wrong[form] = f"{type(error).__name__}: {str(error)[:600]}"
     assert not wrong, "\n".join(f"{form}: {reason}" for form, reason in wrong.items())
@@ -54,29 +39,25 @@ def test_results_are_those_of_the_library(leaf: ModelLeaf, build: Build, tmp_pat
 
 @SUITE.promise("a row has the same result in any order, number and batch of rows", vllm=NOT_HERE)
 def test_results_do_not_depend_on_the_batch(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
-    together = results(predictor(kind, case.settings), case.table, tmp_path)
-    reverse = case.table.take(list(range(len(case.table)))[::-1])
-    for settings in ({"batch_size": 1}, {"batch_size": 2}, {"batch_size": 99}):
-        model = predictor(kind, case.settings | settings)
-        for found, expected in zip(results(model, reverse, tmp_path)[::-1], together, strict=True):
-            for name, value in expected.items():
-                assert_same(found[name], value, case.tolerance)
-    many = pa.concat_tables([case.table] * 9)
-    found = results(predictor(kind, case.settings), many, tmp_path)
-    for number, row in enumerate(found):
-        for name, value in together[number % len(together)].items():
-            assert_same(row[name], value, case.tolerance)
+    case = build(leaf)
+    together = case.results(worker_of(case.model(), tmp_path))
+    rows = list(range(len(case.table)))
+    for order, batch_size in ((rows[::-1], 1), (rows[::-1] + rows * 2, 2), (rows * 3, "auto")):
+        work = worker_of(case.model(batch_size=batch_size), tmp_path)
+        case.assert_rows(case.results(work, case.table.take(order)), [together[row] for row in order])
 
 
 @SUITE.promise("one row and no row have the types of many rows", vllm=NOT_HERE)
 def test_types_do_not_depend_on_the_rows(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
-    model = predictor(kind, case.settings)
-    types = worked(model, case.table, tmp_path).schema
+    case = build(leaf)
+    model = case.model()
+    work, made = worker_of(model, tmp_path), model.outputs_made()
+    done = work(case.table)
+    assert made is None or list(case.added(done)[0]) == made, "the columns that the settings show"
+    types = done.schema.types
     for row in range(len(case.table)):
-        assert worked(model, case.table[row : row + 1], tmp_path).schema.types == types.types
-    assert len(worked(model, case.table[:0], tmp_path)) == 0
+        assert work(case.table[row : row + 1]).schema.types == types
+    assert len(work(case.table[:0])) == 0
 
 
 @SUITE.promise(
@@ -85,23 +66,16 @@ def test_types_do_not_depend_on_the_rows(leaf: ModelLeaf, build: Build, tmp_path
     python="the code decides which values it takes",
 )
 def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
-    values = case.table[leaf.column]
-    mask = [row == 1 for row in range(len(values))]
-    index = case.table.column_names.index(leaf.column)
-    damaged = pa.array(
-        [None if gone else cell for gone, cell in zip(mask, values.to_pylist(), strict=True)], values.type
-    )
-    table = case.table.set_column(index, leaf.column, damaged)
-    done = worked(predictor(kind, case.settings), table, tmp_path)
+    case = build(leaf)
+    table, place = case.table, case.table.column_names.index(leaf.column)
+    cells = table[leaf.column].to_pylist()
+    cells[1] = None
+    table = table.set_column(place, leaf.column, pa.array(cells, table[leaf.column].type))
+    done = worker_of(case.model(), tmp_path)(table)
     reasons = {row["row_id"]: row["__error_message"] for row in done.to_pylist() if row["__error_message"]}
     assert list(reasons) == ["r1"]
     assert leaf.column in reasons["r1"] or "NaN" in reasons["r1"]
-    rows = [row for row in range(len(values)) if row != 1]
-    found = rows_of(blocks.live_rows(done)[0], table)
-    for row, place in zip(found, rows, strict=True):
-        for name, value in case.expected[place].items():
-            assert_same(row[name], value, case.tolerance)
+    case.assert_rows(case.added(done), case.expected[:1] + case.expected[2:])
 
 
 @SUITE.promise(
@@ -109,15 +83,14 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
     vllm=NOT_HERE,
     openai="a prompt has any value as text",
     chat="a prompt has any value as text",
-    pipeline="each task takes other kinds; test_pipeline.py has images and texts",
+    pipeline="each task takes other kinds; test_refused.py has an image",
     python="the code decides which values it takes",
 )
 def test_a_value_of_another_kind_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf)
-    model, place = predictor(kind, case.settings), case.table.column_names.index(leaf.column)
+    case = build(leaf)
+    work, place = worker_of(case.model(), tmp_path), case.table.column_names.index(leaf.column)
     for value, words in leaf.wrong:
-        wrong = case.table[:1].set_column(place, leaf.column, to_arrow([value]))
-        [done] = worked(model, wrong, tmp_path).to_pylist()
+        [done] = work(case.table[:1].set_column(place, leaf.column, to_arrow([value]))).to_pylist()
         assert done["__error_message"]
         assert words in done["__error_message"]
     assert leaf.wrong
@@ -137,10 +110,9 @@ NUMBERS_OF_FILE = "the file decides the type of its numbers"
     object_detection="a box of half precision may be another one",
 )
 def test_half_precision_stays_near(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
-    kind, case = build(leaf, leaf.half)
-    done = worked(predictor(kind, case.settings | {"dtype": "bfloat16"}), case.table, tmp_path)
-    found, differs = rows_of(blocks.live_rows(done)[0], case.table), []
-    for row, wanted in zip(found, case.expected, strict=True):
+    case = build(leaf, leaf.half)
+    done, differs = worker_of(case.model(dtype="bfloat16"), tmp_path)(case.table), []
+    for row, wanted in zip(case.added(done), case.expected, strict=True):
         for name, value in wanted.items():
             if np.asarray(value).dtype.kind == "f" and name not in ("top_confidences", "twice"):
                 assert np.asarray(row[name], np.float32) == pytest.approx(np.asarray(value), abs=0.3)
@@ -155,13 +127,17 @@ def _arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
     return [value for value in values if value.dtype.kind == "f" and value.shape != (4,)]
 
 
+def with_calls(model: Predictor, monkeypatch: pytest.MonkeyPatch, around: Callable[[Any], Any]) -> Predictor:
+    """Replace the model's function by `around` of it."""
+    load = type(model).load_with
+    monkeypatch.setattr(type(model), "load_with", lambda self, place: around(load(self, place)))
+    return model
+
+
 @SUITE.promise("a result is taken as of its return, whatever the model does with its memory later", vllm=NOT_HERE)
 def test_memory_of_results_may_be_used_again(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, case = build(leaf)
-    model = predictor(kind, case.settings | {"batch_size": 2})
-
     def spoiling(predict: Any) -> Any:
         arrays: list[np.ndarray] = []
 
@@ -176,8 +152,8 @@ def test_memory_of_results_may_be_used_again(
 
         return spoiled
 
-    with_calls(model, monkeypatch, spoiling)
-    assert_rows(results(model, case.table, tmp_path), case)
+    case = build(leaf)
+    case.assert_rows(case.results(worker_of(with_calls(case.model(batch_size=2), monkeypatch, spoiling), tmp_path)))
 
 
 @SUITE.promise(
@@ -190,10 +166,10 @@ def test_memory_of_results_may_be_used_again(
 )
 def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's meta device takes models and data as an accelerator does, and only gives nothing back."""
-    kind, case = build(leaf, leaf.half or None)
+    case = build(leaf, leaf.half or None)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("meta"))
     for reserves in ({"resources": {"NPU": 1}}, {"num_gpus": 0.5}):
-        model = predictor(kind, case.settings | reserves)
+        model = case.model(**reserves)
         names = model.inputs() or case.table.column_names
         with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
             model.load()({name: model.given(name, case.table[name]) for name in names})
@@ -203,19 +179,17 @@ def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monke
 def test_a_call_that_is_too_large_is_made_smaller(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, case = build(leaf)
-    model = predictor(kind, case.settings | {"batch_size": 99})
+    case = build(leaf)
 
     def short(predict: Any) -> Any:
         def limited(batch: Any) -> Any:
-            if len(next(iter(batch.values()))) > 1:
+            if len(next(iter(batch.values()))) == len(case.table):
                 raise MemoryError
             return predict(batch)
 
         return limited
 
-    with_calls(model, monkeypatch, short)
-    assert_rows(results(model, case.table, tmp_path), case)
+    case.assert_rows(case.results(worker_of(with_calls(case.model(batch_size=99), monkeypatch, short), tmp_path)))
 
 
 @SUITE.promise("a call that a passing fault ends is made again", vllm=NOT_HERE)
@@ -223,8 +197,7 @@ def test_a_passing_fault_costs_no_row(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry.time, "sleep", lambda seconds: None)
-    kind, case = build(leaf)
-    model, faults = predictor(kind, case.settings), [ConnectionResetError("reset by peer")]
+    faults = [ConnectionResetError("reset by peer")]
 
     def interrupted(predict: Any) -> Any:
         def first_fails(batch: Any) -> Any:
@@ -234,6 +207,6 @@ def test_a_passing_fault_costs_no_row(
 
         return first_fails
 
-    with_calls(model, monkeypatch, interrupted)
-    assert_rows(results(model, case.table, tmp_path), case)
+    case = build(leaf)
+    case.assert_rows(case.results(worker_of(with_calls(case.model(), monkeypatch, interrupted), tmp_path)))
     assert not faults

@@ -10,7 +10,7 @@ import pathlib
 import threading
 import types
 import uuid
-from collections import OrderedDict, UserDict
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -98,21 +98,15 @@ TAKEN: dict[str, tuple[Any, Any]] = {
         {"label": "a", "price": decimal.Decimal("1.10"), "inner": {"label": "b", "score": 0.5}},
     ),
     "a mapping": same(UserDict(a=1), {"a": 1}),
-    "an ordered dict": same(OrderedDict(a=1), {"a": 1}),
     "a proxy": same(types.MappingProxyType({"a": Colour.RED}), {"a": "red"}),
     "a set": same({"b", "a"}, ["a", "b"]),
-    "a frozen set": same(frozenset([3, 1]), [1, 3]),
     "a tuple": same((1, 2), [1, 2]),
-    "a range": same(range(2), [0, 1]),
     "an enum": same(Colour.RED, "red"),
     "a path": same(pathlib.PurePosixPath("a/b"), "a/b"),
     "a uuid": same(uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
-    "a bytearray": same(bytearray(b"x"), b"x"),
     "a memoryview": same(memoryview(b"xyz")[::2], b"xz"),
     "a decimal": same(decimal.Decimal("1.10")),
-    "a date": same(datetime.date(1, 1, 1)),
     "a time with a zone": same(AWARE),
-    "a duration": same(datetime.timedelta(seconds=3)),
     "objects in a list": same([Record("cat", 0.5)], [{"label": "cat", "score": 0.5}]),
     "an array in a dict": same({"box": np.zeros((1, 2), np.float32)}, {"box": [[0.0, 0.0]]}),
     "a day in a dict": same({"day": DAY}, {"day": datetime.date(2026, 1, 2)}),
@@ -120,34 +114,20 @@ TAKEN: dict[str, tuple[Any, Any]] = {
     "NA of pandas in a list": same([1, pd.NA, pd.NaT], [1, None, None]),
     "NaT of pandas": ([NANOSECOND, pd.NaT, NANOSECOND], [NANOSECOND, None, NANOSECOND]),
     "NaN beside texts": (["a", float("nan"), "b"], ["a", None, "b"]),
-    "NaN beside truth values": (np.array([True, float("nan"), False], object), [True, None, False]),
     "masked numbers": (masked([1, 2, 3]), [1, None, 3]),
-    "masked texts": (masked(["a", "b", "c"]), ["a", None, "c"]),
-    "masked truth values": (masked([True, False, True]), [True, None, True]),
     "masked objects": (masked(np.array([1, "b", 3], object)), [1, None, 3]),
-    "masked rows of a matrix": (masked(np.ones((3, 2)), [[0, 0], [1, 1], [0, 0]]), None),
     "masked": ([1.5, np.ma.masked, 2.5], [1.5, None, 2.5]),
     "masked values in a list": same([1, np.ma.masked], [1, None]),
     "a masked array in a dict": same({"a": masked([1, 2], [0, 1])}, {"a": [1, None]}),
-    "every second number": (np.arange(6)[::2], [0, 2, 4]),
-    "backwards": (np.arange(3)[::-1], [2, 1, 0]),
     "another byte order": (np.array([1, 2, 3], ">i4"), [1, 2, 3]),
-    "texts of numpy": (np.array(["a", "bb", ""]), ["a", "bb", ""]),
     "bytes of numpy": (np.array([b"a", b"b\0c", b""]), [b"a", b"b\0c", b""]),
     "structured numbers": (np.ones(3, [("a", "i4")]), [{"a": 1}] * 3),
-    "numbers without a dimension": ([np.array(1), np.array(2), None], [1, 2, None]),
-    "lists of several lengths": ([[1], [2, 3], []], [[1], [2, 3], []]),
-    "unsigned numbers of 64 bits": (np.array([2**64 - 1, 0, 1], np.uint64), [2**64 - 1, 0, 1]),
     "nullable numbers": (pd.Series([2**53 + 1, None, 3], dtype="Int64"), [2**53 + 1, None, 3]),
     "categories": (pd.Series(["a", None, "a"], dtype="category"), ["a", None, "a"]),
     "a sparse column": (pd.arrays.SparseArray([0, 0, 1]), [0, 0, 1]),
     "decimals of several scales": (
         [decimal.Decimal("1.1"), decimal.Decimal("2.123"), None],
         [decimal.Decimal("1.100"), decimal.Decimal("2.123"), None],
-    ),
-    "rows of several shapes of PyTorch": (
-        torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2), torch.zeros(3)]),
-        None,
     ),
     "quantised numbers": (torch.quantize_per_tensor(torch.tensor([1.0, 2, 3]), 0.5, 0, torch.quint8), [1.0, 2.0, 3.0]),
     "kinds that differ between fields": same([{"a": NAIVE, "b": AWARE, "c": "x", "d": b"x"}]),
@@ -157,15 +137,23 @@ TAKEN: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(("values", "expected"), TAKEN.values(), ids=TAKEN)
 @pytest.mark.filterwarnings("ignore")
 def test_a_value_is_taken_with_all_that_it_holds(values: Any, expected: Any) -> None:
-    taken = column(values)
-    if expected is None:
-        cells = to_numpy(pa.chunked_array([taken]))
-        assert [cell if cell is None else cell.tolist() for cell in cells] in (
-            [[1, 1], None, [1, 1]],
-            [[0], [0, 0], [0, 0, 0]],
-        )
-        return
-    assert taken.to_pylist() == expected
+    assert column(values).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (masked(np.ones((3, 2)), [[0, 0], [1, 1], [0, 0]]), [[1, 1], None, [1, 1]]),
+        (torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2), torch.zeros(3)]), [[0], [0, 0], [0, 0, 0]]),
+        (torch.arange(6.0, requires_grad=True).reshape(3, 2), [[0, 1], [2, 3], [4, 5]]),
+        (torch.eye(3).to_sparse(), np.eye(3).tolist()),
+        ([row * 2 for row in torch.arange(6.0, requires_grad=True).reshape(3, 2)], [[0, 2], [4, 6], [8, 10]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_arrays_of_rows_are_taken_with_their_shapes(values: Any, expected: list[Any]) -> None:
+    cells = to_numpy(column(values))
+    assert [cell if cell is None else cell.tolist() for cell in cells] == expected
 
 
 @pytest.mark.parametrize(
@@ -188,10 +176,6 @@ def test_numbers_keep_their_type_and_memory_of_their_own() -> None:
         assert taken.type == pa.from_numpy_dtype(values.dtype)
         values[:] = values[:1]
         assert taken[1] != taken[0]
-    matrix = torch.arange(6.0, requires_grad=True).reshape(3, 2)
-    assert to_numpy(column(matrix)).tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert to_numpy(column(torch.eye(3).to_sparse())).tolist() == np.eye(3).tolist()
-    assert to_numpy(column([row * 2 for row in matrix])).tolist() == [[0, 2], [4, 6], [8, 10]]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
@@ -220,41 +204,29 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "in a list": ([[BIG], [1], None], "whole numbers beyond 64 bits"),
     "in a dict": ([{"h": BIG}, {"h": 1}, None], "whole numbers beyond 64 bits"),
-    "in an array of objects": (np.array([BIG] * 3, object), "whole numbers beyond 64 bits"),
     "unsigned numbers in a list": ([2**63, 1, 0], "Use numpy.array(values, numpy.uint64)"),
     "months": (np.array(["2026-01"] * 3, "datetime64[M]"), "datetime64[M]"),
-    "a month in a list": ([np.datetime64("2026-01")] * 3, "datetime64[M]"),
-    "a month in a dict": ([{"m": np.datetime64("2026-01")}] * 3, "datetime64[M]"),
-    "months in a matrix": (np.array([["2026-01"]] * 3, "datetime64[M]"), "datetime64[M]"),
-    "steps of 25 seconds": (np.array([1, 2, 3], "datetime64[25s]"), "datetime64[25s]"),
     "durations of days": (np.array([1, 2, 3], "timedelta64[D]"), "timedelta64[D]"),
     "numbers of 128 bits": (np.ones(3, np.longdouble), "numbers, and a column has at most 64 bits for one"),
-    "a matrix of them": (np.ones((3, 2), np.longdouble), "at most 64 bits for one"),
     "one in a dict": ([{"v": np.longdouble(1)}] * 3, "at most 64 bits for one"),
     "raw memory": (np.zeros(3, "V4"), "raw memory"),
     "complex": ([1j] * 3, "a value of type complex"),
-    "complexes": (np.ones(3, complex), "complex128 numbers. Use their real and imaginary parts in two columns"),
     "a decimal that is no number": ([decimal.Decimal("NaN")] * 3, "Decimal('NaN')"),
-    "an infinite decimal": ([decimal.Decimal(1), decimal.Decimal("-Infinity"), None], "Decimal('-Infinity')"),
     "a decimal of 81 digits": ([decimal.Decimal(10) ** 80] * 3, "a Decimal of 81 digits, and a column has at most 76"),
     "a duration beyond 64 bits": ([datetime.timedelta.max] * 3, "beyond 64 bits"),
     "half of a character": (["a\ud800", "b", "c"], "UTF-8 lacks"),
     "nanoseconds in a dict": ([{"t": NANOSECOND}] * 3, "a Timestamp of pandas with nanoseconds inside a value"),
     "periods": (pd.Series(pd.period_range("2026-01", periods=3, freq="M")), "period[M] values of pandas"),
     "a matrix with a masked entry": (masked(np.ones((3, 2)), [[0, 1], [0, 0], [0, 0]]), "arrays with masked entries"),
-    "a masked array in a list": ([masked([1, 2], [0, 1])] * 3, "arrays with masked entries"),
     "a union": (pa.UnionArray.from_sparse(pa.array([0] * 3, pa.int8()), [pa.array([1] * 3)]), "sparse_union"),
     "an object": ([object()] * 3, "a value of type object. Use numbers, texts, bytes"),
     "a key": ([{1: "a"}] * 3, "a dict with a key of type int. Use texts as keys"),
     "a set without an order": ([{1, "a"}] * 3, "a set whose values have no order. Use a list"),
     "a time of day": ([datetime.time(1, tzinfo=HOURS)] * 3, "a time of day with a zone"),
     "zones": ([NAIVE, AWARE, None], f"column {ZONES}. Use one type"),
-    "zones in a list": ([[NAIVE, AWARE], [], None], ZONES),
     "zones in a dict": ([{"t": NAIVE}, {"t": AWARE}, {}], "'y.t': found times with a zone and times without a zone"),
-    "zones in an array": ([np.array([NAIVE, AWARE], object), None, None], ZONES),
     "dates and times": ([datetime.date(2026, 1, 1), NAIVE, None], "'y': found dates and times without a zone"),
     "bytes and texts": (["a", b"a", None], "'y': found bytes and texts. Use one type"),
-    "bytes and texts in a list": ([["a", b"a"], [], []], "'y': found bytes and texts"),
     "arrays and numbers": ([{"b": np.zeros(2)}, {"b": 1}, None], "'y.b': found arrays and numbers"),
     "an animation": ([animation()] * 3, "found an image of 2 frames. Use one of them"),
     **{
@@ -275,12 +247,8 @@ def test_a_value_that_no_column_holds_is_refused_with_its_column_and_type(values
 
 @pytest.mark.parametrize("values", [[2**53 + 1, 0.5, None], [[1], [0.5], [2**53 + 1]], [1, True, None], [1, "a", None]])
 def test_kinds_without_a_common_type_are_refused_with_their_column(values: Any) -> None:
-    def work(live: pa.Table) -> Any:
-        start = live["x"][0].as_py() - 1
-        return user_function.outcome_of(lambda batch: {"y": values[start : start + len(live)]}, live, "infer", "model")
-
     with pytest.raises(ContractError, match="column 'y': expected values of one type"):
-        apply.apply(source_block(0, 0, ROWS), "infer", work)
+        applied(lambda batch: {"y": [values[x - 1] for x in batch["x"]]})
 
 
 RECORDS = [Record("a", 0.1), Record("b", 0.2), Record("c", 0.3)]
@@ -359,30 +327,28 @@ def test_another_form_or_number_of_outputs_is_refused(function: Callable[[Any], 
     assert reason in str(caught.value)
 
 
-def test_async_code_runs_in_one_loop_beside_the_thread_that_calls_it() -> None:
+def test_async_code_runs_in_one_loop_beside_the_thread_that_calls_it_and_rows_concurrently() -> None:
     seen = []
-
-    async def doubled(x: int) -> int:
-        await asyncio.sleep(0)
-        return x * 2
-
-    async def model(batch: Any) -> Any:
-        seen.append((asyncio.get_running_loop(), threading.current_thread()))
-        return {"y": await asyncio.gather(*map(doubled, batch["x"]))}
-
-    assert columns(model)["y"].to_pylist() == columns(model)["y"].to_pylist() == [2, 4, 6]
-    assert seen[0] == seen[1]
-    assert seen[0][1] is not threading.current_thread()
-
-
-def test_awaitables_of_rows_run_concurrently() -> None:
     together = asyncio.Barrier(3)  # it opens when three wait for it
 
     async def row(x: int) -> Any:
+        seen.append((asyncio.get_running_loop(), threading.current_thread()))
         await together.wait()
-        return {"y": x}
+        return int(x) * 2
 
-    assert columns(lambda batch: [row(x) for x in batch["x"]])["y"].to_pylist() == [1, 2, 3]
+    async def model(batch: Any) -> Any:
+        return {"y": await asyncio.gather(*map(row, batch["x"]))}
+
+    for function in (model, lambda batch: {"y": [row(x) for x in batch["x"]]}):
+        assert columns(function)["y"].to_pylist() == [2, 4, 6]
+    assert len(set(seen)) == 1
+    assert seen[0][1] is not threading.current_thread()
+
+
+def applied(function: Callable[[Any], Any]) -> pa.Table:
+    """What becomes of the rows, if errors that may pass are tried again."""
+    work = retry.with_retries(lambda live: user_function.outcome_of(function, live, "infer", "model"), "infer")
+    return apply.apply(source_block(0, 0, ROWS), "infer", work)
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
@@ -399,8 +365,7 @@ def test_the_exception_of_an_awaitable_quarantines_its_row_alone_without_another
         answers = [row(x) for x in batch["x"]]
         return answers if as_rows else {"y": answers}
 
-    work = retry.with_retries(lambda live: user_function.outcome_of(model, live, "infer", "model"), "infer")
-    done = apply.apply(source_block(0, 0, ROWS), "infer", work)
+    done = applied(model)
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
     assert done["__error_message"][1].as_py().startswith("two is no number (test_user_values.py")
     assert (done["y"].to_pylist(), calls) == ([1, None, 3], [1, 2, 3])
@@ -415,10 +380,7 @@ def test_a_lost_connection_of_an_awaitable_is_tried_again(monkeypatch: pytest.Mo
             raise failures.pop()
         return {"y": int(x)}
 
-    def work(live: pa.Table) -> Any:
-        return user_function.outcome_of(lambda batch: [row(x) for x in batch["x"]], live, "infer", "model")
-
-    assert to_arrow(retry.with_retries(work, "infer")(ROWS).columns["y"]).to_pylist() == [1, 2, 3]
+    assert applied(lambda batch: [row(x) for x in batch["x"]])["y"].to_pylist() == [1, 2, 3]
 
 
 def test_an_error_of_async_code_is_that_of_the_batch_and_names_its_line() -> None:
@@ -427,10 +389,7 @@ def test_an_error_of_async_code_is_that_of_the_batch_and_names_its_line() -> Non
             raise ValueError("no three")
         return {"y": batch["x"]}
 
-    def work(live: pa.Table) -> Any:
-        return user_function.outcome_of(model, live, "infer", "model")
-
-    done = apply.apply(source_block(0, 0, ROWS), "infer", work)
+    done = applied(model)
     assert done["__state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED]
     assert "no three (test_user_values.py" in done["__error_message"][2].as_py()
 
@@ -448,16 +407,8 @@ def test_a_step_may_use_the_memory_of_its_results_again(form: str, explode: list
         assert (taken["score"], taken["vector"]) == ([1, 2, 3], [[1, 1], [2, 2], [3, 3]])
 
 
-def objects_of(value: Any) -> np.ndarray:
-    """Return an array of objects whose one entry is `value`."""
-    values = np.empty(1, object)
-    values[0] = value
-    return values
-
-
 @pytest.mark.parametrize(
-    "wrapped",
-    [memoryview, lambda memory: {"a": memoryview(memory)}, lambda memory: {"a": objects_of([memory])}],
+    "wrapped", [memoryview, lambda memory: {"a": memoryview(memory)}, lambda memory: {"a": [memory]}]
 )
 def test_memory_inside_a_yielded_row_may_be_used_again(wrapped: Callable[[bytearray], Any]) -> None:
     def rows(batch: Any) -> Any:

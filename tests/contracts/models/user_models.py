@@ -1,9 +1,10 @@
 """Models as users write them: the code of the leaves `python`, `torch` and `sklearn` in this suite."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
 
@@ -23,55 +24,31 @@ class Buffered:
         np.copyto(self.score[:count], batch["x"])
         np.copyto(self.vector[:count], np.asarray(batch["x"], np.float32)[:, None])
         self.entries[:] = self.score[:count].tolist()
-        return getattr(self, self.form.replace(" ", "_"))(count)
-
-    def array(self, count: int) -> Any:
-        return {"score": self.score[:count], "vector": self.vector[:count]}
-
-    def cells(self, count: int) -> Any:
-        return {"score": list(self.score[:count]), "vector": list(self.vector[:count])}
-
-    def arrow(self, count: int) -> Any:
-        return {"score": pa.array(self.score[:count]), "vector": self.vector[:count]}
-
-    def frame(self, count: int) -> Any:
-        import pandas as pd
-
-        return {"score": pd.Series(self.score[:count]), "vector": self.vector[:count]}
-
-    def nullable(self, count: int) -> Any:
-        import pandas as pd
-
-        mask = np.zeros(count, bool)
-        return {"score": pd.arrays.FloatingArray(self.score[:count], mask), "vector": self.vector[:count]}
-
-    def tensor(self, count: int) -> Any:
-        return {"score": torch.from_numpy(self.score)[:count], "vector": torch.from_numpy(self.vector)[:count]}
-
-    def entries_of_a_list(self, count: int) -> Any:
-        return {"score": self.entries, "vector": self.vector[:count]}
-
-    def yields(self, count: int) -> Iterator[Any]:
-        row, one = np.zeros((1, 2), np.float32), np.zeros(1)
-        for place in range(count):
-            row[:], one[:] = self.vector[place], self.score[place]
-            yield {"score": one, "vector": row}
-
-    def yielded_rows(self, count: int) -> Iterator[Any]:
-        row = np.zeros(2, np.float32)
-        record = {"score": 0.0, "vector": row}
-        for place in range(count):
-            row[:], record["score"] = self.vector[place], self.entries[place]
-            yield record
+        if self.form in COLUMNS:
+            score, vector = COLUMNS[self.form](self.score[:count]), self.vector[:count]
+            return {"score": score, "vector": list(vector) if self.form == "cells" else vector}
+        return getattr(self, self.form)(count)
 
     def iterators(self, count: int) -> Any:
-        return {"score": iter(self.entries), "vector": self._rows(count)}
+        return {"score": iter(self.entries), "vector": self._vectors(count)}
 
-    def _rows(self, count: int) -> Iterator[np.ndarray]:
+    def _vectors(self, count: int) -> Iterator[np.ndarray]:
         row = np.zeros(2, np.float32)
         for place in range(count):
             row[:] = self.vector[place]
             yield row
+
+    def yields(self, count: int) -> Iterator[Any]:
+        one = np.zeros(1)
+        for place, row in enumerate(self._vectors(count)):
+            one[:] = self.score[place]
+            yield {"score": one, "vector": row[None]}
+
+    def yielded_rows(self, count: int) -> Iterator[Any]:
+        record: dict[str, Any] = {}
+        for place, row in enumerate(self._vectors(count)):
+            record |= {"score": self.entries[place], "vector": row}
+            yield record
 
     def awaited(self, count: int) -> Any:
         row = np.zeros(2, np.float32)
@@ -81,6 +58,18 @@ class Buffered:
             return {"score": self.entries[place], "vector": row}
 
         return [answer(place) for place in range(count)]
+
+
+# Columns of other libraries over the memory of an array.
+COLUMNS: dict[str, Callable[[np.ndarray], Any]] = {
+    "array": lambda values: values,
+    "cells": list,
+    "arrow": pa.array,
+    "frame": pd.Series,
+    "nullable": lambda values: pd.arrays.FloatingArray(values, np.zeros(len(values), bool)),
+    "tensor": torch.from_numpy,
+}
+BUFFERED = [*COLUMNS, "yields", "yielded_rows", "iterators", "awaited"]
 
 
 def doubled(batch: Batch) -> dict[str, Any]:

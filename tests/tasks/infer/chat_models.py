@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.tasks.infer.words import WORDS
 
@@ -15,7 +15,6 @@ TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}> {{ message['content'] }} [END] {% endfor %}"
     "{% if add_generation_prompt %}<assistant> {% endif %}{% if loudly %}and {% endif %}"
 )
-CONTEXT = 64
 
 
 def chat_tokenizer(template: str | None = TEMPLATE, more: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
@@ -28,16 +27,15 @@ def chat_tokenizer(template: str | None = TEMPLATE, more: tuple[str, ...] = ()) 
     return made
 
 
-def chat_model(folder: Path, kind: str = "llama", template: str | None = TEMPLATE) -> Path:
+def chat_model(folder: Path, template: str | None = TEMPLATE) -> Path:
     """A random model that seldom ends by itself before its twelfth token, saved in `folder`."""
     torch.manual_seed(5)
     sizes = {
         "hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "vocab_size": len(VOCABULARY) + 5, "max_position_embeddings": CONTEXT,
+        "num_key_value_heads": 2, "vocab_size": len(VOCABULARY) + 5, "max_position_embeddings": 64,
         "initializer_range": 0.3, "eos_token_id": 1, "bos_token_id": None,
     }  # fmt: skip
-    model = LlamaForCausalLM(LlamaConfig(**sizes)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**sizes))
-    model.save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
     chat_tokenizer(template).save_pretrained(folder)
     return folder
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-GONE_SECONDS = 5.0  # of an answer that does not come
-
 MOOD = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"], "type": "string"}},
@@ -47,8 +45,8 @@ def refusal(status: int, message: str, *headers: tuple[str, str], **more: Any) -
 class ChatServer:
     """`faults`: what befalls the next tries of a message, one each; `always`: all others of it; `down`: any request.
 
-    A fault is a `Reply`, or a short form of one: a status with words and headers, `drop`, `cut`, `hang`, or the body of
-    an answer. Other messages are answered with what `answer` makes of them, after `seconds`.
+    A fault is a `Reply`, its status with words and headers, or the body of an answer. Other messages are answered with
+    what `answer` makes of them, after `seconds`.
     """
 
     faults: dict[str, list[Any]] = field(default_factory=dict)
@@ -81,10 +79,8 @@ class ChatServer:
         if isinstance(fault, tuple):
             status, words, headers = fault
             return refusal(status, words, *headers.items())
-        if fault in ("drop", "hang"):
-            return Reply(None, seconds=GONE_SECONDS if fault == "hang" else 0)
         content = fault if isinstance(fault, bytes) else completion(self.answer(body))
-        return Reply(200, content, share=0.5 if fault == "cut" else 1, seconds=self.seconds)
+        return Reply(200, content, seconds=self.seconds)
 
 
 def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7, reason: str = "stop") -> bytes:

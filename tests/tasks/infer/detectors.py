@@ -63,10 +63,3 @@ def detected(folder: Path, image: np.ndarray, threshold: float) -> list[tuple[st
 def _loaded(folder: Path) -> tuple[Any, Any]:
     processor = AutoImageProcessor.from_pretrained(folder, backend="pil")
     return processor, AutoModelForObjectDetection.from_pretrained(folder).eval()
-
-
-def assert_same(row: dict[str, Any], expected: list[tuple[str, float, list[float]]]) -> None:
-    assert row["labels"] == [label for label, _, _ in expected]
-    np.testing.assert_allclose(row["scores"], [score for _, score, _ in expected], atol=1e-4)
-    for box, (*_, wanted) in zip(row["boxes"], expected, strict=True):
-        np.testing.assert_allclose(box, wanted, atol=1e-2)

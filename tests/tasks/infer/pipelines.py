@@ -12,16 +12,12 @@ from transformers import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertModel,
-    CLIPConfig,
-    CLIPModel,
     GLPNConfig,
     GLPNForDepthEstimation,
     LayoutLMConfig,
     LayoutLMForQuestionAnswering,
     PreTrainedModel,
     PreTrainedTokenizerFast,
-    SegformerConfig,
-    SegformerForSemanticSegmentation,
     TapasConfig,
     TapasForQuestionAnswering,
     TapasTokenizer,
@@ -31,9 +27,7 @@ from transformers import (
     Wav2Vec2FeatureExtractor,
     Wav2Vec2ForSequenceClassification,
 )
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.glpn.image_processing_pil_glpn import GLPNImageProcessorPil
-from transformers.models.segformer.image_processing_pil_segformer import SegformerImageProcessorPil
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from tests.tasks.infer.chat_models import chat_model
@@ -91,15 +85,6 @@ def _document(folder: Path) -> None:
     bert_tokenizer(folder)
 
 
-def _clip(folder: Path) -> None:
-    text = {**SMALL, "vocab_size": len(VOCABULARY), "max_position_embeddings": 40, "eos_token_id": 3}
-    vision = {**SMALL, "image_size": 32, "patch_size": 16}
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
-    save(model, folder, 0.2)
-    bert_tokenizer(folder)
-    CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32).save_pretrained(folder)
-
-
 def _images(folder: Path) -> None:
     save(ViTForImageClassification(ViTConfig(**SMALL, image_size=32, patch_size=16, **labels("cat", "sea"))), folder)
     ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
@@ -109,13 +94,6 @@ def _depth(folder: Path) -> None:
     sizes = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 2]}
     save(GLPNForDepthEstimation(GLPNConfig(**sizes, decoder_hidden_size=16)), folder)
     GLPNImageProcessorPil().save_pretrained(folder)
-
-
-def _segments(folder: Path) -> None:
-    sizes = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 1, 2, 2]}
-    config = SegformerConfig(**sizes, decoder_hidden_size=16, **labels("sea", "house", "mat"))
-    save(SegformerForSemanticSegmentation(config), folder)
-    SegformerImageProcessorPil(size={"height": 64, "width": 64}).save_pretrained(folder)
 
 
 def _sounds(folder: Path) -> None:
@@ -149,9 +127,7 @@ WRITERS: dict[str, Any] = {
     "fill-mask": _bert(BertForMaskedLM),
     "feature-extraction": _bert(BertModel),
     "document-question-answering": _document,
-    "zero-shot-image-classification": _clip,
     "depth-estimation": _depth,
-    "image-segmentation": _segments,
     "object-detection": lambda folder: write_detector(folder, "yolos"),
     "image-classification": _images,
     "audio-classification": _sounds,

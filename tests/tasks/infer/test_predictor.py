@@ -80,7 +80,11 @@ def test_pins_belong_to_the_copy_and_do_not_change_the_settings() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"workers": [3, 2]}, {"workers": 0}, {"batch_size": 0}, {"where": "x >"}, {"name": "1st"}, {"num_gpus": -1}],
+    [
+        *({"workers": [3, 2]}, {"workers": 0}, {"batch_size": 0}, {"where": "x >"}, {"name": "1st"}, {"num_gpus": -1}),
+        *({"placement": "colocated", **reserves} for reserves in ({"workers": 2}, {"num_cpus": 1}, {"num_gpus": 1})),
+        {"placement": "colocated", "resources": {"NPU": 1}},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

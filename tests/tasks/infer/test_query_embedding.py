@@ -1,5 +1,8 @@
 """Queries embedded by hand with plain transformers, and by a job's model."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -29,7 +32,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (3, 50, 40, 3), dtype=np.uint
 SENTENCE = "two old dogs run past the red house"
 
 
-def small_clip(folder):
+def small_clip(folder: Path) -> Path:
     """A CLIP with small random weights, whose tokenizer ends texts as CLIP's does."""
     torch.manual_seed(0)
     text = TOWER | {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 16, "eos_token_id": 3, "bos_token_id": 2}
@@ -40,22 +43,22 @@ def small_clip(folder):
     return folder
 
 
-def text_features(folder, text, **settings):
+def text_features(folder: Path, text: str, **settings: Any) -> Any:
     network, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         encoded = tokenizer([text], return_tensors="pt", **settings)
         return network.get_text_features(input_ids=encoded["input_ids"]).pooler_output[0].numpy()
 
 
-@pytest.mark.parametrize("text", [SENTENCE, "cat", f"{SENTENCE} {SENTENCE} {SENTENCE}"])
-def test_clips_text_tower_embeds_a_text_as_plain_transformers_do(tmp_path, text):
+@pytest.mark.parametrize("text", ["cat", f"{SENTENCE} {SENTENCE} {SENTENCE}"])
+def test_clips_text_tower_embeds_a_text_as_plain_transformers_do(tmp_path: Path, text: str) -> None:
     folder = small_clip(tmp_path)
     found = embed_text(ImageEmbedding(model=str(folder), num_gpus=1, resources={"NPU": 1}), text)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, text_features(folder, text, truncation=True), atol=1e-5)
 
 
-def test_siglip_is_given_its_text_padded_to_the_full_length_without_a_mask(tmp_path):
+def test_siglip_is_given_its_text_padded_to_the_full_length_without_a_mask(tmp_path: Path) -> None:
     torch.manual_seed(0)
     text = TOWER | {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 16}
     SiglipModel(SiglipConfig(text_config=text, vision_config=VISION)).save_pretrained(tmp_path)
@@ -64,40 +67,46 @@ def test_siglip_is_given_its_text_padded_to_the_full_length_without_a_mask(tmp_p
     np.testing.assert_allclose(embed_text(ImageEmbedding(model=str(tmp_path)), SENTENCE), expected, atol=1e-5)
 
 
-def test_an_image_is_embedded_as_the_jobs_rows_are(tmp_path):
-    model = ImageEmbedding(model=str(small_clip(tmp_path)), num_gpus=1)
-    rows = model.model_copy(update={"num_gpus": 0}).load()({"image": IMAGES})["embedding"]
-    np.testing.assert_allclose(embed_image(model, IMAGES[:1]), rows[0], atol=1e-5)
+def test_a_query_is_embedded_as_the_jobs_rows_are(tmp_path: Path) -> None:
+    images, texts = ImageEmbedding(model=str(small_clip(tmp_path))), TextEmbedding(model=MINILM, text_column="says")
+    on_device = {"num_gpus": 1}
+    rows: Any = images.load()({"image": IMAGES})
+    found = embed_image(images.model_copy(update=on_device), IMAGES[:1])
+    np.testing.assert_allclose(found, rows["embedding"][0], atol=1e-5)
+    rows = texts.load()({"says": np.array([SENTENCE, "cat"], object)})
+    found = embed_text(texts.model_copy(update=on_device), SENTENCE)
+    np.testing.assert_allclose(found, rows["embedding"][0], atol=1e-5)
 
 
-def test_a_text_is_embedded_as_the_jobs_rows_are():
-    model = TextEmbedding(model=MINILM, text_column="says")
-    rows = model.load()({"says": np.array([SENTENCE, "cat"], object)})["embedding"]
-    np.testing.assert_allclose(embed_text(model.model_copy(update={"num_gpus": 1}), SENTENCE), rows[0], atol=1e-5)
-    with pytest.raises(JobError, match="image: the job's model embeds texts"):
-        embed_image(model, IMAGES[:1])
+IMAGE, TEXT = ImageEmbedding(model="a", name="looks"), TextEmbedding(model="b", text_column="text", name="says")
+LABELS = ImageClassification(model="c", name="labels")
 
 
-def test_a_model_of_images_alone_takes_no_text(tmp_path):
+def test_the_model_that_embeds_a_query_is_found_or_named() -> None:
+    unnamed = IMAGE.model_copy(update={"name": None})
+    assert embedder([unnamed], None) == (unnamed, "embedding")
+    assert embedder([LABELS, IMAGE], None) == (IMAGE, "looks_embedding")
+    assert embedder([IMAGE, TEXT], "says") == (TEXT, "says_embedding")
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "reason"),
+    [
+        ([IMAGE, TEXT], None, r"several models embed: looks, says\."),
+        ([IMAGE, TEXT, LABELS], "labels", "model labels: expected one of looks, says"),
+        ([LABELS], None, "found image_class"),
+        ([], None, "found no model"),
+    ],
+)
+def test_a_job_without_one_model_for_the_query_is_refused(models: list[Any], name: str | None, reason: str) -> None:
+    with pytest.raises(JobError, match=reason):
+        embedder(models, name)
+
+
+def test_a_query_that_the_model_cannot_embed_is_refused(tmp_path: Path) -> None:
     ViTModel(ViTConfig(**VISION)).save_pretrained(tmp_path)
-    with pytest.raises(JobError, match="expected a model that embeds texts and images, such as CLIP, found a vit"):
-        embed_text(ImageEmbedding(model=str(tmp_path)), SENTENCE)
-
-
-def test_the_model_that_embeds_a_query_is_found_or_has_to_be_named():
-    image = ImageEmbedding(model="a", name="looks")
-    text = TextEmbedding(model="b", text_column="text", name="says")
-    labels = ImageClassification(model="c", name="labels")
-    assert embedder([image.model_copy(update={"name": None})], None)[1] == "embedding"
-    assert embedder([labels, image], None) == (image, "looks_embedding")
-    assert embedder([image, text], "says") == (text, "says_embedding")
-    with pytest.raises(JobError, match=r"several models embed: looks, says\. Choose one of them as model"):
-        embedder([image, text], None)
-    with pytest.raises(JobError, match=r"model labels: expected one of looks, says"):
-        embedder([image, text, labels], "labels")
-    with pytest.raises(JobError, match=r"expected a job with image_embedding or text_embedding, found image_class"):
-        embedder([labels], None)
-    with pytest.raises(JobError, match=r"found no model"):
-        embedder([], None)
-    with pytest.raises(JobError, match=r"found an empty one"):
-        embed_text(text, " ")
+    for text, reason in ((" ", "found an empty one"), (SENTENCE, "found a vit")):
+        with pytest.raises(JobError, match=reason):
+            embed_text(ImageEmbedding(model=str(tmp_path)), text)
+    with pytest.raises(JobError, match="embeds texts"):
+        embed_image(TEXT, IMAGES[:1])

@@ -1,5 +1,6 @@
 """Models of images: classifiers, encoders, detectors and captions, with plain transformers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,8 +111,12 @@ IMAGE_CLASSIFICATION = ModelLeaf(
 )
 
 
-def embedder(network: Network, embedding: Callable[[Any, torch.Tensor], torch.Tensor]) -> Callable[[Path], Case]:
-    """`embedding` takes the network and the pixel values of one image."""
+def embedder(
+    network: Network,
+    embedding: Callable[[Any, torch.Tensor], torch.Tensor],
+    change: Callable[[Path], Any] = lambda folder: None,
+) -> Callable[[Path], Case]:
+    """`embedding` takes the network and the pixel values of one image; `change` is made to the files afterwards."""
 
     def case(folder: Path) -> Case:
         saved(folder, network())
@@ -122,6 +127,7 @@ def embedder(network: Network, embedding: Callable[[Any, torch.Tensor], torch.Te
             with torch.inference_mode():
                 found = embedding(plain, processor(image, return_tensors="pt")["pixel_values"])
             expected.append({"embedding": found.reshape(-1).numpy()})
+        change(folder)
         return Case({"model": str(folder)}, {"image": IMAGES}, expected)
 
     return case
@@ -130,6 +136,13 @@ def embedder(network: Network, embedding: Callable[[Any, torch.Tensor], torch.Te
 def clip() -> CLIPConfig:
     text = {**TOWER, "vocab_size": 30, "max_position_embeddings": 24}
     return CLIPConfig(text_config=text, vision_config=VIT | {"projection_dim": 24}, projection_dim=24)
+
+
+def without_inner_width(folder: Path) -> None:
+    """Leave the width to the outer settings, as the checkpoints of OpenAI do, whose width is 512 or 768."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["vision_config"]["projection_dim"]
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def features(network: Any, pixels: torch.Tensor) -> torch.Tensor:
@@ -143,6 +156,7 @@ def of_base(read: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any, torc
 IMAGE_EMBEDDING = ModelLeaf(
     {
         "clip": embedder(lambda: CLIPModel(clip()), features),
+        "a clip with one width": embedder(lambda: CLIPModel(clip()), features, without_inner_width),
         "the vision tower of a clip": embedder(
             lambda: CLIPVisionModelWithProjection(clip().vision_config),
             lambda network, pixels: network(pixel_values=pixels).image_embeds,

@@ -87,51 +87,47 @@ def labelled(rows: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]
 
 
-def classifier(network: Network, **special: Any) -> Callable[[Path], Case]:
+def classifier(
+    network: Network, change: Callable[[Path], Any] = lambda folder: None, top_k: int = 9, **special: Any
+) -> Callable[[Path], Case]:
+    """`change` is made to the saved files."""
+
     def case(folder: Path) -> Case:
         saved(folder, network(), **special)
-        plain = pipeline("text-classification", str(folder), top_k=9, device="cpu")
+        change(folder)
+        plain = pipeline("text-classification", str(folder), top_k=top_k, device="cpu")
         expected = labelled([plain([text], truncation=True)[0] for text in LONG])
-        return Case({"model": str(folder), "text_column": "body", "top_k": 9}, {"body": LONG}, expected)
+        return Case({"model": str(folder), "text_column": "body", "top_k": top_k}, {"body": LONG}, expected)
 
     return case
 
 
-def without_padding_token(folder: Path) -> Case:
-    """A decoder whose tokenizer has an end token alone, as GPT-2's."""
-    case = classifier(gpt2_classifier)(folder)
+def without_padding_token(folder: Path) -> None:
+    """Leave the tokenizer an end token alone, as GPT-2's."""
     tokenizer = word_tokenizer(eos_token="[SEP]", model_max_length=24)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
-    network = GPT2ForSequenceClassification.from_pretrained(folder)
-    network.config.pad_token_id = None
-    network.save_pretrained(folder)
-    plain = pipeline("text-classification", str(folder), top_k=9, device="cpu")
-    return Case(case.settings, case.columns, labelled([plain([text], truncation=True)[0] for text in LONG]))
 
 
-def tied(folder: Path) -> Case:
-    """Every class is equally likely."""
-    case = classifier(lambda: BertForSequenceClassification(BertConfig(**BERT, **LABELS)))(folder)
+def equally_likely(folder: Path) -> None:
     network = BertForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
         network.classifier.weight.zero_()
         network.classifier.bias.zero_()
     network.save_pretrained(folder)
-    third = [{"label": label, "score": 1 / 3} for label in ("good", "bad", "ugly")]
-    return Case(case.settings, case.columns, labelled([third] * len(LONG)))
 
 
-def gpt2_classifier() -> PreTrainedModel:
-    return GPT2ForSequenceClassification(GPT2Config(**GPT, pad_token_id=0, **LABELS))
+def bert_classifier(head: dict[str, Any]) -> Network:
+    return lambda: BertForSequenceClassification(BertConfig(**BERT, **head))
+
+
+def gpt2_classifier(**padding: Any) -> Network:
+    return lambda: GPT2ForSequenceClassification(GPT2Config(**GPT, **padding, **LABELS))
 
 
 TEXT_CLASSIFICATION = ModelLeaf(
     {
-        **{
-            name: classifier(lambda head=head: BertForSequenceClassification(BertConfig(**BERT, **head)))
-            for name, head in HEADS.items()
-        },
+        **{name: classifier(bert_classifier(head)) for name, head in HEADS.items()},
         "distilbert": classifier(
             lambda: DistilBertForSequenceClassification(
                 DistilBertConfig(
@@ -139,10 +135,11 @@ TEXT_CLASSIFICATION = ModelLeaf(
                 )
             )
         ),
-        "a decoder": classifier(gpt2_classifier),
-        "a decoder that pads left": classifier(gpt2_classifier, padding_side="left"),
-        "a decoder without a padding token": without_padding_token,
-        "equally likely classes": tied,
+        "the likeliest two": classifier(bert_classifier(LABELS), top_k=2),
+        "a decoder": classifier(gpt2_classifier(pad_token_id=0)),
+        "a decoder that pads left": classifier(gpt2_classifier(pad_token_id=0), padding_side="left"),
+        "a decoder without a padding token": classifier(gpt2_classifier(), without_padding_token),
+        "equally likely classes": classifier(bert_classifier(LABELS), equally_likely),
     },
     column="body",
     wrong=WRONG_TEXTS,
@@ -195,10 +192,6 @@ def encoder(
     return case
 
 
-def without_sentence_files(folder: Path) -> Case:
-    return mean_of(folder, bert(), BertModel)
-
-
 def minilm(folder: Path) -> Case:
     """Real weights, over texts of several lengths and scripts."""
     from sentence_transformers import SentenceTransformer
@@ -208,11 +201,6 @@ def minilm(folder: Path) -> Case:
     values = [*TEXTS, "Éclair! 你好 — naïve?", "word " * 400, "", "Same Words", "same words"]
     expected = [{"embedding": plain.encode([text])[0]} for text in values]
     return Case({"model": package, "text_column": "body", "batch_size": 4}, {"body": values}, expected)
-
-
-def t5_encoder(folder: Path) -> Case:
-    """The encoder embeds."""
-    return mean_of(folder, t5(), T5EncoderModel)
 
 
 def mean_of(folder: Path, network: PreTrainedModel, auto: Any) -> Case:
@@ -275,7 +263,7 @@ POOLINGS = [
 TEXT_EMBEDDING = ModelLeaf(
     {
         "mean": encoder(bert),
-        "without files of sentence-transformers": without_sentence_files,
+        "without files of sentence-transformers": lambda folder: mean_of(folder, bert(), BertModel),
         **{mode: encoder(bert, {MEAN: False, mode: True}) for mode in POOLINGS},
         "two poolings": encoder(bert, {MEAN: True, "pooling_mode_cls_token": True}),
         "normalised": encoder(bert, normalize=True),
@@ -285,7 +273,7 @@ TEXT_EMBEDDING = ModelLeaf(
         "a prompt that pooling leaves out": encoder(bert, {MEAN: True, "include_prompt": False}, extra=PROMPTS),
         "a decoder": encoder(lambda: GPT2Model(GPT2Config(**GPT)), {MEAN: False, "pooling_mode_lasttoken": True}),
         "real weights": minilm,
-        "an encoder with a decoder": t5_encoder,
+        "an encoder with a decoder": lambda folder: mean_of(folder, t5(), T5EncoderModel),
         "a dense layer": by_library(dense),
         "a router": by_library(router),
         "static vectors": by_library(static),
@@ -301,13 +289,12 @@ TEXT_EMBEDDING = ModelLeaf(
 def continued(folder: Path, auto: Any, texts: list[str], **settings: Any) -> list[Any]:
     """The new text of each prompt alone, by `generate` as the checkpoint sets it; a list of several texts."""
     tokenizer, network = AutoTokenizer.from_pretrained(folder), auto.from_pretrained(folder).eval()
-    start = 1 if network.config.is_encoder_decoder else None
     found = []
     for text in texts:
         given = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
         with torch.inference_mode():
             made = network.generate(**given, do_sample=False, pad_token_id=0, **settings)
-        new = made[:, start if start is not None else given["input_ids"].shape[1] :]
+        new = made[:, 1 if network.config.is_encoder_decoder else given["input_ids"].shape[1] :]
         several = tokenizer.batch_decode(new, skip_special_tokens=True)
         found.append(several if len(several) > 1 else several[0])
     return found
@@ -318,6 +305,7 @@ def generator(
     auto: Any = AutoModelForCausalLM,
     search: dict[str, Any] | None = None,
     prompt: str = "{body}",
+    change: Callable[[Path], Any] = lambda folder: None,
     **generation: Any,
 ) -> Callable[[Path], Case]:
     """`search` are settings of both, the job and `generate`; `generation` are those of the checkpoint."""
@@ -327,6 +315,7 @@ def generator(
         for name, value in generation.items():
             setattr(made.generation_config, name, value)
         saved(folder, made, eos_token="[SEP]")
+        change(folder)
         common = {"max_new_tokens": 6, **(search or {})}
         prompts = [prompt.format(body=text) for text in TEXTS]
         expected = [{"generated_text": text} for text in continued(folder, auto, prompts, **common)]
@@ -334,16 +323,6 @@ def generator(
         return Case(settings, {"body": TEXTS}, expected)
 
     return case
-
-
-def padded_by_end(folder: Path) -> Case:
-    """A tokenizer without a pad token: the end token pads, and the repetition penalty must not see it there."""
-    case = generator(gpt2, repetition_penalty=5.0)(folder)
-    tokenizer = word_tokenizer(eos_token="[SEP]")
-    tokenizer.pad_token = None
-    tokenizer.save_pretrained(folder)
-    expected = continued(folder, AutoModelForCausalLM, TEXTS, max_new_tokens=6)
-    return Case(case.settings, case.columns, [{"generated_text": text} for text in expected])
 
 
 def gpt2() -> PreTrainedModel:
@@ -380,21 +359,42 @@ def qwen2(folder: Path) -> None:
     network.save_pretrained(folder)
 
 
-def continuation(write: Callable[[Path], Any], **settings: Any) -> Callable[[Path], Case]:
-    """The texts themselves as prompts, or as messages of a user if `settings` has `user`."""
+def of_qwen2(folder: Path) -> Case:
+    qwen2(folder)
+    expected = [{"generated_text": text} for text in continued(folder, AutoModelForCausalLM, TEXTS, max_new_tokens=6)]
+    return Case({"model": str(folder), "text_column": "body", "max_new_tokens": 6}, {"body": TEXTS}, expected)
+
+
+TONES = ["old" if row % 2 else "red" for row in range(len(TEXTS))]
+
+
+def chat(write: Callable[[Path], Any], **template: Any) -> Callable[[Path], Case]:
+    """The answer to each conversation alone; `template` has settings of the chat template."""
 
     def case(folder: Path) -> Case:
         write(folder)
-        tokenizer, prompts = AutoTokenizer.from_pretrained(folder), TEXTS
-        if "user" in settings:
-            messages = [[{"role": "user", "content": text}] for text in TEXTS]
-            prompts = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        texts = continued(folder, AutoModelForCausalLM, prompts, max_new_tokens=6)
+        tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
         expected = []
-        for text, prompt in zip(texts, prompts, strict=True):
-            count = {"prompt_tokens": len(tokenizer(prompt)["input_ids"])} if "user" in settings else {}
-            expected.append({"generated_text": text, **count})
-        return Case({"model": str(folder), "max_new_tokens": 6, **settings}, {"body": TEXTS}, expected)
+        for text, tone in zip(TEXTS, TONES, strict=True):
+            messages = [{"role": "system", "content": f"the {tone} cat"}, {"role": "user", "content": f"{text} and"}]
+            given = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=True, return_tensors="pt", **template
+            )
+            given.pop("token_type_ids", None)
+            with torch.inference_mode():
+                made = network.generate(**given, max_new_tokens=12, do_sample=False, pad_token_id=0)[0]
+            length = given["input_ids"].shape[1]
+            expected.append(
+                {
+                    "generated_text": tokenizer.decode(made[length:], skip_special_tokens=True),
+                    "prompt_tokens": length,
+                    "completion_tokens": len(made) - length,
+                    "finish_reason": "stop" if made[-1] == tokenizer.eos_token_id else "length",
+                }
+            )
+        settings = {"system": "the {tone} cat", "user": "{body} and", "chat_template_kwargs": template}
+        columns = {"body": TEXTS, "tone": TONES}
+        return Case({"model": str(folder), "max_new_tokens": 12, **settings}, columns, expected)
 
     return case
 
@@ -403,7 +403,9 @@ TEXT_GENERATION = ModelLeaf(
     {
         "a decoder": generator(gpt2),
         "a repetition penalty": generator(gpt2, repetition_penalty=1.8),
-        "a repetition penalty and padding by the end token": padded_by_end,
+        "a repetition penalty and padding by the end token, which it does not see": generator(
+            gpt2, change=without_padding_token, repetition_penalty=5.0
+        ),
         "no n-gram twice": generator(gpt2, no_repeat_ngram_size=1),
         "at least five tokens": generator(gpt2, min_new_tokens=5),
         "several end tokens": generator(gpt2, eos_token_id=[3, 7, 9]),
@@ -415,11 +417,12 @@ TEXT_GENERATION = ModelLeaf(
         "several texts of a beam search": generator(gpt2, search={"num_beams": 4, "num_return_sequences": 3}),
         "a beam search of an encoder with a decoder": generator(t5, AutoModelForSeq2SeqLM, {"num_beams": 3}),
         "a forced first token": generator(t5, AutoModelForSeq2SeqLM, forced_bos_token_id=6),
-        "qwen2": continuation(qwen2, text_column="body"),
+        "qwen2": of_qwen2,
     },
     column="body",
     wrong=[*WRONG_TEXTS, ("the " * 30, "expected at most 18 tokens")],
 )
 CHAT = ModelLeaf(
-    {"llama": continuation(chat_model, user="{body}"), "qwen2": continuation(qwen2, user="{body}")}, column="body"
+    {"llama": chat(chat_model), "qwen2": chat(qwen2), "a setting of the template": chat(chat_model, loudly=True)},
+    column="body",
 )

@@ -37,11 +37,14 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     assert "one per CPU" in found["note 1"]
 
 
+ONE_ROW = source_block(0, 0, pa.table({"row_id": ["a"]}))
+
+
 def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
     model = PythonPredictor(target="m:A")
     plan = make_plan([model], [{"CPU": 4}], {})
     fewer = Choice(Link(model), model, replace(plan.pools[0], maximum=2), None, 8)
-    found = explanation(plan, [fewer], source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
+    found = explanation(plan, [fewer], ONE_ROW, False, False)
     assert "memory holds fewer workers" in found["rows are prepared"]
 
 
@@ -49,7 +52,7 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
     models = [PythonPredictor(target="m:A", name="a", batch_size=8), PythonPredictor(target="m:B", name="b")]
     plan = make_plan(models, [{"CPU": 4}], {})
     choices = [Choice(Link(model), model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
-    found = explanation(plan, choices, source_block(0, 0, pa.table({"row_id": ["a"]})), False, False)
+    found = explanation(plan, choices, ONE_ROW, False, False)
     assert found["a: batch size"] == "8, from the job file"
     assert found["b: batch size"] == "16, by default"
     assert found["b: memory of a worker"] == "not measured: no row passed"
@@ -67,11 +70,5 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
 def test_texts_come_in_batches_of_as_many_tokens(settings: dict[str, Any], expected: str) -> None:
     model = TextEmbedding(model="minilm", text_column="text", **settings)
     plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
-    found = explanation(
-        plan,
-        [Choice(Link(model), model, plan.pools[0], None, 8)],
-        source_block(0, 0, pa.table({"row_id": ["a"]})),
-        False,
-        False,
-    )
+    found = explanation(plan, [Choice(Link(model), model, plan.pools[0], None, 8)], ONE_ROW, False, False)
     assert found["batch size"] == expected

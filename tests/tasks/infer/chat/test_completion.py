@@ -33,6 +33,7 @@ def test_texts_beyond_those_of_the_request_are_left_out() -> None:
 )
 def test_a_number_of_tokens_is_a_whole_number_that_a_column_can_hold_or_none(count: Any, tokens: int | None) -> None:
     assert answer_of(body("a", usage={"prompt_tokens": count}), 1).prompt_tokens == tokens
+    assert answer_of(body("a", usage=count), 1).prompt_tokens is None
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_stays() -> None:

@@ -1,4 +1,4 @@
-"""Answers that fit a JSON schema become values of one type; ten that do not, each say why."""
+"""Answers that fit a JSON schema become values of one type, and others say why they do not."""
 
 import datetime
 import enum
@@ -31,16 +31,9 @@ REVIEW: dict[str, Any] = {
 
 def test_an_answer_becomes_a_value_of_the_schemas_type() -> None:
     schema = AnswerSchema(REVIEW)
-    assert schema.type == pa.struct(
-        [
-            ("mood", pa.string()),
-            ("stars", pa.int64()),
-            ("score", pa.float64()),
-            ("tags", pa.list_(pa.string())),
-            ("who", pa.struct([("name", pa.string())])),
-            ("rest", pa.string()),
-        ]
-    )
+    kinds = {"mood": pa.string(), "stars": pa.int64(), "score": pa.float64(), "tags": pa.list_(pa.string())}
+    kinds |= {"who": pa.struct([("name", pa.string())]), "rest": pa.string()}
+    assert schema.type == pa.struct(list(kinds.items()))
     text = '{"mood": "good", "stars": 3.0, "score": 1, "tags": ["a"], "who": {"name": "b", "x": 1}, "rest": {"y": [1]}}'
     value = {
         "mood": "good", "stars": 3, "score": 1, "tags": ["a"], "who": {"name": "b"}, "rest": '{"y": [1]}',
@@ -54,19 +47,15 @@ def test_an_answer_becomes_a_value_of_the_schemas_type() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ("", "a text that is not JSON"),
         ("The mood is good.", "a text that is not JSON .*It begins with 'The mood is good.'"),
-        ('{"mood": "good", "stars": 3', "a text that is not JSON"),
         ('{"mood": "good", "stars": 3} I hope this helps!', "a text that is not JSON"),
         ('{"mood": "odd", "stars": 3}', r"mood: 'odd' is not one of \['good', 'bad'\]"),
         ('{"mood": "good"}', "'stars' is a required property"),
-        ('{"mood": "good", "stars": "3"}', "stars: '3' is not of type 'integer'"),
         ('{"mood": "good", "stars": 3, "score": NaN}', "NaN is not a JSON number"),
         ('{"mood": "good", "stars": 99999999999999999999}', "a value that does not fit a column of"),
         ('{"mood": "good", "stars": 3, "tags": ["\\ud800"]}', "a value that does not fit a column of"),
         ('{"mood": "good", "stars": 3, "tags": ["a", 7]}', r"tags\[1\]: 7 is not of type 'string'"),
         ("[" * 100_000, "JSON that is nested too deeply"),
-        ('[{"mood": "good", "stars": 3}]', "is not of type 'object'"),
     ],
 )
 def test_an_answer_that_does_not_fit_says_where(answer: str, why: str) -> None:
@@ -84,10 +73,7 @@ def test_a_schema_that_is_none_or_lies_elsewhere_is_refused(schema: dict[str, An
 
 
 def test_a_schema_that_holds_itself_is_text_where_it_would_go_on_for_ever() -> None:
-    tree = {
-        "type": "object",
-        "properties": {"name": {"type": "string"}, "next": {"$ref": "#"}},
-    }
+    tree = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#"}}}
     schema = AnswerSchema(tree)
     assert schema.value('{"name": "a", "next": {"name": "b", "next": {"name": "c"}}}')["name"] == "a"
 
@@ -111,20 +97,15 @@ AUTHOR = pa.struct([("born", INTEGER)])
         (int | None, INTEGER, 1999, 1999),
         (int | None, INTEGER, None, None),
         (Author, AUTHOR, {"born": None}, {"born": None}),
-        (Author | None, AUTHOR, {"born": 1950}, {"born": 1950}),
         (list[Author | None] | None, pa.list_(AUTHOR), [None, {"born": 1}], [None, {"born": 1}]),
-        (list[list[float]], pa.list_(pa.list_(pa.float64())), [[1.5]], [[1.5]]),
         (Mood | None, TEXT, "good", "good"),
         (enum.IntEnum("Stars", ["ONE", "TWO"]), INTEGER, 2, 2),
         (Literal["a", None], TEXT, "a", "a"),
-        (Literal[1, 2], INTEGER, 2, 2),
         (Literal[True], pa.bool_(), True, True),
         (Literal["a", 1], TEXT, 1, "1"),
         (bool | None, pa.bool_(), False, False),
         (int | float, pa.float64(), 2, 2.0),
         (int | str, TEXT, 5, "5"),
-        (int | list[int], TEXT, [5], "[5]"),
-        (dict[str, int], TEXT, {"a": 1}, '{"a": 1}'),
         (dict[str, int] | None, TEXT, {"a": 1}, '{"a": 1}'),
         (datetime.date | None, TEXT, "2024-02-29", "2024-02-29"),
         (tuple[int, str], TEXT, [1, "a"], '[1, "a"]'),

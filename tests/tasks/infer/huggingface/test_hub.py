@@ -1,11 +1,8 @@
-"""Hub models, over HTTP from a small server that answers as the hub does; a fresh process each, as workers are."""
+"""Hub models, over HTTP from a small server that answers as the hub does."""
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.hub import commit_now
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
-from overnight.tasks.infer.models.vllm import VLLM
 from tests.model_hub import MODEL, NEW, OLD, ModelHub, model_hub, use
 
 FILES = {
@@ -22,67 +18,30 @@ FILES = {
     "modules.json": b'[{"type": "x.Transformer", "path": ""}]',
     "model.safetensors": b"not fetched by find",
 }
-FIND = """
-import sys
-from overnight.tasks.infer.huggingface import model_location as pretrained
-checkpoint = pretrained.find(sys.argv[1])
-print(checkpoint.settings_file("modules.json"), checkpoint.settings_file("1_Pooling/config.json"))
-print(checkpoint.revision, sorted(path.name for path in checkpoint.folder.iterdir()))
-"""
-Found = subprocess.CompletedProcess[str]
+Hub = tuple[ModelHub, contextlib.ExitStack]
 
 
 @pytest.fixture
-def started() -> Iterator[tuple[ModelHub, contextlib.ExitStack]]:
-    """A running hub, and what stops it."""
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A running hub, which this process uses, and what stops it."""
     with contextlib.ExitStack() as stack:
-        yield stack.enter_context(model_hub(FILES, {"config.json": b'{"model_type": "bert"}'})), stack
+        running = stack.enter_context(model_hub(FILES, {"config.json": b'{"model_type": "bert"}'}))
+        use(running, str(tmp_path / "cache"), monkeypatch)
+        yield running, stack
 
 
-@pytest.fixture
-def find(started: tuple[ModelHub, contextlib.ExitStack], tmp_path: Path) -> Callable[[str], Found]:
-    """Finds a model in a process with a cache of its own."""
-
-    def found(model: str) -> Found:
-        settings = {"HF_ENDPOINT": started[0].address, "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "-c", FIND, model]
-        return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-
-    return found
+def test_a_model_that_the_hub_does_not_know_is_refused_with_its_answer(hub: Hub) -> None:
+    with pytest.raises(JobError, match=r"(?s)model someone/else: expected a folder.*Repository Not Found"):
+        model_location.find("someone/else")
 
 
-@pytest.fixture
-def hub(
-    started: tuple[ModelHub, contextlib.ExitStack], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[ModelHub, contextlib.ExitStack]:
-    """The hub of this process."""
-    use(started[0], str(tmp_path / "cache"), monkeypatch)
-    return started
+def test_without_network_and_cache_both_ways_out_are_named(hub: Hub) -> None:
+    hub[1].close()
+    with pytest.raises(JobError, match="the hub cannot be reached"):
+        model_location.find(MODEL)
 
 
-def test_a_hub_model_is_pinned_to_its_commit_and_found_again_without_a_network(
-    started: tuple[ModelHub, contextlib.ExitStack], find: Callable[[str], Found]
-) -> None:
-    expected = f"[{{'type': 'x.Transformer', 'path': ''}}] None\n{NEW} ['config.json', 'modules.json']\n"
-    assert find(MODEL).stdout == expected
-    started[1].close()
-    assert find(MODEL).stdout == expected
-
-
-def test_a_model_that_the_hub_does_not_know_is_refused_with_its_answer(find: Callable[[str], Found]) -> None:
-    errors = find("someone/else").stderr
-    assert "JobError: model someone/else: expected a folder" in errors
-    assert "Repository Not Found" in errors
-
-
-def test_without_network_and_cache_both_ways_out_are_named(
-    started: tuple[ModelHub, contextlib.ExitStack], find: Callable[[str], Found]
-) -> None:
-    started[1].close()
-    assert "the hub cannot be reached" in find(MODEL).stderr
-
-
-def test_a_revision_is_a_tag_a_branch_or_a_commit(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+def test_a_revision_is_a_tag_a_branch_or_a_commit(hub: Hub) -> None:
     assert [commit_now(MODEL, revision) for revision in (None, "main", "v1", OLD)] == [NEW, NEW, OLD, OLD]
     assert model_location.find(MODEL, "v1").revision == OLD
     assert model_location.find(MODEL, OLD).settings_file("modules.json") is None
@@ -90,16 +49,20 @@ def test_a_revision_is_a_tag_a_branch_or_a_commit(hub: tuple[ModelHub, contextli
         model_location.find(MODEL, "v7")
 
 
-def test_a_full_commit_needs_no_request(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+def test_a_full_commit_needs_no_request(hub: Hub) -> None:
     assert commit_now(MODEL, OLD) == OLD
     assert hub[0].seen == []
 
 
 @pytest.mark.parametrize("fault", ["gone", "failing"])
-def test_a_hub_that_does_not_answer_leaves_the_commit_of_the_cache(
-    hub: tuple[ModelHub, contextlib.ExitStack], fault: str
-) -> None:
-    assert model_location.find(MODEL).revision == NEW
+def test_a_hub_that_does_not_answer_leaves_the_commit_of_the_cache(hub: Hub, fault: str) -> None:
+    checkpoint = model_location.find(MODEL)
+    assert checkpoint.revision == NEW
+    assert (checkpoint.settings_file("modules.json"), checkpoint.settings_file("1_Pooling/config.json")) == (
+        [{"type": "x.Transformer", "path": ""}],
+        None,
+    )
+    assert sorted(path.name for path in checkpoint.folder.iterdir()) == ["config.json", "modules.json"]
     model_location.find(MODEL, "v1")
     if fault == "gone":
         hub[1].close()
@@ -107,11 +70,12 @@ def test_a_hub_that_does_not_answer_leaves_the_commit_of_the_cache(
         hub[0].status = 503
     assert [commit_now(MODEL, revision) for revision in (None, "v1", "v7")] == [NEW, OLD, None]
     assert commit_now("someone/unknown", None) is None
-    assert model_location.find(MODEL).local_files_only
+    again = model_location.find(MODEL)
+    assert (again.local_files_only, again.folder) == (True, checkpoint.folder)
 
 
 def test_a_worker_loads_the_commit_of_the_run_after_the_branch_moved(
-    hub: tuple[ModelHub, contextlib.ExitStack],
+    hub: Hub,
 ) -> None:
     model = TextEmbedding(model=MODEL, text_column="text")
     commit = model.hub_commit()
@@ -123,7 +87,7 @@ def test_a_worker_loads_the_commit_of_the_run_after_the_branch_moved(
     assert TextEmbedding(model=MODEL, revision="v1", text_column="text").hub_name() == f"{MODEL}@v1"
 
 
-def test_code_of_a_model_runs_only_at_a_full_commit(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+def test_code_of_a_model_runs_only_at_a_full_commit(hub: Hub) -> None:
     for revision in (None, "main", "v1", OLD[:12], OLD.upper()[:-1]):
         model = TextEmbedding(model=MODEL, revision=revision, trust_remote_code=True, text_column="text")
         for refused in (model.fingerprint, model.checkpoint, model.pinned({"commit": NEW}).checkpoint):
@@ -145,9 +109,7 @@ def test_code_of_a_model_runs_only_at_a_full_commit(hub: tuple[ModelHub, context
         ("modules.json", [{"type": "other/repo--code.Module", "path": ""}]),
     ],
 )
-def test_code_in_another_repository_is_not_run(
-    hub: tuple[ModelHub, contextlib.ExitStack], file: str, content: object
-) -> None:
+def test_code_in_another_repository_is_not_run(hub: Hub, file: str, content: object) -> None:
     hub[0].files[OLD] = {"config.json": b"{}", file: json.dumps(content).encode()}
     with pytest.raises(JobError, match="expected its code beside its weights, found other/repo--code"):
         model_location.find(MODEL, OLD, runs_code=True)
@@ -156,13 +118,7 @@ def test_code_in_another_repository_is_not_run(
     assert model_location.find(MODEL, NEW, runs_code=True).revision == NEW
 
 
-def test_an_adapter_of_a_model_elsewhere_is_not_trusted(hub: tuple[ModelHub, contextlib.ExitStack]) -> None:
+def test_an_adapter_of_a_model_elsewhere_is_not_trusted(hub: Hub) -> None:
     hub[0].files[OLD] = {"config.json": b"{}", "adapter_config.json": b'{"base_model_name_or_path": "other/repo"}'}
     with pytest.raises(JobError, match="trust_remote_code: expected a whole model, found an adapter"):
         model_location.find(MODEL, OLD, runs_code=True)
-
-
-def test_vllm_runs_code_by_the_same_setting_alone() -> None:
-    for name in ("trust_remote_code", "trust-remote-code"):
-        with pytest.raises(ValueError, match="Set trust_remote_code of the model, with a full commit as revision"):
-            VLLM(model=MODEL, user="{text}", engine_settings={name: True})

@@ -68,22 +68,12 @@ def test_a_name_without_a_model_says_what_was_found(name, found, tmp_path, monke
     assert found in message_of(name)
 
 
-def test_a_name_that_is_neither_a_folder_nor_on_the_hub_fails_with_both_explanations():
-    message = message_of("no-such-owner-of-models/no-such-model")
-    assert "expected a folder" in message
-    assert "hub" in message
-
-
 def test_the_fingerprint_names_files_below_the_folder_and_skips_dotfiles(tmp_path):
     folder = a_model_folder(tmp_path / "a", **{".gitattributes": "x"})
     a_model_folder(folder / "1_Pooling")
     a_model_folder(folder / ".cache")
     digest = hashlib.sha256(b"{}").hexdigest()
     assert model_location.fingerprint(str(folder)) == {"1_Pooling/config.json": digest, "config.json": digest}
-
-
-def test_the_fingerprint_of_a_hub_model_is_its_name():
-    assert model_location.fingerprint("google/vit-base-patch16-224") == {"hub": "google/vit-base-patch16-224"}
 
 
 def test_settings_are_read_without_importing_torch_or_transformers():

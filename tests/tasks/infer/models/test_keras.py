@@ -16,44 +16,7 @@ import pytest
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.models.keras import KerasModel
 
-X = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keras")
-    x, number = keras.Input((4,), name="x"), keras.Input((), name="number", dtype="int32")
-    outputs = {"score": keras.layers.Dense(2)(x), "embedding": keras.layers.Embedding(9, 2)(number)}
-    keras.Model([x, number], outputs).save(folder / "named.keras")
-    keras.Model(x, keras.layers.Lambda(lambda value: value + 1)(x)).save(folder / "code.keras")
-    return folder
-
-
-def run(
-    folder: Path, number: Any = None, columns: tuple[str, ...] = ("x", "number"), **settings: Any
-) -> dict[str, Any]:
-    model = KerasModel(file=str(folder / "named.keras"), columns=list(columns), **settings)
-    return model.load()({"x": X, "number": np.arange(9) if number is None else number})
-
-
-def test_columns_are_one_for_each_input_and_whole_numbers_are_not_cut_from_fractions(folder: Path) -> None:
-    with pytest.raises(JobError, match=r"columns: expected one for each of its inputs, x \(float32\), number"):
-        run(folder, columns=("x",))
-    with pytest.raises(ContractError, match="number: expected int32 for the model's input number, found float64"):
-        run(folder, np.full(9, 1.7))
-    assert run(folder, outputs=["embedding"]).keys() == {"embedding"}
-
-
-def test_code_in_a_file_is_not_run(folder: Path) -> None:
-    with pytest.raises(JobError, match=r"[Ll]ambda"):
-        KerasModel(file=str(folder / "code.keras"), columns=["x"]).load()
-
-
-def test_a_process_has_one_backend(folder: Path) -> None:
-    with pytest.raises(JobError, match="expected Keras on jax, found it on torch in this process already"):
-        run(folder, backend="jax")
-
-
+GIVEN = {"x": np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32), "number": np.arange(9)}
 ON_JAX = """
 import sys
 import numpy as np
@@ -66,11 +29,36 @@ assert "jax" in sys.modules
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keras")
+    x, number = keras.Input((4,), name="x"), keras.Input((), name="number", dtype="int32")
+    outputs = {"score": keras.layers.Dense(2)(x), "embedding": keras.layers.Embedding(9, 2)(number)}
+    keras.Model([x, number], outputs).save(folder / "named.keras")
+    keras.Model(x, keras.layers.Lambda(lambda value: value + 1)(x)).save(folder / "code.keras")
+    return folder
+
+
+def run(folder: Path, **settings: Any) -> dict[str, Any]:
+    return KerasModel(**{"file": str(folder / "named.keras"), "columns": ["x", "number"]} | settings).load()(GIVEN)
+
+
+def test_code_in_a_file_is_not_run(folder: Path) -> None:
+    with pytest.raises(JobError, match=r"[Ll]ambda"):
+        run(folder, file=str(folder / "code.keras"), columns=["x"])
+
+
+def test_outputs_are_chosen_by_name_and_whole_numbers_are_not_cut_from_fractions(folder: Path) -> None:
+    assert run(folder, outputs=["embedding"]).keys() == {"embedding"}
+    with pytest.raises(ContractError, match="expected int32 for the model's input number, found float32"):
+        run(folder, columns=["x", "x"])
+
+
 def test_jax_gives_what_torch_gives(folder: Path) -> None:
     pytest.importorskip("jax", reason="needs JAX")
-    np.savez(folder / "given.npz", x=X, number=np.arange(9))
+    np.savez(folder / "given.npz", **GIVEN)
     environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
     subprocess.run([sys.executable, "-c", ON_JAX, str(folder)], env=environment, check=True, timeout=120)
-    found, expected = np.load(folder / "on_jax.npz"), run(folder)
-    for name, values in expected.items():
+    found = np.load(folder / "on_jax.npz")
+    for name, values in run(folder).items():
         np.testing.assert_allclose(found[name], values, atol=1e-6)
