@@ -126,11 +126,11 @@ def test_data_replaces_the_source_and_is_removed_after_a_run_that_succeeds(
     tmp_path: Path, source: dict[str, Any], partition: str | None, folder: str
 ) -> None:
     with prepared(job_dict(tmp_path, **source), (), partition, ROWS) as found:
-        source = found.job.source
-        assert isinstance(source, overnight.sources.Parquet)
-        assert source.path.startswith(f"{tmp_path}/out/_overnight/data/{folder}/")
-        assert [file.path for file in source.files(found.partition)] == ["data.parquet"]
-    assert not Path(source.location(found.partition).uri).exists()
+        data = found.job.source
+        assert isinstance(data, overnight.sources.Parquet)
+        assert data.path.startswith(f"{tmp_path}/out/_overnight/data/{folder}/")
+        assert [file.path for file in data.files(found.partition)] == ["data.parquet"]
+    assert not Path(data.location(found.partition).uri).exists()
 
 
 def test_data_stays_after_a_failure_and_the_same_data_is_the_same_input(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_condition_chooses_rows_and_those_of_which_it_cannot_be_computed_are_c
     assert [json.loads(line)["n"] for line in out.splitlines()] == [1, 2]
     assert "1 rows left out, the first: a#0: --where: " in err
     code, out, _ = typed("show", folder, "--where", "row_id = 'b#0'")
-    assert (code, "0 of 8 rows; none meets the condition. 1 quarantined: add --quarantine" in out) == (0, True)
+    assert code == 0
+    assert "0 of 8 rows; none meets the condition. 1 quarantined: add --quarantine" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

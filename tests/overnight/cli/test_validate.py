@@ -39,7 +39,7 @@ def validate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Validate:
     def run(change: dict[str, Any], *options: str) -> tuple[int, str]:
         jobs.write_job(tmp_path / "job.yaml", **whole | change)
         code, out, err = typed("validate", tmp_path, *options)
-        return code, out + err
+        return code, out if "--json" in options else out + err
 
     return run
 
