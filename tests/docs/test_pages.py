@@ -6,7 +6,6 @@
 import json
 import os
 import re
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.flows.shipped_jobs import (
     ledger_of,
     run_in_full,
 )
+from tests.object_stores import free_port
 
 PUBLISHED = re.compile(r"rows: ([\d,]+) in, ([\d,]+) out, ([\d,]+) filtered, ([\d,]+) quarantined")
 # What a page promises, beyond rows that are all settled.
@@ -110,9 +110,7 @@ def project(demo: Path, ray_session: None) -> Path:
 def test_the_commands_of_a_page_do_what_it_says(
     page: Path, project: Path, prefect_api: str, one_thread: None, tmp_path: Path
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        typed = commands(page).replace("8000", str(probe.getsockname()[1]))
+    typed = commands(page).replace("8000", str(free_port()))
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, Target
@@ -22,7 +23,7 @@ def _grow(_: Sample) -> str:
         held += b"x" * 2**20
 
 
-RUNS: dict[str, Callable[[Sample], object]] = {
+RUNS: dict[str, Callable[[Sample], Any]] = {
     "raises": _raise,
     "hangs": lambda _: time.sleep(60),
     "grows": _grow,

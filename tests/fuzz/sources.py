@@ -24,7 +24,6 @@ from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.iceberg import Iceberg
-from overnight.tasks.ingest.sources.uris import Uris
 from overnight.tasks.storage.error_translation import translate_listing_errors
 from tests.contracts.sources.adapter import Adapter
 from tests.contracts.sources.adapters.iceberg import table_in
@@ -38,8 +37,11 @@ PACKED = ("csv", "jsonl", "tfrecord", "webdataset")  # kinds whose files may be 
 MANY = 8  # columns: of more, every fifth is in the corpus
 
 
-def of_files(kind: str, is_alone: bool = True, **settings: Any) -> Callable[[Path], Target]:
-    """The reader of files of a kind. `is_alone`: half of the files are read without the whole one."""
+def of_files(kind: str, is_alone: bool = True, is_list: bool = False, **settings: Any) -> Callable[[Path], Target]:
+    """The reader of files of a kind. `is_alone`: half of the files are read without the whole one.
+
+    `is_list`: a file is no data, so that its fault is an error before the run begins.
+    """
 
     def made(folder: Path) -> Target:
         leaf = SOURCES.adapters[kind]
@@ -64,6 +66,11 @@ def of_files(kind: str, is_alone: bool = True, **settings: Any) -> Callable[[Pat
                 else:
                     found = rows_of(source, source.units(beside + mine), schema)
                     assert found.good >= expected.good, "a damaged file costs a row of another one"
+            except InputError as error:
+                if not is_list:
+                    raise
+                assert_own_words(str(error))
+                return REFUSED
             finally:
                 path.unlink()
             return READ if found.good - expected.good else REFUSED
@@ -118,36 +125,6 @@ def _read(source: Source) -> Found:
         snapshot = source.snapshot("all")
     chosen = source.at(snapshot) if snapshot else source
     return rows_of(chosen, chosen.units(list_inputs(chosen, "all")))
-
-
-def of_lists(folder: Path) -> Target:
-    """The reader of lists of URIs, which lie beside the list."""
-    for name in ("a.txt", "b.txt"):
-        (folder / name).write_text(f"text {name}")
-    source = Uris(path=str(folder), content="text", keep=["n"])
-    plain = Uris(path=str(folder), content="text")
-    samples = (
-        Sample("list.jsonl", b'{"uri": "a.txt", "n": 1}\n{"uri": "b.txt", "n": 2}\n{"uri": null}\n'),
-        Sample("list.csv", b"uri,n\na.txt,1\nb.txt,2\n"),
-        Sample("list.txt", b"a.txt\n\n b.txt\n"),
-        Sample("list.parquet", parquet(pa.table({"uri": ["a.txt", "b.txt", None], "n": [1, 2, 3]}))),
-    )
-
-    def run(sample: Sample) -> str:
-        path = folder / f"list-{sample.name}"
-        path.write_bytes(sample.content)
-        reads = plain if sample.name.endswith(".txt") else source
-        try:
-            files = [file for file in list_inputs(reads, "all") if file.path.startswith(path.name)]
-            found = rows_of(reads, reads.units(files))
-        except InputError as error:  # a list is no data: before the run begins, its fault is told
-            assert_own_words(str(error))
-            return REFUSED
-        finally:
-            path.unlink()
-        return READ if found.good else REFUSED
-
-    return Target(samples, run)
 
 
 def corpus(leaf: Adapter, folder: Path) -> list[Sample]:
@@ -283,6 +260,10 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         Sample("tabs.tsv", b"n\ttext\n1\tone\n"),
         Sample("other.csv", b"n;text\r\n1;2\r\n"),
     ],
+    "uris": lambda: [
+        Sample("list.csv", b"uri,n\na.txt,1\nb.txt,2\n"),
+        Sample("list.parquet", parquet(pa.table({"uri": ["a.txt", "b.txt", None], "n": [1, 2, 3]}))),
+    ],
     "parquet": parquet_files,
     "webdataset": shards,
     "tfrecord": records,
@@ -296,7 +277,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "csv-types": of_files("csv", is_alone=False, types={"n": "int32", "text": "string"}),
     "tfrecord": of_files("tfrecord", texts=["text"]),
     "webdataset-columns": of_files("webdataset", columns={"label": "cls;cls2", "words": "txt"}),
-    "uris": of_lists,
+    "uris": of_files("uris", is_list=True),
     "delta": of_table("delta", "*.parquet", keeps_length=True),
     "delta-record": of_table("delta", "_delta_log/*.json", is_record=True),
     "lance": of_table("lance", "table.lance/data/*.lance", keeps_length=True),
