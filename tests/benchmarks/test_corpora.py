@@ -1,10 +1,8 @@
 """The comparison with reference readers on public corpora, over a folder with one right and one broken file a kind."""
 
 import gzip
-import io
 import os
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,49 +11,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
+from tests.contracts.steps.adapters.media import image
+from tests.fuzz.sources import parquet, tar
 from tests.tasks.preprocess.pdfs import pdf
 from tests.tasks.preprocess.sounds import WHOLE
 
 CORPORA = Path(__file__).resolve().parents[2] / "benchmarks" / "corpora"
 
 
-def image() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8)).save(file, "PNG")
-    return file.getvalue()
-
-
-def parquet() -> bytes:
-    file = io.BytesIO()
-    pq.write_table(pa.table({"x": [7]}), file)
-    return file.getvalue()
-
-
-def shard() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        member = tarfile.TarInfo("a.txt")
-        member.size = 5
-        archive.addfile(member, io.BytesIO(b"hello"))
-    return file.getvalue()
-
-
+PARQUET, IMAGE = parquet(pa.table({"x": [7]})), image(8, 9, "PNG")
 # By kind: where its corpus is, and how its files end; a file that all read, with one row, and one that none reads.
 FILES = {
-    "images": ("Pillow/Tests/images/{}.png", image(), image()[:60]),
-    "Parquet": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
-    "Parquet, by DuckDB": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
+    "images": ("Pillow/Tests/images/{}.png", IMAGE, IMAGE[:60]),
+    "Parquet": ("parquet-testing/{}.parquet", PARQUET, PARQUET[:-9]),
+    "Parquet, by DuckDB": ("parquet-testing/{}.parquet", PARQUET, PARQUET[:-9]),
     "JSON documents": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
     "values in JSON Lines": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
     "CSV": ("csv-spectrum/csvs/{}.csv", b"a,b\n1,x\n", b"a,b\n1\n"),
     "PDF files": ("sample-files/{}.pdf", pdf([["Hello"]]), pdf([["Hello"]])[:90]),
     "sounds": ("libsndfile/{}.wav", WHOLE, WHOLE[:20]),
     "texts": ("chardet/tests/utf-8/{}.txt", "Grüße".encode(), b"Gr\xfc\xdfe"),
-    "WebDataset shards": ("webdataset/testdata/{}.tar.gz", gzip.compress(shard()), b"no tar"),
+    "WebDataset shards": ("webdataset/testdata/{}.tar.gz", gzip.compress(tar({"a.txt": b"hello"})), b"no tar"),
 }
 
 

@@ -26,26 +26,14 @@ from tests.flows.shipped_jobs import (
 from tests.object_stores import free_port
 
 PUBLISHED = re.compile(r"rows: ([\d,]+) in, ([\d,]+) out, ([\d,]+) filtered, ([\d,]+) quarantined")
-# What a page promises, beyond rows that are all settled.
+# What a page shows, beyond rows that are all settled and as plain libraries make them.
 SHOWN = {
     "documents.md": (
-        r"rows: 24 in, \d+ out, 0 filtered, 1 quarantined",
-        r"row_id +string +argparse\.pdf#1\.0 \| argparse\.pdf#1\.1 ",
-        r"embedding +fixed_size_list<\w+: float>\[384\]",
         r'"row_id": "shutil\.pdf#\d\.\d"',
         r"scan\.pdf\n(.*\n)+.*expected a PDF file with text, found none on its 2 pages\. If they are scanned",
     ),
-    "captions.md": (r"rows: 24 in, 24 out", r"generated_text +string", r"completion_tokens +int64"),
-    "chat.md": (
-        r"(?s)reviews-chat.*rows: 60 in, 59 out, 0 filtered, 1 quarantined.*reviews-openai.*rows: 60 in, 59 out",
-        r"cost +double +\d",
-        r"structured_output +struct<mood: string> +\{'mood': '(good|bad)'\}",
-        r"answer: expected JSON that fits output_schema, found a text that is not\b",
-        r"finish_reason +string +stop",
-    ),
-    "etl.md": (r"rows: 200 in, ", r"total +double", r"is_large +bool"),
+    "chat.md": (r"answer: expected JSON that fits output_schema, found a text that is not\b",),
     "image-embeddings.md": (
-        r"embedding +fixed_size_list<\w+: float>\[32\]",
         r"1\.0000\D+circle/00\.png",
         r"picture sheet: \.demo/like\.png",
         r'"query": \{\s+"text": "a red circle"',
@@ -59,29 +47,9 @@ SHOWN = {
         r"A is all/sample-1, B is all/sample-2\n  only in B: 1 rows: \S+\n  rows in both: 5",
     ),
     "models-of-tables.md": (r"torch_scores", r"onnx_product", r"keras_output", r"species_prediction +string"),
-    "pipelines.md": (r"rows: 400 in, 400 out", r"output +list<\w+: struct<entity_group: string, score: float, "),
-    "several-models.md": (
-        r"looks_predicted_label +string",
-        r"says_confidence",
-        r"second_predicted_label +string.*None",
-    ),
-    "speech.md": (
-        r"rows: 24 in, 40 out, 0 filtered, 1 quarantined",
-        r"end_seconds +double +3\.0 \| 6\.0 \| 9\.0",
-        r"transcription +string +\w+",
-        r"broken-off\.wav\n(.*\n)+.*found 192022 bytes of 384044: it is cut off",
-    ),
-    "summaries.md": (
-        r"rows: 41 in, 40 out, 0 filtered, 1 quarantined",
-        r"generated_text +string",
-        r"expected at most 1024 tokens, found \d+",
-    ),
-    "video.md": (
-        r"rows: 24 in, 66 out, 0 filtered, 1 quarantined",
-        r"seconds +double +0\.0 \| 0\.0 \| 1\.0",
-        r"labels +list<\w+: string> +\['(circle|square|triangle)'",
-        r"broken-off\.mp4\n(.*\n)+.*expected a video file that is whole, found [0-9]+ bytes of [0-9]+: it is cut off",
-    ),
+    "speech.md": (r"broken-off\.wav\n(.*\n)+.*found 192022 bytes of 384044: it is cut off",),
+    "summaries.md": (r"expected at most 1024 tokens, found \d+",),
+    "video.md": (r"broken-off\.mp4\n(.*\n)+.*expected a video file that is whole, found [0-9]+ bytes of [0-9]+",),
 }
 # Pages whose commands show nothing that others do not: only the command line reads them.
 SHOWN_ELSEWHERE = {

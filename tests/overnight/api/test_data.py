@@ -105,7 +105,7 @@ def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None
 
 def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:
     many = pa.table({"n": range(25_000)})
-    digest = place_data(many.to_reader(max_chunksize=7), Location(str(tmp_path)))
+    digest = place_data(many.to_reader(max_chunksize=700), Location(str(tmp_path)))
     file = pq.ParquetFile(tmp_path / digest / "data.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
     assert file.read().equals(many)
