@@ -114,10 +114,14 @@ def test_a_long_compressed_table_is_read_at_its_beginning(tmp_path: Path) -> Non
     assert (found.columns.settings, found.columns.texts, found.rows) == ({"delimiter": "|"}, ("says",), 0)
 
 
-def test_a_list_of_images_is_read_as_images(tmp_path: Path) -> None:
+def test_a_list_of_images_is_read_as_images_unless_the_source_cannot_read_it(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("photo,of\na.jpg,cat\nhttps://host/b.PNG?size=2,dog\n")
     job = written(tmp_path, f"{tmp_path}/list.csv", "image_embedding")
     assert (job.source.kind, job.source.uri_column, job.source.keep) == ("uris", "photo", ["of"])
+    (tmp_path / "other.csv").write_text("photo;of\na.jpg;cat\n")
+    found = look(f"{tmp_path}/other.csv", source_kinds())
+    assert found.columns.image_uris == "photo"
+    assert "image_embedding" not in task_choices("csv", found)
 
 
 def test_images_in_a_parquet_file_are_decoded(tmp_path: Path) -> None:
@@ -129,13 +133,6 @@ def test_images_in_a_parquet_file_are_decoded(tmp_path: Path) -> None:
     assert [step.kind for step in job.preprocess] == ["rename_columns", "resize_image"]
     assert job.preprocess[0].columns == {"photo": "image"}
     assert job.checks.min_rows == 4
-
-
-def test_a_table_without_images_offers_no_work_on_images(tmp_path: Path) -> None:
-    (tmp_path / "list.csv").write_text("photo;of\na.jpg;cat\n")  # no list that the source uris reads
-    found = look(f"{tmp_path}/list.csv", source_kinds())
-    assert found.columns.image_uris == "photo"
-    assert "image_embedding" not in task_choices("csv", found)
 
 
 def test_half_of_the_rows_that_are_there_is_the_least_that_a_run_publishes(tmp_path: Path) -> None:
