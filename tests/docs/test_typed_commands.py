@@ -1,7 +1,7 @@
 """The commands of the pages outside docs/how-to/: README.md, the tutorial, operations and the reference.
 
 The commands of a page run in their order: those of the tutorial on its photos, those of the other pages on a job
-`my_job.yaml` of one table per day. `NOT_RUN` lists the commands that do not run here, each with its reason.
+`my_job.yaml` of one table per day. `NOT_RUN` lists the commands of Overnight that do not run here, with reasons.
 """
 
 import os
@@ -23,39 +23,13 @@ from tests.flows.shipped_jobs import ROOT
 TUTORIAL = ROOT / "docs/tutorial.md"
 OTHERS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "how-to" not in page.parts]
 COMMAND = re.compile(rf"^(?:    )?(overnight (?:{'|'.join(main.commands)}) .*)$", re.MULTILINE)
-PROGRAMS = "overnight|python|pip|make|cp|export|eval|docker|podman|kubectl|sudo|prefect|ray|curl|git"
-LINE = re.compile(rf"^    ((?:\.venv/bin/)?(?:{PROGRAMS}) .*|[A-Z_]+=\S+ .*)$", re.MULTILINE)
+LINE = re.compile(r"^    ((?:\.venv/bin/)?overnight .*)$", re.MULTILINE)
 ELSEWHERE = ("overnight serve", "overnight deploy", "overnight doctor")
 DAYS = {"2026-10-01": "2026-11-17"}  # so that the backfill has two days instead of 49
 NOT_RUN = {
-    "make demo": ".ci/run runs it, and checks its output",
-    "make test": "it would run this test",
-    "docker compose up --build --detach": "deployments/docker/try.py runs it, because it needs Docker or Podman",
-    "docker compose exec prefect-worker overnight deploy": "as docker compose up",
-    "docker compose exec prefect-worker overnight status deployments/jobs/digits-on-s3.yaml": "as docker compose up",
-    "python deployments/docker/try.py": "make nightly runs it, because it needs Docker or Podman",
-    "ray job submit --address=http://head:8265 --working-dir=. -- overnight run my_job.yaml": (
-        "tests/chaos/test_ray_jobs.py submits one to a cluster of its own"
-    ),
-    "kubectl --namespace overnight create --filename deployments/kubernetes/jobs/ray-job.yaml": (
-        "it needs a Kubernetes cluster"
-    ),
-    "kubectl apply --kustomize deployments/kubernetes/history": "it needs a Kubernetes cluster",
-    "kubectl apply --kustomize deployments/kubernetes/redis": "it needs a Kubernetes cluster",
-    "python deployments/docker/make_secrets.py": "tests/deployments/test_compose.py makes them",
-    "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
     "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
     "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
-    "prefect worker start --pool overnight --type process": "a command of Prefect, which runs until it is stopped",
-    "export PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem": (
-        "for the Prefect server of the reader"
-    ),
-    "pip install torch --index-url INDEX": "it downloads PyTorch from an index of the reader's choice",
-    "pip install overnight-*.whl": "tests/packaging/test_wheel.py installs the wheel",
-    'eval "$(_OVERNIGHT_COMPLETE=bash_source overnight)"': "for the start file of a shell",
-    'eval "$(_OVERNIGHT_COMPLETE=zsh_source overnight)"': "for the start file of a shell",
-    "_OVERNIGHT_COMPLETE=fish_source overnight | source": "for the start file of a shell",
 }
 MODEL = """
 class Doubled:

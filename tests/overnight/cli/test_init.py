@@ -9,7 +9,6 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,17 +17,9 @@ from overnight.cli.init_chains import CHAINS
 from overnight.cli.init_choices import Answers, offered_models, offers, source_kinds, task_choices
 from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
-from overnight.flows.job.chain import links
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.worker import Worker
-from overnight.tasks.rows import blocks
-from overnight.tasks.rows.tensors import to_arrow
 from tests.flows.conftest import Overnight
-from tests.tasks.blocks import source_block
-from tests.tasks.infer.pipelines import images
-from tests.tasks.infer.pipelines import write as write_model
-from tests.tasks.runs import make_run
 
 
 def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
@@ -58,21 +49,12 @@ def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
     assert job.schedule is not None
 
 
-def test_a_chain_that_init_writes_labels_each_object(tmp_path: Path) -> None:
-    for name, task in (("detector", "object-detection"), ("classifier", "image-classification")):
-        write_model(tmp_path / name, task)
-    models = f"{tmp_path}/detector, {tmp_path}/classifier"
-    [job_file] = create(Answers(tmp_path, "things", "in", "images", "object_classification", models))
-    job = load_job(job_file, overrides=["inference.0.threshold=0"])
-    pictures = pa.table({"row_id": ["a", "b"], "image": to_arrow(list(images((48, 64), (64, 64))))})
-    rows, run = [source_block(0, 0, pictures)], make_run(tmp_path)
-    for link in links(job):
-        worker = Worker(link, run)
-        rows = [done for block in rows for done in worker(block)]
-    found = [row for block in rows for row in blocks.live_rows(block)[0].to_pylist()]
-    assert len(found) > 2
-    assert {row["row_id"].split("#")[0] for row in found} == {"a", "b"}
-    assert all(row["found_label"] and row["object_predicted_label"] in ("cat", "sea") for row in found)
+def test_a_chain_crops_what_its_first_model_finds_for_the_second(tmp_path: Path) -> None:
+    [job_file] = create(Answers(tmp_path, "things", "in", "images", "object_classification", "a/b, c/d"))
+    find, crop, label = load_job(job_file).inference
+    assert (find.kind, find.name, find.model) == ("object_detection", "found", "a/b")
+    assert (crop.kind, crop.boxes) == ("crop_boxes", "found_boxes")
+    assert (label.kind, label.name, label.model) == ("image_classification", "object", "c/d")
 
 
 # What each source gives beside `row_id`, and each step of what it reads.
