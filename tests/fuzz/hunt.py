@@ -125,7 +125,7 @@ class Child:
                 piece = os.read(process.stdout.fileno(), 2**16)
                 self._held += piece
                 if not piece:
-                    return {}, f"died: exit code {self._end(signal.SIGKILL)}"
+                    return {}, f"died: exit code {self._end(signal.SIGCONT)}"  # it may still say why
             elif (held := _resident_bytes(process.pid)) > self._base + 2 * self._bytes:
                 self._end(signal.SIGABRT)
                 return {}, f"memory: {(held - self._base) / 2**20:.0f} MiB, and more to come"

@@ -49,7 +49,7 @@ def of_files(kind: str, is_alone: bool = True, is_list: bool = False, **settings
         source = leaf.source(folder, **settings)
         whole = folder / f"{WHOLE}.{samples[0].name.partition('.')[2]}"
         whole.write_bytes(samples[0].content)
-        beside = [file for file in list_inputs(source, "all") if file.path == whole.name]
+        beside = [file for file in list_inputs(source, "all") if file.path.startswith(whole.name)]
         units = source.units(beside)
         schema = source.common_schema(units)
         expected = rows_of(source, units, schema)
@@ -60,7 +60,7 @@ def of_files(kind: str, is_alone: bool = True, is_list: bool = False, **settings
             path = folder / sample.name
             path.write_bytes(sample.content)
             try:
-                mine = [file for file in list_inputs(source, "all") if file.path == sample.name]
+                mine = [file for file in list_inputs(source, "all") if file.path.startswith(sample.name)]
                 if is_alone and zlib.crc32(sample.content) % 2:
                     found = rows_of(source, source.units(mine))
                 else:
