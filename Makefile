@@ -42,7 +42,7 @@ test-without-torch: .venv-3.13/installed ## run the light tests without PyTorch,
 	@PREFECT_HOME="$(CURDIR)/.demo/prefect-tests" .venv-3.13/bin/python -m pytest --without-torch=$(AT_LEAST_WITHOUT_TORCH) \
 		$(IN_TWO) $(REPORT) -m "not slow and not chaos and not nightly" $(LIGHT) $(ONCE) $(PYTEST_ARGS)
 
-slow: .venv/installed-dev ## run the tests that take more than about ten seconds each, and the commands of every page
+slow: .venv/installed-dev ## run the tests that take more than about ten seconds each, and the commands of the pages
 	@$(PYTEST) $(IN_TWO) -m "slow and not chaos and not nightly" $(call marked,slow) $(PYTEST_ARGS)
 
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine

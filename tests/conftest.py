@@ -1,13 +1,10 @@
 """What all tests share: one Ray of two CPUs, one Prefect server, one S3 server, and real data where there is some."""
 
-import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,23 +154,12 @@ def s3() -> Iterator[Any]:
     """
     import boto3
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
+    port = object_stores.free_port()
     os.environ.update(
-        AWS_ENDPOINT_URL=url, AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION="us-east-1"
+        AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
+        AWS_ACCESS_KEY_ID="test",
+        AWS_SECRET_ACCESS_KEY="test",
+        AWS_DEFAULT_REGION="us-east-1",
     )
-    command = [sys.executable, str(Path(__file__).with_name("s3_server.py")), str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        client = boto3.client("s3")
-        for _ in range(100):
-            with contextlib.suppress(Exception):
-                client.list_buckets()
-                break
-            time.sleep(0.1)
-        yield client
-    finally:
-        server.terminate()
-        server.wait(10)
+    with object_stores.served([sys.executable, str(Path(__file__).with_name("s3_server.py")), str(port)], port):
+        yield boto3.client("s3")

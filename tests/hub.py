@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
@@ -17,9 +17,9 @@ Commit = dict[str, bytes]  # files by path
 
 
 @contextlib.contextmanager
-def hub(folder: Path) -> Iterator[str]:
-    """The address of a server on which `main` of the data set `DATASET` is what the folder holds at that moment."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Answer, folder, {})) as server:
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine, for as long as the body runs."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -29,7 +29,38 @@ def hub(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-class _Answer(BaseHTTPRequestHandler):
+@contextlib.contextmanager
+def hub(folder: Path) -> Iterator[str]:
+    """The address of a server on which `main` of the data set `DATASET` is what the folder holds at that moment."""
+    with serving(partial(_Answer, folder, {})) as address:
+        yield address
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers GET, and HEAD without a body; silent on the terminal."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        raise NotImplementedError
+
+    def send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def send_json(self, found: Any) -> None:
+        self.send(200, json.dumps(found).encode(), {"Content-Type": "application/json"})
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing on the terminal."""
+
+
+class _Answer(Answer):
     def __init__(self, folder: Path, commits: dict[str, Commit], *arguments: Any) -> None:
         self._folder, self._commits = folder, commits
         super().__init__(*arguments)
@@ -39,13 +70,11 @@ class _Answer(BaseHTTPRequestHandler):
         if asked := re.fullmatch(rf"/datasets/{DATASET}/resolve/(\w+)/(.*)", path):
             self._send_file(self._commit(asked[1])[1].get(asked[2]))
         elif asked := re.fullmatch(rf"/api/datasets/{DATASET}(?:/revision/(\w+))?", path):
-            self._send_json({"id": DATASET, "sha": self._commit(asked[1] or "main")[0], "siblings": []})
+            self.send_json({"id": DATASET, "sha": self._commit(asked[1] or "main")[0], "siblings": []})
         elif asked := re.fullmatch(rf"/api/datasets/{DATASET}/tree/(\w+)/?(.*)", path):
             self._send_tree(self._commit(asked[1])[1], asked[2], "recursive=true" in self.path.lower())
         else:
-            self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-
-    do_HEAD = do_GET
+            self.send(404, b"", {"X-Error-Code": "RepoNotFound"})
 
     def _commit(self, revision: str) -> tuple[str, Commit]:
         if revision == "main":
@@ -68,28 +97,14 @@ class _Answer(BaseHTTPRequestHandler):
             for name, entry in found.items()
             if name != "." and (base in PurePosixPath(name).parents if is_deep else base == PurePosixPath(name).parent)
         ]
-        self._send_json(wanted) if wanted else self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+        self.send_json(wanted) if wanted else self.send(404, b"", {"X-Error-Code": "EntryNotFound"})
 
     def _send_file(self, content: bytes | None) -> None:
         if content is None:
-            self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+            self.send(404, b"", {"X-Error-Code": "EntryNotFound"})
         elif asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
             first, last = int(asked[1]), min(int(asked[2] or len(content)), len(content) - 1)
             headers = {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
-            self._send(206 if first <= last else 416, content[first : last + 1], headers)
+            self.send(206 if first <= last else 416, content[first : last + 1], headers)
         else:
-            self._send(200, content, {})
-
-    def _send_json(self, found: Any) -> None:
-        self._send(200, json.dumps(found).encode(), {"Content-Type": "application/json"})
-
-    def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing on the terminal."""
+            self.send(200, content, {})

@@ -2,15 +2,15 @@
 
 import contextlib
 import hashlib
-import json
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
+
+from tests.hub import Answer, serving
 
 MODEL = "someone/tiny"
 OLD, NEW = "0" * 39 + "1", "c0ffee" + "0" * 34
@@ -31,15 +31,8 @@ class ModelHub:
 def model_hub(files: dict[str, bytes], old: dict[str, bytes] | None = None) -> Iterator[ModelHub]:
     """A running hub: `main` is NEW with `files`, and the tag v1 is OLD with `old`, or with the same files."""
     hub = ModelHub({NEW: files, OLD: files if old is None else old}, {"main": NEW, "v1": OLD})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Answer, hub)) as server:
-        hub.address = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(partial(_Answer, hub)) as hub.address:
+        yield hub
 
 
 def use(hub: ModelHub, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,10 +45,10 @@ def use(hub: ModelHub, cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", cache)
 
 
-class _Answer(BaseHTTPRequestHandler):
-    def __init__(self, hub: ModelHub, *arguments: object) -> None:
+class _Answer(Answer):
+    def __init__(self, hub: ModelHub, *arguments: Any) -> None:
         self._hub = hub
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -66,16 +59,15 @@ class _Answer(BaseHTTPRequestHandler):
             self._about(found[1] or "main")
         elif found := re.fullmatch(rf"/api/models/{MODEL}/tree/([^/]+)/?", path):
             files = self._files(found[1]) or {}
-            tree = [{"type": "file", "path": name, "size": len(data), "oid": "0"} for name, data in files.items()]
-            self._answer(json.dumps(tree).encode())
+            self.send_json(
+                [{"type": "file", "path": name, "size": len(data), "oid": "0"} for name, data in files.items()]
+            )
         elif found := re.fullmatch(rf"/{MODEL}/resolve/([^/]+)/(.+)", path):
             content = (self._files(found[1]) or {}).get(found[2])
             commit = self._hub.revisions.get(found[1], found[1])
             self._answer(content or b"", *(() if content is not None else (404, "EntryNotFound")), commit=commit)
         else:
             self._answer(b"", 404, "RepoNotFound")
-
-    do_HEAD = do_GET
 
     def _files(self, revision: str) -> dict[str, bytes] | None:
         return self._hub.files.get(self._hub.revisions.get(revision, revision))
@@ -86,18 +78,8 @@ class _Answer(BaseHTTPRequestHandler):
             self._answer(b"", 404, "RevisionNotFound")
             return
         siblings = [{"rfilename": name} for name in files]
-        commit = self._hub.revisions.get(revision, revision)
-        self._answer(json.dumps({"id": MODEL, "sha": commit, "siblings": siblings}).encode())
+        self.send_json({"id": MODEL, "sha": self._hub.revisions.get(revision, revision), "siblings": siblings})
 
     def _answer(self, body: bytes, status: int = 200, error: str = "", commit: str = "") -> None:
-        self.send_response(status)
         tag = hashlib.sha256(body).hexdigest()
-        sent = {"Content-Length": str(len(body)), "ETag": f'"{tag}"', "X-Repo-Commit": commit, "X-Error-Code": error}
-        for name, value in sent.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing on the terminal."""
+        self.send(status, body, {"ETag": f'"{tag}"', "X-Repo-Commit": commit, "X-Error-Code": error})

@@ -1,4 +1,4 @@
-"""Stand-ins for Google's and Azure's object stores, on this machine: servers that speak their protocols."""
+"""Stand-ins for the object stores of Google and Azure, on this machine: servers that speak their protocols."""
 
 import contextlib
 import os
@@ -45,9 +45,9 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 @contextlib.contextmanager
 def google() -> Iterator[str]:
     """`gs://BUCKET` on a server of its own, named in the environment for as long as the body runs."""
-    port = _free_port()
+    port = free_port()
     with (
-        _served([sys.executable, "-c", GOOGLE, str(port), BUCKET], port),
+        served([sys.executable, "-c", GOOGLE, str(port), BUCKET], port),
         _named("STORAGE_EMULATOR_HOST", _url(port)),
         _named("FSSPEC_GS_TOKEN", "anon"),  # else the driver looks for credentials, three seconds long
         _named("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false"),  # what a bucket is it asks by gRPC, which is not here
@@ -63,12 +63,12 @@ def azure() -> Iterator[str]:
         pytest.skip(f"no {azurite}: npm install --prefix {sys.prefix} azurite")
     from azure.storage.blob import BlobServiceClient
 
-    port, folder = _free_port(), tempfile.mkdtemp(prefix="azurite-")
+    port, folder = free_port(), tempfile.mkdtemp(prefix="azurite-")
     command = [str(azurite), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", folder]
     account = f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={_url(port)}/{ACCOUNT};"
     account = f"DefaultEndpointsProtocol=http;{account}"
     with (
-        _served([*command, "--silent", "--skipApiVersionCheck", "--disableTelemetry"], port),
+        served([*command, "--silent", "--skipApiVersionCheck", "--disableTelemetry"], port),
         _named("AZURE_STORAGE_CONNECTION_STRING", account),
     ):
         BlobServiceClient.from_connection_string(account).create_container(BUCKET)
@@ -76,7 +76,8 @@ def azure() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -87,7 +88,8 @@ def _url(port: int) -> str:
 
 
 @contextlib.contextmanager
-def _served(command: list[str], port: int) -> Iterator[None]:
+def served(command: list[str], port: int) -> Iterator[None]:
+    """Run the command of a server for as long as the body runs, which begins when the port answers."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60

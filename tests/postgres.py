@@ -3,13 +3,14 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.object_stores import free_port
 
 USER, PASSWORD = "tester", "p@ss/w:rd%"
 
@@ -23,9 +24,7 @@ def postgres_server() -> Iterator[str]:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not programs:
         pytest.skip("needs PostgreSQL below /usr/lib/postgresql")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder = Path(tempfile.mkdtemp(prefix="postgres-", dir="/tmp"))
     (folder / "password").write_text(PASSWORD)
     account = "nobody" if os.geteuid() == 0 else None

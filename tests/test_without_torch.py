@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ sys.exit(pytest.main([*options, "--import-mode=importlib", *sys.argv[2:], str(fo
 
 
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path: Path) -> Callable[..., tuple[int, str]]:
     """Runs these test files where torch cannot be imported; the exit status and the report."""
     folder = tmp_path / "tests"
     folder.mkdir()
@@ -56,26 +57,27 @@ def run(tmp_path: Path):
     return run
 
 
-def test_files_that_import_torch_and_marked_tests_are_left_out_and_named(run):
-    status, report = run(1, plain=PLAIN, torch="import torch\n\n" + GOOD)
-    assert status == 0, report
+def test_files_that_import_torch_and_marked_tests_are_left_out_and_named_and_too_few_tests_are_a_failure(
+    run: Callable[..., tuple[int, str]],
+) -> None:
+    status, report = run(2, plain=PLAIN, torch="import torch\n\n" + GOOD)
+    assert status == 1
     assert "1 passed, 1 deselected" in report
     assert "tests/test_torch.py (the file)" in report
     assert "tests/test_plain.py::test_marked" in report
-
-
-def test_other_tests_must_pass_and_other_modules_must_import(run):
-    status, report = run(1, plain=PLAIN, unmarked="def test_unmarked():\n    import torch\n")
-    assert status == 1
-    assert "1 failed, 1 passed" in report
-    assert "test_unmarked.py::test_unmarked" in report
-    status, report = run(1, unmarked=GOOD, product="import product\n\n" + GOOD)
-    assert status != 0
-    assert "test_product.py" in report
-    assert "No module named 'torch'" in report
-
-
-def test_fewer_tests_than_expected_are_a_failure(run):
-    status, report = run(2, plain=PLAIN)
-    assert status == 1
     assert "expected at least 2 tests to pass, found 1" in report
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def test_unmarked():\n    import torch\n", "test_other.py::test_unmarked"),
+        ("import product\n\n" + GOOD, "No module named 'torch'"),
+    ],
+)
+def test_other_tests_must_pass_and_other_modules_must_import(
+    run: Callable[..., tuple[int, str]], code: str, told: str
+) -> None:
+    status, report = run(1, plain=PLAIN, other=code)
+    assert status != 0
+    assert told in report

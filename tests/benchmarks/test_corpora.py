@@ -1,10 +1,8 @@
 """The comparison with reference readers on public corpora, over a folder with one right and one broken file a kind."""
 
 import gzip
-import io
 import os
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,49 +11,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
+from tests.contracts.steps.adapters.media import image
+from tests.fuzz.sources import parquet, tar
 from tests.tasks.preprocess.pdfs import pdf
 from tests.tasks.preprocess.sounds import WHOLE
 
 CORPORA = Path(__file__).resolve().parents[2] / "benchmarks" / "corpora"
 
 
-def image() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8)).save(file, "PNG")
-    return file.getvalue()
-
-
-def parquet() -> bytes:
-    file = io.BytesIO()
-    pq.write_table(pa.table({"x": [7]}), file)
-    return file.getvalue()
-
-
-def shard() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        member = tarfile.TarInfo("a.txt")
-        member.size = 5
-        archive.addfile(member, io.BytesIO(b"hello"))
-    return file.getvalue()
-
-
+PARQUET, IMAGE = parquet(pa.table({"x": [7]})), image(8, 9, "PNG")
 # By kind: where its corpus is, and how its files end; a file that all read, with one row, and one that none reads.
 FILES = {
-    "images": ("Pillow/Tests/images/{}.png", image(), image()[:60]),
-    "Parquet": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
-    "Parquet, by DuckDB": ("parquet-testing/{}.parquet", parquet(), parquet()[:-9]),
+    "images": ("Pillow/Tests/images/{}.png", IMAGE, IMAGE[:60]),
+    "Parquet": ("parquet-testing/{}.parquet", PARQUET, PARQUET[:-9]),
+    "Parquet, by DuckDB": ("parquet-testing/{}.parquet", PARQUET, PARQUET[:-9]),
     "JSON documents": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
     "values in JSON Lines": ("JSONTestSuite/test_parsing/{}.json", b'{\n"a": [1]}', b'{"a": [1'),
     "CSV": ("csv-spectrum/csvs/{}.csv", b"a,b\n1,x\n", b"a,b\n1\n"),
     "PDF files": ("sample-files/{}.pdf", pdf([["Hello"]]), pdf([["Hello"]])[:90]),
     "sounds": ("libsndfile/{}.wav", WHOLE, WHOLE[:20]),
     "texts": ("chardet/tests/utf-8/{}.txt", "Grüße".encode(), b"Gr\xfc\xdfe"),
-    "WebDataset shards": ("webdataset/testdata/{}.tar.gz", gzip.compress(shard()), b"no tar"),
+    "WebDataset shards": ("webdataset/testdata/{}.tar.gz", gzip.compress(tar({"a.txt": b"hello"})), b"no tar"),
 }
 
 
@@ -86,17 +64,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def kind_of(script: Any, name: str) -> Any:
-    [kind] = [kind for kind in script.KINDS if kind.name == name]
-    return kind
+@pytest.fixture
+def compare(script: Any, process: Any, folder: Path) -> Callable[..., Any]:
+    """Compares the files of a kind, with a fault in our reader or without. The outcome of each file."""
 
+    def run(name: str, fault: Callable[..., list[Any]] | None = None) -> Any:
+        [kind] = [kind for kind in script.KINDS if kind.name == name]
+        return script.compare(replace(kind, ours=partial(fault, kind.ours)) if fault else kind, folder, process)
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_right_file_is_the_same_and_a_broken_one_is_refused_by_both(
-    script: Any, process: Any, folder: Path, name: str
-) -> None:
-    found = script.compare(kind_of(script, name), folder, process)
-    assert (found.files, found.counts) == (2, {"same": 1, "refused by both": 1}), found.notes
+    return run
 
 
 def changing(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
@@ -134,34 +110,23 @@ def raising(read: Callable[[Path], list[Any]], path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize(
-    ("fault", "outcome"), [(changing, "different"), (losing, "different"), (refusing, "refused by us only")]
-)
-def test_a_reader_that_changes_loses_or_refuses_a_row_is_seen(
-    script: Any, process: Any, folder: Path, name: str, fault: Any, outcome: str
+def test_a_right_file_is_the_same_a_broken_one_is_refused_by_both_and_each_fault_of_ours_is_seen(
+    compare: Callable[..., Any], folder: Path, name: str
 ) -> None:
-    kind = kind_of(script, name)
+    found = compare(name)
+    assert (found.files, found.counts) == (2, {"same": 1, "refused by both": 1}), found.notes
     (folder / FILES[name][0].format("broken")).unlink()
-    found = script.compare(replace(kind, ours=partial(fault, kind.ours)), folder, process)
-    assert found.counts == {outcome: 1}, found.notes
+    for fault, outcome in ((changing, "different"), (losing, "different"), (refusing, "refused by us only")):
+        found = compare(name, fault)
+        assert found.counts == {outcome: 1}, found.notes
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [(dying, "the process ended with exit status 3"), (raising, "OSError: not of a row")]
-)
-def test_a_reader_that_dies_or_raises_is_a_crash_and_the_next_file_is_read(
-    script: Any, process: Any, folder: Path, fault: Any, reason: str
-) -> None:
-    kind = kind_of(script, "CSV")
-    found = script.compare(replace(kind, ours=partial(fault, kind.ours)), folder, process)
-    assert [(outcome, told) for _, outcome, told in found.notes] == [("crashes", reason)] * 2
-    assert script.compare(kind, folder, process).counts["same"] == 1
-
-
-def test_a_row_that_only_one_side_has_is_different(script: Any, process: Any, folder: Path) -> None:
-    kind = kind_of(script, "CSV")
-    found = script.compare(replace(kind, ours=partial(doubling, kind.ours)), folder, process)
-    assert found.counts == {"same": 1, "refused by both": 1, "different": 2}
+def test_a_reader_that_dies_or_raises_is_a_crash_and_the_next_file_is_read(compare: Callable[..., Any]) -> None:
+    for fault, reason in ((dying, "the process ended with exit status 3"), (raising, "OSError: not of a row")):
+        notes = [(outcome, told) for _, outcome, told in compare("CSV", fault).notes]
+        assert notes == [("crashes", reason)] * 2
+    assert compare("CSV").counts["same"] == 1
+    assert compare("CSV", doubling).counts == {"same": 1, "refused by both": 1, "different": 2}
 
 
 def test_the_script_prints_a_table_and_names_the_corpora_that_are_missing(

@@ -19,29 +19,36 @@ from tests.deployments import kuberay
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deployments/kubernetes"
 VERSION = "1.33"  # of Kubernetes
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
 JOB_FILES = [f"jobs/{file.name}" for file in sorted((FOLDER / "jobs").iterdir())]  # one for each run or job
 ADDED = {name: yaml.safe_load((FOLDER / name / "kustomization.yaml").read_text()) for name in ("history", "redis")}
 ADDED_FILES = [f"{name}/{file}" for name, added in ADDED.items() for file in added["resources"] if file != ".."]
-OBJECTS = [
+OBJECTS: list[dict[str, Any]] = [
     found for name in (*LISTED, *JOB_FILES, *ADDED_FILES) for found in yaml.safe_load_all((FOLDER / name).read_text())
 ]
-OURS = [found for found in OBJECTS if not found["apiVersion"].startswith("ray.io/")]
-[RAY_CLUSTER] = [found for found in OBJECTS if found["kind"] == "RayCluster"]
-SPEC = RAY_CLUSTER["spec"]
+
+
+def of_kind(kind: str) -> list[dict[str, Any]]:
+    return [found for found in OBJECTS if found["kind"] == kind]
+
+
+[RAY_CLUSTER], [RAY_JOB], [RAY_CRON_JOB] = map(of_kind, ("RayCluster", "RayJob", "RayCronJob"))
+[WORKER, HISTORY_SERVER], [REDIS], [CONFIG] = map(of_kind, ("Deployment", "StatefulSet", "ConfigMap"))
+SPEC, JOB_CLUSTER = RAY_CLUSTER["spec"], RAY_JOB["spec"]["rayClusterSpec"]
 GROUPS = {group["groupName"]: group for group in SPEC["workerGroupSpecs"]}
-[RAY_JOB] = [found for found in OBJECTS if found["kind"] == "RayJob"]
-[RAY_CRON_JOB] = [found for found in OBJECTS if found["kind"] == "RayCronJob"]
-JOB_CLUSTER = RAY_JOB["spec"]["rayClusterSpec"]
 PODS = {
     **{"head": SPEC["headGroupSpec"]["template"]},
     **{name: group["template"] for name, group in GROUPS.items()},
     **{"job-head": JOB_CLUSTER["headGroupSpec"]["template"]},
     **{f"job-{group['groupName']}": group["template"] for group in JOB_CLUSTER["workerGroupSpecs"]},
 }
+CONTAINERS = [
+    pytest.param(pod["spec"], container, id=f"{name}/{container['name']}")
+    for name, pod in (PODS | {"prefect-worker": WORKER["spec"]["template"]}).items()
+    for container in pod["spec"]["containers"]
+]
 KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
-[WORKER, HISTORY_SERVER] = [found for found in OBJECTS if found["kind"] == "Deployment"]
-[REDIS] = [found for found in OBJECTS if found["kind"] == "StatefulSet"]
 
 
 def names(found: dict[str, Any]) -> str:
@@ -57,13 +64,17 @@ def as_pod(template: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": template}
 
 
-def containers() -> list[Any]:
-    pods = PODS | {"prefect-worker": WORKER["spec"]["template"]}
-    return [
-        pytest.param(pod, container, id=f"{name}/{container['name']}")
-        for name, pod in pods.items()
-        for container in pod["spec"]["containers"]
-    ]
+def container_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The one container of an object's pods."""
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def patch(file: str, of: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a patch, which is one of this object."""
+    found = yaml.safe_load((FOLDER / file).read_text())
+    assert names(found) == names(of)
+    return dict(found["spec"])
 
 
 def test_every_file_of_objects_is_listed() -> None:
@@ -75,9 +86,26 @@ def test_every_file_of_objects_is_listed() -> None:
         assert {file.name for file in (FOLDER / name).iterdir()} == listed
 
 
-@pytest.mark.parametrize("found", OURS, ids=names)
-def test_an_object_is_valid(found: dict[str, Any]) -> None:
-    validate(found)
+@pytest.mark.parametrize("found", OBJECTS, ids=names)
+def test_an_object_is_valid_and_holds_no_secret(found: dict[str, Any]) -> None:
+    if found["apiVersion"] == "ray.io/v1":
+        kuberay.validate(found["kind"], found["spec"])
+    else:
+        validate(found)
+    assert found["kind"] != "Secret"
+    for variable in variables(found):
+        if any(word in variable["name"] for word in ("KEY", "TOKEN", "PASSWORD", "SECRET")):
+            assert "value" not in variable
+            assert variable["valueFrom"].keys() == {"secretKeyRef"}
+
+
+def variables(found: Any) -> list[dict[str, Any]]:
+    """All environment variables anywhere below."""
+    if isinstance(found, list):
+        return [variable for item in found for variable in variables(item)]
+    if isinstance(found, dict):
+        return [*found.get("env", []), *(variable for value in found.values() for variable in variables(value))]
+    return []
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -85,80 +113,61 @@ def test_a_pod_of_the_ray_cluster_is_valid(name: str) -> None:
     validate(as_pod(PODS[name]))
 
 
-def test_the_validator_sees_a_wrong_key() -> None:
+def test_the_validators_see_a_wrong_key() -> None:
     wrong = copy.deepcopy(PODS["gpu"])
     wrong["spec"]["containers"][0]["livenessprobe"] = {}
     with pytest.raises(kubernetes_validate.ValidationError, match="livenessprobe"):
         validate(as_pod(wrong))
-
-
-@pytest.mark.parametrize("found", [RAY_CLUSTER, RAY_JOB, RAY_CRON_JOB], ids=names)
-def test_an_object_of_kuberay_is_valid(found: dict[str, Any]) -> None:
-    assert found["apiVersion"] == "ray.io/v1"
-    kuberay.validate(found["kind"], found["spec"])
-
-
-def test_the_cluster_with_collectors_is_valid_and_the_server_reads_their_bucket() -> None:
-    patch = yaml.safe_load((FOLDER / "history/collector.yaml").read_text())
-    assert (patch["kind"], patch["metadata"]["name"]) == ("RayCluster", RAY_CLUSTER["metadata"]["name"])
-    kuberay.validate("RayCluster", SPEC | patch["spec"])
-    [server] = HISTORY_SERVER["spec"]["template"]["spec"]["containers"]
-    assert patch["spec"]["historyServerOptions"]["collectorOptions"]["env"] == server["env"]
-
-
-def test_the_cluster_in_redis_is_valid_and_has_the_address_and_the_password_of_that_redis() -> None:
-    patch = yaml.safe_load((FOLDER / "redis/ray-cluster.yaml").read_text())
-    assert (patch["kind"], patch["metadata"]["name"]) == ("RayCluster", RAY_CLUSTER["metadata"]["name"])
-    kuberay.validate("RayCluster", SPEC | patch["spec"])
-    options = patch["spec"]["gcsFaultToleranceOptions"]
-    [server] = REDIS["spec"]["template"]["spec"]["containers"]
-    [service] = [found for found in OBJECTS if names(found) == "Service/redis"]
-    assert options["redisAddress"] == f"redis:{service['spec']['ports'][0]['port']}"
-    assert options["redisPassword"]["valueFrom"] == server["env"][0]["valueFrom"]
-    labels = REDIS["spec"]["template"]["metadata"]["labels"]
-    [policy] = [found for found in OBJECTS if found["kind"] == "NetworkPolicy"]
-    for chosen in (service["spec"]["selector"], policy["spec"]["podSelector"]["matchLabels"]):
-        assert chosen.items() <= labels.items()
-
-
-def test_the_redis_of_both_installations_is_one_version() -> None:
-    [server] = REDIS["spec"]["template"]["spec"]["containers"]
-    assert server["image"] == yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["redis"]["image"]
-
-
-def test_the_worker_waits_as_long_for_a_head_as_the_operator_s_nodes() -> None:
-    patch = yaml.safe_load((FOLDER / "redis/prefect-worker.yaml").read_text())
-    [container] = patch["spec"]["template"]["spec"]["containers"]
-    [original] = WORKER["spec"]["template"]["spec"]["containers"]
-    assert (patch["metadata"]["name"], container["name"]) == (WORKER["metadata"]["name"], original["name"])
-    [variable] = container["env"]
-    raylet = Path(ray.__file__).parent / "core/src/ray/raylet/raylet"
-    assert variable["name"].removeprefix("RAY_").encode() in raylet.read_bytes()  # Python has no way to ask for it
-    assert variable["value"] == "600"
-
-
-def test_the_schema_of_kuberay_sees_a_wrong_key_of_a_cluster_in_a_job() -> None:
     wrong = copy.deepcopy(RAY_CRON_JOB["spec"])
     wrong["jobTemplate"]["rayClusterSpec"]["workerGroupSpecs"][0]["minReplica"] = 1
     with pytest.raises(jsonschema.ValidationError, match="minReplica"):
         kuberay.validate("RayCronJob", wrong)
 
 
+def test_the_cluster_with_collectors_is_valid_and_the_server_reads_their_bucket() -> None:
+    changed = patch("history/collector.yaml", RAY_CLUSTER)
+    kuberay.validate("RayCluster", SPEC | changed)
+    assert changed["historyServerOptions"]["collectorOptions"]["env"] == container_of(HISTORY_SERVER)["env"]
+
+
+def test_the_cluster_in_redis_is_valid_and_has_the_address_and_the_password_of_that_redis() -> None:
+    changed, server = patch("redis/ray-cluster.yaml", RAY_CLUSTER), container_of(REDIS)
+    kuberay.validate("RayCluster", SPEC | changed)
+    options = changed["gcsFaultToleranceOptions"]
+    [service] = [found for found in OBJECTS if names(found) == "Service/redis"]
+    [policy] = of_kind("NetworkPolicy")
+    assert options["redisAddress"] == f"redis:{service['spec']['ports'][0]['port']}"
+    assert options["redisPassword"]["valueFrom"] == server["env"][0]["valueFrom"]
+    assert server["image"] == COMPOSE["redis"]["image"]
+    labels = REDIS["spec"]["template"]["metadata"]["labels"]
+    for chosen in (service["spec"]["selector"], policy["spec"]["podSelector"]["matchLabels"]):
+        assert chosen.items() <= labels.items()
+
+
+def test_the_worker_waits_as_long_for_a_head_as_the_operator_s_nodes() -> None:
+    [container] = patch("redis/prefect-worker.yaml", WORKER)["template"]["spec"]["containers"]
+    assert container["name"] == container_of(WORKER)["name"]
+    [variable] = container["env"]
+    raylet = Path(ray.__file__).parent / "core/src/ray/raylet/raylet"
+    assert variable["name"].removeprefix("RAY_").encode() in raylet.read_bytes()  # Python has no way to ask for it
+    assert variable["value"] == "600"
+
+
 @pytest.mark.parametrize("spec", [SPEC, JOB_CLUSTER], ids=["overnight-ray", "job"])
-def test_the_groups_of_a_cluster_have_sizes_and_parameters_that_the_operator_takes(spec: dict[str, Any]) -> None:
+def test_a_cluster_has_the_ray_of_the_image_and_sizes_and_parameters_that_the_operator_takes(
+    spec: dict[str, Any],
+) -> None:
+    assert f"\nray=={spec['rayVersion']} \\\n" in (ROOT / "constraints.txt").read_text()
     for group in spec["workerGroupSpecs"]:
         assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
 
 
-def test_the_nightly_job_is_the_job_of_one_partition_for_the_day_before() -> None:
+def test_a_job_runs_a_command_that_overnight_reads_and_the_nightly_job_is_the_same_for_the_day_before() -> None:
     nightly, once = RAY_CRON_JOB["spec"]["jobTemplate"], RAY_JOB["spec"]
     assert nightly | {"entrypoint": f"{nightly['entrypoint']} --partition 2026-11-19"} == once
-
-
-def test_a_job_runs_a_command_that_overnight_reads_on_a_job_of_the_image() -> None:
-    program, command, path, *options = RAY_JOB["spec"]["entrypoint"].split()
+    program, command, path, *options = once["entrypoint"].split()
     assert program == "overnight"
     file = ROOT / path.removeprefix("/app/")  # the folder of the image
     assert main.commands[command].make_context(command, [str(file), *options]).params["partition"] == "2026-11-19"
@@ -182,16 +191,14 @@ def test_a_spot_node_drains_before_kubernetes_kills_it(name: str) -> None:
     assert pod["terminationGracePeriodSeconds"] < 120  # Amazon's notice
 
 
-def test_ray_reads_the_time_to_drain_under_this_name() -> None:
-    program = "from ray._private import ray_constants as found; print(found.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S)"
-    environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "61"}
+def test_ray_reads_its_settings_under_these_names() -> None:
+    """A name that Ray does not know is ignored without a word."""
+    program = "from ray._private import ray_constants as found; print(found.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S)\n"
+    program += "from ray._raylet import Config\n"
+    program += "".join(f"print(Config.{name.removeprefix('RAY_')}())\n" for name in KEEP_ALIVE)
+    environment = os.environ | {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "61"} | dict.fromkeys(KEEP_ALIVE, "61234")
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "61.0"
-
-
-def test_ray_is_the_version_that_the_image_has() -> None:
-    for spec in (SPEC, JOB_CLUSTER):
-        assert f"\nray=={spec['rayVersion']} \\\n" in (ROOT / "constraints.txt").read_text()
+    assert done.stdout.split() == ["61.0", "61234", "61234"]
 
 
 def test_the_head_does_no_work_and_gpu_nodes_come_only_when_they_are_needed() -> None:
@@ -203,74 +210,35 @@ def test_the_head_does_no_work_and_gpu_nodes_come_only_when_they_are_needed() ->
 
 
 def test_the_worker_joins_the_cluster_with_its_token() -> None:
-    [container] = WORKER["spec"]["template"]["spec"]["containers"]
-    environment = {variable["name"]: variable for variable in container["env"]}
+    environment = {variable["name"]: variable for variable in container_of(WORKER)["env"]}
     name = RAY_CLUSTER["metadata"]["name"]
     assert environment["RAY_ADDRESS"]["value"] == f"{name}-head-svc:6379"
     assert environment["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": name, "key": "auth_token"}
 
 
-@pytest.mark.parametrize(("pod", "container"), containers())
-def test_a_container_has_the_prefect_password_and_gives_a_silent_node_up_as_those_of_the_compose_file_do(
+@pytest.mark.parametrize(("pod", "container"), CONTAINERS)
+def test_a_container_has_the_prefect_password_the_image_its_needs_and_no_rights_besides(
     pod: dict[str, Any], container: dict[str, Any]
 ) -> None:
-    [settings] = [found for found in OBJECTS if found["kind"] == "ConfigMap"]
-    assert {"configMapRef": {"name": settings["metadata"]["name"]}} in container["envFrom"]
+    assert {"configMapRef": {"name": CONFIG["metadata"]["name"]}} in container["envFrom"]
     assert {"secretRef": {"name": "overnight-prefect", "optional": True}} in container["envFrom"]
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    nodes = [services[name] for name in ("ray-head", "ray-worker", "ray-gpu-worker", "prefect-worker")]
-    for name in KEEP_ALIVE:
-        assert {node["environment"][name] for node in nodes} == {settings["data"][name]}
-
-
-def test_pings_are_no_oftener_than_a_ray_that_is_not_told_of_them_takes() -> None:
-    [settings] = [found for found in OBJECTS if found["kind"] == "ConfigMap"]
-    assert int(settings["data"][KEEP_ALIVE[0]]) >= 60_000
-
-
-@pytest.mark.parametrize("name", KEEP_ALIVE)
-def test_ray_reads_the_keep_alive_under_this_name(name: str) -> None:
-    """A name that Ray does not know is ignored without a word."""
-    program = f"from ray._raylet import Config; print(Config.{name.removeprefix('RAY_')}())"
-    environment = os.environ | {name: "61234"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "61234"
-
-
-@pytest.mark.parametrize(("pod", "container"), containers())
-def test_a_container_has_no_rights_it_does_not_need(pod: dict[str, Any], container: dict[str, Any]) -> None:
-    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
-    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-
-
-@pytest.mark.parametrize(("pod", "container"), containers())
-def test_a_container_says_what_it_needs_and_whether_it_lives(pod: dict[str, Any], container: dict[str, Any]) -> None:
     assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
     assert "memory" in container["resources"]["limits"]
     assert container.keys() >= {"startupProbe", "livenessProbe"}
-    assert container["image"] == WORKER["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert container["image"] == container_of(WORKER)["image"]
 
 
-@pytest.mark.parametrize("found", OBJECTS, ids=names)
-def test_no_file_holds_a_secret(found: dict[str, Any]) -> None:
-    assert found["kind"] != "Secret"
-    for variable in variables(found):
-        if any(word in variable["name"] for word in ("KEY", "TOKEN", "PASSWORD", "SECRET")):
-            assert "value" not in variable
-            assert variable["valueFrom"].keys() == {"secretKeyRef"}
+def test_a_silent_node_is_given_up_as_in_the_compose_file_with_no_more_pings_than_ray_takes() -> None:
+    nodes = [COMPOSE[name] for name in ("ray-head", "ray-worker", "ray-gpu-worker", "prefect-worker")]
+    for name in KEEP_ALIVE:
+        assert {node["environment"][name] for node in nodes} == {CONFIG["data"][name]}
+    assert int(CONFIG["data"][KEEP_ALIVE[0]]) >= 60_000  # a Ray that is not told of them takes no more
 
 
-def variables(found: Any) -> list[dict[str, Any]]:
-    """All environment variables anywhere below."""
-    if isinstance(found, list):
-        return [variable for item in found for variable in variables(item)]
-    if isinstance(found, dict):
-        return [*found.get("env", []), *(variable for value in found.values() for variable in variables(value))]
-    return []
-
-
-@pytest.mark.parametrize("budget", [found for found in OBJECTS if found["kind"] == "PodDisruptionBudget"], ids=names)
+@pytest.mark.parametrize("budget", of_kind("PodDisruptionBudget"), ids=names)
 def test_a_disruption_budget_is_for_pods_that_are_there(budget: dict[str, Any]) -> None:
     ray = {"ray.io/cluster": RAY_CLUSTER["metadata"]["name"]}  # the operator's labels
     pods = [WORKER["spec"]["template"]["metadata"]["labels"]]

@@ -31,9 +31,9 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture
-def called(tmp_path: Path) -> tuple[list[str], dict[str, str]]:
-    """The arguments and the environment with which the script calls `ray` on the first node."""
+def test_the_command_runs_on_a_ray_of_all_nodes_whose_head_is_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -42,33 +42,20 @@ def called(tmp_path: Path) -> tuple[list[str], dict[str, str]]:
     command = ["bash", str(SCRIPT), "my_job.yaml", "--partition", "2026-11-19"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
-    arguments, environment = json.loads(done.stdout)
-    return arguments, environment
-
-
-def test_the_first_node_is_the_head_and_ray_reads_every_option(called: tuple[list[str], dict[str, str]]) -> None:
-    name, *arguments = called[0]
+    (name, *arguments), variables = json.loads(done.stdout)
     assert name == "symmetric-run"
-    options = arguments[: arguments.index("--")]
+    end = arguments.index("--")
+    options = arguments[:end]
     cluster = symmetric_run.make_context(name, list(options), resilient_parsing=True).params
     assert (cluster["address"], cluster["min_nodes"]) == ("gpu07:21042", 2)
     node = start.make_context("start", ["--head", *curate_and_validate_ray_start_args(list(options))]).params
     assert (node["num_cpus"], node["num_gpus"], node["disable_usage_stats"]) == (16, 4, True)
-
-
-def test_the_command_runs_on_that_cluster_with_the_arguments_of_sbatch(
-    called: tuple[list[str], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = called[0]
-    program, address, overnight, command, *options = arguments[arguments.index("--") + 1 :]
+    program, address, overnight, called, *given = arguments[end + 1 :]
     assert (program, address, overnight) == ("env", "RAY_ADDRESS=gpu07:21042", "overnight")
     monkeypatch.chdir(tmp_path)
     Path("my_job.yaml").touch()
-    assert main.commands[command].make_context(command, options).params["partition"] == "2026-11-19"
-
-
-def test_the_database_of_its_prefect_server_is_on_a_local_disk(called: tuple[list[str], dict[str, str]]) -> None:
-    assert called[1]["PREFECT_HOME"] == "/tmp/overnight-4711042"
+    assert main.commands[called].make_context(called, given).params["partition"] == "2026-11-19"
+    assert variables["PREFECT_HOME"] == "/tmp/overnight-4711042"  # the server's database is on a local disk
 
 
 def test_nodes_are_exclusive_because_the_end_stops_every_ray_on_them() -> None:

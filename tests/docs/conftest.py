@@ -20,8 +20,14 @@ def reference() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def texts(reference: ModuleType) -> dict[Path, str]:
+def written(reference: ModuleType) -> dict[str, str]:
+    """The text of each page that the build writes, by its name below docs/."""
+    return dict(reference.pages())
+
+
+@pytest.fixture(scope="session")
+def texts(written: dict[str, str]) -> dict[Path, str]:
     """Each page's text by its path; those that the build writes are there as it would write them."""
     paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    written = {ROOT / "docs" / name: text for name, text in reference.pages().items()}
-    return {path: path.read_text(encoding="utf-8") for path in paths} | written
+    there = {path: path.read_text(encoding="utf-8") for path in paths}
+    return there | {ROOT / "docs" / name: text for name, text in written.items()}

@@ -72,23 +72,15 @@ ALLOWED = {
 CODE = re.compile(r"``[^`]*``|`[^`]*`|\b[A-Z]{2,}\b")
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_no_text_of_the_code_has_a_word_of_the_list(folder: str) -> None:
+@pytest.mark.parametrize("place", [*FOLDERS, *PAGES])
+def test_no_text_of_the_code_and_no_page_has_a_word_of_the_list(place: str) -> None:
+    is_page = place.endswith(".md")
+    texts, right = (paragraphs_of, RIGHT_IN_PAGES) if is_page else (texts_of, set[str]())
     found = [
         problem
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for line, text in texts_of(path.read_text(encoding="utf-8"))
-        for problem in problems(path.relative_to(ROOT).as_posix(), line, text)
-    ]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_no_page_has_a_word_of_the_list(page: str) -> None:
-    found = [
-        problem
-        for line, text in paragraphs_of((ROOT / page).read_text(encoding="utf-8"))
-        for problem in problems(page, line, text, RIGHT_IN_PAGES)
+        for path in ([ROOT / place] if is_page else sorted((ROOT / place).rglob("*.py")))
+        for line, text in texts(path.read_text(encoding="utf-8"))
+        for problem in problems(path.relative_to(ROOT).as_posix(), line, text, right)
     ]
     assert not found, "\n".join(found)
 

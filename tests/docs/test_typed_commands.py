@@ -1,7 +1,7 @@
 """The commands of the pages outside docs/how-to/: README.md, the tutorial, operations and the reference.
 
 The commands of a page run in their order: those of the tutorial on its photos, those of the other pages on a job
-`my_job.yaml` of one table per day. `NOT_RUN` lists the commands that do not run here, each with its reason.
+`my_job.yaml` of one table per day. `NOT_RUN` lists the commands of Overnight that do not run here, with reasons.
 """
 
 import os
@@ -23,39 +23,13 @@ from tests.flows.shipped_jobs import ROOT
 TUTORIAL = ROOT / "docs/tutorial.md"
 OTHERS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "how-to" not in page.parts]
 COMMAND = re.compile(rf"^(?:    )?(overnight (?:{'|'.join(main.commands)}) .*)$", re.MULTILINE)
-PROGRAMS = "overnight|python|pip|make|cp|export|eval|docker|podman|kubectl|sudo|prefect|ray|curl|git"
-LINE = re.compile(rf"^    ((?:\.venv/bin/)?(?:{PROGRAMS}) .*|[A-Z_]+=\S+ .*)$", re.MULTILINE)
+LINE = re.compile(r"^    ((?:\.venv/bin/)?overnight .*)$", re.MULTILINE)
 ELSEWHERE = ("overnight serve", "overnight deploy", "overnight doctor")
 DAYS = {"2026-10-01": "2026-11-17"}  # so that the backfill has two days instead of 49
 NOT_RUN = {
-    "make demo": ".ci/run runs it, and checks its output",
-    "make test": "it would run this test",
-    "docker compose up --build --detach": "deployments/docker/try.py runs it, because it needs Docker or Podman",
-    "docker compose exec prefect-worker overnight deploy": "as docker compose up",
-    "docker compose exec prefect-worker overnight status deployments/jobs/digits-on-s3.yaml": "as docker compose up",
-    "python deployments/docker/try.py": "make nightly runs it, because it needs Docker or Podman",
-    "ray job submit --address=http://head:8265 --working-dir=. -- overnight run my_job.yaml": (
-        "tests/chaos/test_ray_jobs.py submits one to a cluster of its own"
-    ),
-    "kubectl --namespace overnight create --filename deployments/kubernetes/jobs/ray-job.yaml": (
-        "it needs a Kubernetes cluster"
-    ),
-    "kubectl apply --kustomize deployments/kubernetes/history": "it needs a Kubernetes cluster",
-    "kubectl apply --kustomize deployments/kubernetes/redis": "it needs a Kubernetes cluster",
-    "python deployments/docker/make_secrets.py": "tests/deployments/test_compose.py makes them",
-    "export OVERNIGHT_DEMO=$PWD/.demo": "for overnight serve",
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
     "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
     "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
-    "prefect worker start --pool overnight --type process": "a command of Prefect, which runs until it is stopped",
-    "export PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem": (
-        "for the Prefect server of the reader"
-    ),
-    "pip install torch --index-url INDEX": "it downloads PyTorch from an index of the reader's choice",
-    "pip install overnight-*.whl": "tests/packaging/test_wheel.py installs the wheel",
-    'eval "$(_OVERNIGHT_COMPLETE=bash_source overnight)"': "for the start file of a shell",
-    'eval "$(_OVERNIGHT_COMPLETE=zsh_source overnight)"': "for the start file of a shell",
-    "_OVERNIGHT_COMPLETE=fish_source overnight | source": "for the start file of a shell",
 }
 MODEL = """
 class Doubled:
@@ -65,12 +39,10 @@ class Doubled:
         return {"twice": 2 * batch["x"]}
 """
 FIX = "sed -i 's/== 7/== -1/' my_models.py"
-PUBLISH = "overnight run my_job.yaml --partition 2026-11-19"
-# The reader of these pages has a published partition, or one that a change has made stale.
-BEFORE = {"faults.md": [PUBLISH], "status.md": [PUBLISH], "upgrades.md": [PUBLISH, FIX]}
-# What a page promises.
+# What the commands of the front page print, and those of the others; two of these come before a page changes the model.
+FIRST = ("backfills.md", "status.md")
 SHOWN = {
-    "README.md": (
+    "front": (
         r"mine/\S+: 7 rows, 0 filtered, 1 quarantined",
         r"rows: 20 in, 19 out, 0 filtered, 1 quarantined, 0 resumed",
         r"retried: 1 quarantined before; now 1 written",
@@ -80,23 +52,41 @@ SHOWN = {
         r"mine/\S+: 0 quarantined, 0 shown",
         r"mine/2026-11-17 published",
     ),
-    "backfills.md": (
-        r"mine: would run 2 partitions",
+    "others": (
+        r"(?s)mine: would run 2 partitions.*mine: would run [12] partition",
         r"mine: 2 of 2 partitions published",
         r"mine: no partition from 2026-11-18 to 2026-11-19 is missing or failed; found 2 published",
+        r"retried: 1 quarantined before; now 1 written",
+        r"■ [12] published",
+        r'"partition": "2026-11-19",\s+"status": "published"',
+        r'"rows_in": 20,',
+        r'"limit_rows": 1000',
     ),
-    "faults.md": (r"retried: 1 quarantined before; now 1 written",),
-    "status.md": (r"■ 1 published", r'"partition": "2026-11-19",\s+"status": "published"'),
-    "tuning.md": (r'"rows_in": 20,', r'"limit_rows": 1000'),
-    "upgrades.md": (r"mine: would run 1 partition",),
 }
 # The range of the pages is a year; here it is two days.
 MY_DAYS = {"2026-01-01": "2026-11-18", "2026-12-31": "2026-11-19"}
 BACKFILL_ID = "2fb671e2"
 
 
-def typed(page: Path) -> list[str]:
-    return COMMAND.findall(page.read_text(encoding="utf-8"))
+def typed(text: str) -> list[str]:
+    """Return the commands of Overnight in a text, each in a line."""
+    return COMMAND.findall(text.replace("\\\n", " "))
+
+
+def refused(text: str) -> list[str]:
+    """Return why the command line refuses commands of a text. It finds the job files, which are empty, here."""
+    found = []
+    for line in typed(text):
+        _, name, *arguments = shlex.split(re.split(" > | [|][|] ", line)[0], comments=True)
+        for argument in arguments:
+            if argument.endswith(".yaml"):
+                Path(argument).parent.mkdir(parents=True, exist_ok=True)
+                Path(argument).touch()
+        try:
+            main.commands[name].make_context(name, arguments)
+        except click.UsageError as error:
+            found.append(f"{line}: {error.format_message()}")
+    return found
 
 
 def lines(page: Path) -> list[str]:
@@ -110,7 +100,7 @@ def test_the_tutorial_s_commands_run_in_their_order(prefect_api: str, ray_sessio
         (tmp_path / folder).mkdir(parents=True)
         for number in range(12):
             Image.new("RGB", (64, 48), (number, 0, 0)).save(tmp_path / folder / f"{number}.png")
-    lines = [line for line in typed(TUTORIAL) if not line.startswith(ELSEWHERE)]
+    lines = [line for line in typed(TUTORIAL.read_text(encoding="utf-8")) if not line.startswith(ELSEWHERE)]
     [first_of_a_day] = [place for place, line in enumerate(lines) if line.endswith("--partition 2026-11-19")]
     change = r's#path: \(.*\)photos/#path: "\1days/date={partition}/"#; s#/brightness}#/by_day}#'
     to_days = f"sed -i '{change}' brightness.yaml"  # as section 6 asks its reader to
@@ -135,23 +125,14 @@ def test_the_tutorial_s_commands_run_in_their_order(prefect_api: str, ray_sessio
     ]
 
 
-@pytest.mark.parametrize("page", [page for page in OTHERS if typed(page)], ids=lambda page: page.stem)
-def test_the_command_line_reads_the_commands_of_the_other_pages(
+@pytest.mark.parametrize(
+    "page", [page for page in OTHERS if typed(page.read_text(encoding="utf-8"))], ids=lambda page: page.stem
+)
+def test_the_command_line_reads_the_commands_of_a_page(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = []
-    for line in typed(page):
-        _, name, *arguments = shlex.split(line.partition(" > ")[0], comments=True)
-        for argument in arguments:
-            if argument.endswith(".yaml"):
-                Path(argument).parent.mkdir(parents=True, exist_ok=True)
-                Path(argument).touch()
-        try:
-            main.commands[name].make_context(name, arguments)
-        except click.UsageError as error:
-            refused.append(f"{line}: {error.format_message()}")
-    assert refused == []
+    assert refused(page.read_text(encoding="utf-8")) == []
 
 
 def run_lines(page: Path) -> list[str]:
@@ -178,11 +159,13 @@ def my_job(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in OTHERS if run_lines(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize("pages", SHOWN)
 def test_the_commands_of_the_other_pages_run_on_a_job(
-    page: Path, my_job: Path, prefect_api: str, ray_session: None
+    pages: str, my_job: Path, prefect_api: str, ray_session: None
 ) -> None:
-    script = "\n".join([*BEFORE.get(page.name, []), *run_lines(page)]).replace(".venv/bin/overnight", "overnight")
+    front, others = OTHERS[:1], sorted(OTHERS[1:], key=lambda page: page.name not in FIRST)
+    paths = front if pages == "front" else others
+    script = "\n".join(line for page in paths for line in run_lines(page)).replace(".venv/bin/overnight", "overnight")
     for written, wanted in MY_DAYS.items():
         script = script.replace(written, wanted)
     script = script.replace(BACKFILL_ID, "$(sed -n 's/^backfill //p' said)")
@@ -192,7 +175,7 @@ def test_the_commands_of_the_other_pages_run_on_a_job(
     done = warm_commands.run_script(f"exec 2>said\nset -x\n{script}", my_job, environment, lambda *_: None)
 
     assert done.returncode == 0, f"{done.stdout}\n{(my_job / 'said').read_text()}"
-    for words in SHOWN.get(page.name, ()):
+    for words in SHOWN[pages]:
         assert re.search(words, done.stdout), done.stdout
 
 

@@ -75,15 +75,6 @@ def photo_embeddings(demo: Path) -> Expected:
         yield name, {"label": file.parent.name, "embedding": features}
 
 
-def photo_labels(demo: Path) -> Expected:
-    classify = pipeline("image-classification", str(demo / "resnet"))
-    for name, file in _photos(demo):
-        found = classify(covered(file, 224), top_k=3)
-        labels, confidences = [one["label"] for one in found], [one["score"] for one in found]
-        best = {"predicted_label": labels[0], "confidence": confidences[0]}
-        yield name, {"label": file.parent.name, **best, "top_labels": labels, "top_confidences": confidences}
-
-
 def digits(demo: Path) -> Expected:
     classify = pipeline("image-classification", str(demo / "model"))
     for file in (demo / "digits" / NEWEST).glob("*/*"):
@@ -105,22 +96,10 @@ def posts(demo: Path) -> Expected:
         yield name, row | {f"{model}_{key}": value for model, found in labels.items() for key, value in found.items()}
 
 
-def sentiment(demo: Path) -> Expected:
-    classify = pipeline("text-classification", str(demo / "sentiment"))
-    for name, row in _lines(demo / "sentences"):
-        yield name, row | _best(classify(row["text"], truncation=True))
-
-
 def entities(demo: Path) -> Expected:
     find = pipeline("token-classification", str(demo / "entities"))
     for name, row in _lines(demo / "sentences"):
         yield name, row | {"output": find(row["text"], aggregation_strategy="simple")}
-
-
-def sentences(demo: Path) -> Expected:
-    rows = list(_lines(demo / "sentences"))
-    for (name, row), vector in zip(rows, sentence_vectors([row["text"] for _, row in rows]), strict=True):
-        yield name, {**row, "embedding": vector}
 
 
 def summaries(demo: Path) -> Expected:

@@ -24,21 +24,24 @@ COMPARED = {
     "doggos.yaml": by_hand.photo_embeddings,
     "entities.yaml": by_hand.entities,
     "flowers.yaml": by_hand.flowers,
-    "large-model.yaml": by_hand.reviews_chat,
     "orders.yaml": by_hand.orders,
     "photo-embeddings.yaml": by_hand.photo_embeddings,
-    "photo-labels.yaml": by_hand.photo_labels,
     "posts.yaml": by_hand.posts,
     "reviews-chat.yaml": by_hand.reviews_chat,
     "reviews-openai.yaml": by_hand.reviews_openai,
-    "sentences.yaml": by_hand.sentences,
-    "sentiment.yaml": by_hand.sentiment,
     "summaries.yaml": by_hand.summaries,
     "transcription.yaml": by_hand.transcription,
     "video-objects.yaml": by_hand.video_objects,
 }
 # What needs an environment of its own: the file of tests/ that has its comparison.
 ELSEWHERE = {"reviews-vllm.yaml": "flows/test_language_models.py"}
+# What a larger job shows too: the job that runs the same models, on like rows.
+LIKE = {
+    "large-model.yaml": "reviews-chat.yaml",
+    "photo-labels.yaml": "posts.yaml",
+    "sentences.yaml": "documents.yaml",
+    "sentiment.yaml": "posts.yaml",
+}
 RUN = re.compile(r"overnight run deployments/jobs/([\w-]+\.yaml)\b(?!.*--limit-rows)")
 PAGES = sorted(page for page in (ROOT / "docs/how-to").glob("*.md") if page.name != "index.md")
 

@@ -75,50 +75,38 @@ def with_png_sums(content: bytes) -> bytes:
     return bytes(found)
 
 
-def _turned() -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return exif
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
 
 
 def images() -> tuple[Sample, ...]:
     import pillow_heif
 
     pillow_heif.register_heif_opener()
-    pixels = np.full((HEIGHT, WIDTH), 0x8012, np.uint16)
-    deep = io.BytesIO()
-    Image.fromarray(pixels).save(deep, "PNG")
-    frames = [Image.new("P", (WIDTH, HEIGHT), number) for number in range(3)]
-    moving = io.BytesIO()
-    frames[0].save(moving, "GIF", save_all=True, append_images=frames[1:])
+    summed = [image("PNG", "RGBA"), image("PNG", "P", transparency=0), image("PNG", "I;16")]
+    frames = [Image.new("P", (WIDTH, HEIGHT), number) for number in (1, 2)]
+    pixels = b"\xfe\x01\x02\x03\xc6" + bytes(7) + b"\x01"
     return (
         *jpegs(),
-        Sample("a.png", image("PNG", exif=_turned())),
-        Sample("sums.png", image("PNG", "RGBA"), with_png_sums),
-        Sample("palette.png", image("PNG", "P", transparency=0), with_png_sums),
-        Sample("deep.png", deep.getvalue(), with_png_sums),
-        Sample("a.gif", moving.getvalue()),
-        Sample("a.bmp", image("BMP")),
+        *(Sample(f"sums-{number}.png", content, with_png_sums) for number, content in enumerate(summed)),
+        Sample("a.png", image("PNG", exif=TURNED)),
+        Sample("a.gif", image("GIF", "P", save_all=True, append_images=frames)),
         Sample("palette.bmp", image("BMP", "P")),
-        Sample("a.webp", image("WEBP", exif=_turned())),
+        Sample("a.webp", image("WEBP", exif=TURNED)),
         Sample("whole.webp", image("WEBP", "RGBA", lossless=True)),
         *(Sample(f"{packing}.tif", image("TIFF", compression=packing)) for packing in ("raw", "tiff_lzw", "jpeg")),
         Sample("deflate.tif", image("TIFF", "LA", compression="tiff_adobe_deflate")),
         Sample("fax.tif", image("TIFF", "1", compression="group4")),
-        Sample("a.ppm", image("PPM")),
         Sample("a.pbm", image("PPM", "1")),
-        Sample("text.pgm", b"P2\n3 2\n255\n" + b" ".join(b"%d" % n for n in range(6))),
-        Sample("a.jp2", image("JPEG2000")),
-        Sample("a.avif", image("AVIF")),
-        Sample("a.heic", image("HEIF")),
-        Sample("a.ico", image("ICO")),
-        Sample("a.qoi", b"qoif" + struct.pack(">IIBB", 4, 2, 3, 0) + b"\xfe\x01\x02\x03\xc6" + bytes(7) + b"\x01"),
+        Sample("text.pgm", b"P2\n3 2\n255\n0 1 2 3 4 5"),
+        *(Sample(f"a.{kind}", image(kind)) for kind in ("BMP", "PPM", "JPEG2000", "AVIF", "HEIF", "ICO")),
+        Sample("a.qoi", b"qoif" + struct.pack(">IIBB", 4, 2, 3, 0) + pixels),
     )
 
 
 def jpegs() -> tuple[Sample, ...]:
     return (
-        Sample("a.jpg", image("JPEG", exif=_turned())),
+        Sample("a.jpg", image("JPEG", exif=TURNED)),
         Sample("steps.jpg", image("JPEG", progressive=True)),
         Sample("cmyk.jpg", image("JPEG", "CMYK")),
         Sample("grey.jpg", image("JPEG", "L", quality=30)),

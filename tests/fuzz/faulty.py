@@ -4,11 +4,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.fuzz.mutations import Sample
 from tests.fuzz.targets import READ, Target
-
-SAMPLES = (Sample("a.txt", b"a text"),)
 
 
 def _raise(sample: Sample) -> str:
@@ -18,27 +17,19 @@ def _raise(sample: Sample) -> str:
     return READ
 
 
-def _hang(_: Sample) -> str:
-    time.sleep(60)
-    return READ
-
-
 def _grow(_: Sample) -> str:
     held = bytearray()
     while True:
         held += b"x" * 2**20
 
 
-def _hold(_: Sample) -> str:
-    """Hold more than a file may, for a moment."""
-    return READ if bytearray(b"x" * 20 * 2**20) else ""
-
-
-def _die(_: Sample) -> str:
-    os.abort()
-
-
-RUNS = {"raises": _raise, "hangs": _hang, "grows": _grow, "holds": _hold, "dies": _die}
+RUNS: dict[str, Callable[[Sample], Any]] = {
+    "raises": _raise,
+    "hangs": lambda _: time.sleep(60),
+    "grows": _grow,
+    "holds": lambda _: len(b"x" * 40 * 2**20),  # for a moment
+    "dies": lambda _: os.abort(),
+}
 TARGETS: dict[str, Callable[[Path], Target]] = {
-    name: lambda _, run=run: Target(SAMPLES, run) for name, run in RUNS.items()
+    name: lambda _, run=run: Target([Sample("a.txt", b"a text")], run) for name, run in RUNS.items()
 }

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
@@ -84,15 +83,17 @@ class Child:
         assert process.stdin is not None
         process.stdin.write(json.dumps(order).encode() + b"\n")
         process.stdin.flush()
-        number: int | None = None
+        number = -1
         began, limit = time.monotonic(), START_SECONDS
         while True:
             answer, lost = self._answer(began + limit)
-            if lost and number is None:
-                raise RuntimeError(f"{tally.target}: no file was begun: {lost}\n{self._last_words()}")
+            name = f"{tally.target}, seed {order.get('seed')}, file {number}"
             if lost:
-                name = f"{tally.target}, seed {order.get('seed')}, file {number}"
-                tally.faults.append(f"{name}: {lost}\n{self._last_words()}")
+                self._log.seek(0)
+                said = self._log.read()[-4000:].decode(errors="replace")
+                if number < 0:
+                    raise RuntimeError(f"{tally.target}: no file was begun: {lost}\n{said}")
+                tally.faults.append(f"{name}: {lost}\n{said}")
                 tally.outcomes[lost.partition(":")[0]] += 1
                 return number + 1
             if "end" in answer:
@@ -107,10 +108,10 @@ class Child:
                 fault = f"memory: {answer['bytes'] / 2**20:.0f} MiB"
             tally.outcomes["fault" if fault else answer["outcome"]] += 1
             if fault:
-                tally.faults.append(f"{tally.target}, seed {order.get('seed')}, file {number}: {fault}")
+                tally.faults.append(f"{name}: {fault}")
                 if len(tally.faults) >= MOST_FAULTS:
                     self._end(signal.SIGKILL)
-                    return answer["done"] + 1
+                    return number + 1
             began, limit = time.monotonic(), START_SECONDS
 
     def _answer(self, deadline: float) -> tuple[dict[str, Any], str]:
@@ -124,9 +125,8 @@ class Child:
                 piece = os.read(process.stdout.fileno(), 2**16)
                 self._held += piece
                 if not piece:
-                    code = self._end(signal.SIGKILL)
-                    return {}, f"died: exit code {code}"
-            elif (held := self._resident_bytes()) > self._base + 2 * self._bytes:
+                    return {}, f"died: exit code {self._end(signal.SIGCONT)}"  # it may still say why
+            elif (held := _resident_bytes(process.pid)) > self._base + 2 * self._bytes:
                 self._end(signal.SIGABRT)
                 return {}, f"memory: {(held - self._base) / 2**20:.0f} MiB, and more to come"
             elif time.monotonic() > deadline:
@@ -134,26 +134,15 @@ class Child:
                 return {}, f"hang: no answer within {self._seconds:g} s"
         line, _, self._held = self._held.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
-        if "at" in answer:
-            self._base = answer["held"]
+        self._base = answer.get("held", self._base)
         return answer, ""
-
-    def _resident_bytes(self) -> int:
-        assert self._process is not None
-        try:
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-        except (OSError, IndexError):
-            return 0
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._held, self._base = b"", 2**40
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - of the process
-            command = [sys.executable, "-m", "tests.fuzz.child"]
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
-            )
+            command, pipe = [sys.executable, "-m", "tests.fuzz.child"], subprocess.PIPE
+            self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=self._log)
         return self._process
 
     def _end(self, how: signal.Signals) -> int:
@@ -161,30 +150,20 @@ class Child:
         if process is None:
             return 0
         process.send_signal(how)
-        try:
-            code = process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                pipe.close()
-        return code
-
-    def _last_words(self) -> str:
-        self._log.seek(0)
-        return self._log.read()[-4000:].decode(errors="replace")
+        with process:  # closes its pipes
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        return process.returncode
 
 
-def hunt(targets: Iterable[str], seed: int, first: int, count: int) -> list[Tally]:
-    """Run each target on so many files, and print what became of them."""
-    tallies = []
-    with Child() as child:
-        for target in targets:
-            tally = child.hunt(target, seed, first, count)
-            tallies.append(tally)
-            print(tally, *tally.faults, sep="\n  ", flush=True)
-    return tallies
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
@@ -203,7 +182,12 @@ def main() -> None:
         given.keep.write_bytes(sample.content)
         print(f"{given.keep}: {len(sample.content)} bytes, of {sample.name}")
         return
-    faults = sum(len(tally.faults) for tally in hunt(targets, given.seed, given.first, given.count))
+    faults = 0
+    with Child() as child:
+        for target in targets:
+            tally = child.hunt(target, given.seed, given.first, given.count)
+            faults += len(tally.faults)
+            print(tally, *tally.faults, sep="\n  ", flush=True)
     sys.exit(1 if faults else 0)
 
 

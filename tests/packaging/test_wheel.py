@@ -43,20 +43,12 @@ PROTECTED = {
 }
 ask = functools.partial(prefect_api.ask, login=LOGIN)
 
-SHIPPED = {
-    **{
-        f"overnight/flows/deploy/shipped/automations/{name}.yaml": f"deployments/automations/{name}.yaml"
-        for name in (
-            "crashed-container-starts-again",
-            "crashed-run-starts-again",
-            "run-that-never-began-starts-again",
-            "silent-run-has-crashed",
-        )
-    },
-    "overnight/flows/deploy/shipped/constraints.txt": "constraints.txt",
-    "overnight/flows/deploy/shipped/constraints-extras.txt": "constraints-extras.txt",
-    "overnight/flows/deploy/shipped/constraints-torch.txt": "constraints-torch.txt",
-    "overnight/flows/deploy/shipped/prefect.yaml": "deployments/prefect.yaml",
+AUTOMATIONS = ("crashed-container", "crashed-run", "run-that-never-began")
+AUTOMATION_NAMES = (*(f"{name}-starts-again" for name in AUTOMATIONS), "silent-run-has-crashed")
+FILES = [f"automations/{name}.yaml" for name in AUTOMATION_NAMES] + ["prefect.yaml"]
+SHIPPED = {  # by the name below overnight/flows/deploy/shipped
+    **{name: f"deployments/{name}" for name in FILES},
+    **{name: name for name in ("constraints.txt", "constraints-extras.txt", "constraints-torch.txt")},
 }
 BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
 
@@ -68,18 +60,14 @@ def pip(*arguments: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is built: setuptools writes beside it."""
-    copy = tmp_path_factory.mktemp("checkout") / "overnight"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "benchmarks")
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is made of the source distribution. It is built from a copy: setuptools writes beside it."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(checkout))
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "tests", "benchmarks")
+    shutil.copytree(ROOT, folder / "checkout", symlinks=True, ignore=ignored)
+    subprocess.run([sys.executable, "-c", BUILD_SDIST, folder], cwd=folder / "checkout", check=True, timeout=120)
+    [source] = folder.glob("overnight-*.tar.gz")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     [found] = folder.glob("overnight-*.whl")
     return found
 
@@ -153,26 +141,21 @@ def until(what: Callable[[], Any], seconds: float = 120) -> Any:
     raise AssertionError("waited in vain")
 
 
-def test_the_wheel_has_the_files_that_commands_read(wheel: Path) -> None:
+def test_the_wheel_of_the_source_distribution_has_every_module_and_the_files_that_commands_read(wheel: Path) -> None:
+    modules = {
+        path.relative_to(ROOT) for folder in ("flows", "overnight", "tasks") for path in ROOT.glob(f"{folder}/**/*.py")
+    }
+    packages = ("overnight", "overnight/flows", "overnight/tasks")
     with zipfile.ZipFile(wheel) as archive:
-        assert set(filter(lambda name: "/shipped/" in name, archive.namelist())) == set(SHIPPED)
+        names = set(archive.namelist())
+        there = {name for name in names if name.endswith(".py")}
+        assert there == {str("overnight" / path if path.parts[0] != "overnight" else path) for path in modules}
+        shipped = "overnight/flows/deploy/shipped/"
+        assert {name.removeprefix(shipped) for name in names if "/shipped/" in name} == set(SHIPPED)
         for name, original in SHIPPED.items():
-            assert archive.read(name) == (ROOT / original).read_bytes()
-        assert any(name.endswith("dist-info/licenses/LICENSE") for name in archive.namelist())
-        assert {f"{package}/py.typed" for package in ("overnight", "overnight/flows", "overnight/tasks")} <= set(
-            archive.namelist()
-        )
-
-
-def test_a_source_distribution_makes_the_same_wheel(wheel: Path, checkout: Path, tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", BUILD_SDIST, tmp_path], cwd=checkout, check=True, timeout=120)
-    [source] = tmp_path.glob("overnight-*.tar.gz")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source))
-    [again] = tmp_path.glob("overnight-*.whl")
-    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
-        assert {one.filename: one.CRC for one in second.infolist() if "dist-info" not in one.filename} == {
-            one.filename: one.CRC for one in first.infolist() if "dist-info" not in one.filename
-        }
+            assert archive.read(shipped + name) == (ROOT / original).read_bytes()
+        assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
+        assert {f"{package}/py.typed" for package in packages} <= names
 
 
 @pytest.mark.timeout(900)
@@ -199,16 +182,10 @@ def test_every_command_works_in_an_empty_folder(installed: Installed) -> None:
     assert first == dict.fromkeys(first, "created")
     assert set(first) == {
         "work pool overnight",
-        "work queue overnight/daily",
-        "work queue overnight/default",
-        "work queue overnight/backfill",
+        *(f"work queue overnight/{queue}" for queue in ("daily", "default", "backfill")),
         "concurrency limit overnight-gpu",
-        "deployment batch-inference/brightness",
-        "deployment backfill/brightness",
-        "automation overnight-crashed-container-starts-again",
-        "automation overnight-crashed-run-starts-again",
-        "automation overnight-run-that-never-began-starts-again",
-        "automation overnight-silent-run-has-crashed",
+        *(f"deployment {flow}/brightness" for flow in ("batch-inference", "backfill")),
+        *(f"automation overnight-{name}" for name in AUTOMATION_NAMES),
     }
 
     variables = {**installed.variables(), "PREFECT_API_URL": installed.api}

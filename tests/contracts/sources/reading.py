@@ -1,7 +1,7 @@
 """Reads a source as a run does, in plain Python, and puts rows into a form that can be compared."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,38 +44,50 @@ def listed(source: Source, partition: str = "all") -> tuple[Source, pa.Table, pa
     return source, units, source.full_schema(source.common_schema(units, partition), seen_in(units))
 
 
-def read_all(
-    source: Source, units: pa.Table | None = None, schema: pa.Schema | None = None, partition: str = "all"
-) -> Read:
-    """Everything that `source` reads. Fails unless every row of every unit is settled exactly once."""
-    if units is None:
-        source, units, schema = listed(source, partition)
-    schema = schema or source.common_schema(units, partition)
+def blocks_of(
+    source: Source, units: pa.Table, schema: pa.Schema | None, counts: dict[str, int] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the blocks that `source` reads. Fails unless every row of every unit is settled exactly once."""
+    schema = schema or source.common_schema(units)
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
-    found, numbers, ends = Read(), defaultdict(list), {}
+    numbers: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, int] = {}
     for block in source.rows(pending, schema):
-        states = block["__state"].to_pylist()
-        visible = blocks.visible(block)
-        if blocks.LIVE in states and visible.schema not in found.schemas:
-            found.schemas.append(visible.schema)
-        for row, shown in zip(block.to_pylist(), visible.to_pylist(), strict=True):
-            unit, number, state = row["__unit"], row["__row"], row["__state"]
+        block.validate(full=True)
+        for row in block.select(["__unit", "__row", "__state"]).to_pylist():
+            unit, number, state = row.values()
             if state == blocks.END:
                 assert unit not in ends
                 ends[unit] = number
-                continue
-            numbers[unit].append(number)
-            if state == blocks.LIVE:
-                found.good[row["row_id"]] = shown
             else:
-                assert row["__stage"] == "ingest"
-                found.bad[row["row_id"]] = row["__error_message"]
-                found.types[row["row_id"]] = row["__error_type"]
+                numbers[unit].append(number)
+        yield block
     for unit in units.to_pylist():
         count = ends[unit["unit"]] if unit["rows"] is None else unit["rows"]
         first = unit["first_row"]
         assert sorted(numbers[unit["unit"]]) == list(range(first, first + count)), unit["path"]
-        found.counts[unit["path"]] = found.counts.get(unit["path"], 0) + count
+        if counts is not None:
+            counts[unit["path"]] = counts.get(unit["path"], 0) + count
+
+
+def read_all(
+    source: Source, units: pa.Table | None = None, schema: pa.Schema | None = None, partition: str = "all"
+) -> Read:
+    """Everything that `source` reads."""
+    if units is None:
+        source, units, schema = listed(source, partition)
+    found = Read()
+    for block in blocks_of(source, units, schema or source.common_schema(units, partition), found.counts):
+        visible = blocks.visible(block)
+        if blocks.LIVE in block["__state"].to_pylist() and visible.schema not in found.schemas:
+            found.schemas.append(visible.schema)
+        for row, shown in zip(block.to_pylist(), visible.to_pylist(), strict=True):
+            if row["__state"] == blocks.LIVE:
+                found.good[row["row_id"]] = shown
+            elif row["__state"] != blocks.END:
+                assert row["__stage"] == "ingest"
+                found.bad[row["row_id"]] = row["__error_message"]
+                found.types[row["row_id"]] = row["__error_type"]
     return found
 
 

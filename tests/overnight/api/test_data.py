@@ -31,6 +31,7 @@ EXACT = pa.table(
 )
 
 
+# Polars exports Categorical and Enum in this type.
 CATEGORIES = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.uint8()), pa.array(["x"], pa.string_view()))
 
 
@@ -60,12 +61,6 @@ PolarsFrame.__name__, PolarsFrame.__module__ = "DataFrame", "polars.dataframe.fr
 def placed(data: Any, folder: Path) -> pa.Table:
     digest = place_data(data, Location(str(folder)))
     return pq.ParquetFile(folder / digest / "data.parquet").read()
-
-
-def png(image: Image.Image) -> bytes:
-    written = io.BytesIO()
-    image.save(written, "PNG")
-    return written.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -98,9 +93,8 @@ def test_rows_keep_bytes_and_arrays_and_images_become_the_bytes_of_a_png_file(tm
     assert found["content"].to_pylist() == [b"\x00", None]
     assert found["label"].to_pylist() == [None, "b"]
     assert [np.array_equal(*pair) for pair in zip(to_numpy(found["array"]), arrays, strict=True)] == [True, True]
-    content = found["image"][0].as_py()
-    assert content == png(picture)
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(content))), np.asarray(picture))
+    shown = Image.open(io.BytesIO(found["image"][0].as_py()))
+    assert (shown.format, np.array_equal(np.asarray(shown), np.asarray(picture))) == ("PNG", True)
 
 
 def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None:
@@ -111,7 +105,7 @@ def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None
 
 def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:
     many = pa.table({"n": range(25_000)})
-    digest = place_data(many.to_reader(max_chunksize=7), Location(str(tmp_path)))
+    digest = place_data(many.to_reader(max_chunksize=700), Location(str(tmp_path)))
     file = pq.ParquetFile(tmp_path / digest / "data.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
     assert file.read().equals(many)
@@ -133,23 +127,18 @@ def test_data_goes_to_a_store_of_objects_too(s3: Any) -> None:
         assert pq.read_table(file).equals(EXACT)
 
 
-def of_views(inner: pa.DataType, values: list[Any]) -> pa.Table:
-    return pa.table({"a": pa.array(values, inner)})
+def column(values: Any, kind: pa.DataType | None = None) -> pa.Table:
+    return pa.table({"a": pa.array(values, kind) if kind else values})
 
 
 @pytest.mark.parametrize(
     ("data", "kind", "values"),
     [
-        # Polars exports Categorical and Enum in this type.
-        (pa.table({"a": CATEGORIES}), pa.string(), ["x", None]),
-        (of_views(pa.list_(pa.string_view()), [["x"], None]), pa.list_(pa.string()), [["x"], None]),
-        (of_views(pa.list_view(pa.int8()), [[1], None, [2, 3]]), pa.list_(pa.int8()), [[1], None, [2, 3]]),
-        (
-            of_views(pa.struct([("b", pa.binary_view())]), [{"b": b"x"}, None]),
-            pa.struct([("b", pa.binary())]),
-            [{"b": b"x"}, None],
-        ),
-        (pa.table({"a": pa.RunEndEncodedArray.from_arrays([2, 3], ["x", None])}), pa.string(), ["x", "x", None]),
+        (column(CATEGORIES), pa.string(), ["x", None]),
+        (column([["x"], None], pa.list_(pa.string_view())), pa.list_(pa.string()), [["x"], None]),
+        (column([[1], None, [2, 3]], pa.list_view(pa.int8())), pa.list_(pa.int8()), [[1], None, [2, 3]]),
+        (column([{"b": b"x"}], pa.struct([("b", pa.binary_view())])), pa.struct([("b", pa.binary())]), [{"b": b"x"}]),
+        (column(pa.RunEndEncodedArray.from_arrays([2, 3], ["x", None])), pa.string(), ["x", "x", None]),
         (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), pa.int64(), [0, 1]),
         (pd.DataFrame({"a": pd.Categorical([2, None])}), pa.int64(), [2, None]),
         ([{"a": UUID(int=1)}, {}], pa.string(), [str(UUID(int=1)), None]),
@@ -164,51 +153,47 @@ def test_a_type_that_parquet_lacks_becomes_the_plain_one(
     assert (found.type, found.to_pylist()) == (kind, values)
 
 
+MIXED = [date(2026, 1, 1), datetime(2026, 1, 1, 5)]
+PERIODS = pd.period_range("2026-01", periods=1, freq="M")
+TWICE = pa.table([[1], [2]], names=["a", "a"])
+
+
 @pytest.mark.parametrize(
-    ("data", "problem"),
+    ("data", "fact"),
     [
-        (object(), "data: expected a DataFrame of pandas or Polars, .* found object"),
-        ([], r"expected at least one row with a column, found none in list\."),
-        ([{}], "expected at least one row with a column"),
-        (pd.DataFrame({"a": []}), "expected at least one row with a column, found none in DataFrame"),
-        (pd.DataFrame(index=[1]), "expected at least one row with a column"),
-        (EXACT.schema.empty_table().to_reader(), "expected at least one row with a column"),
+        (object(), "found object"),
+        ([], "found none in list"),
+        ([{}], "found none"),
+        (pd.DataFrame({"a": []}), "found none in DataFrame"),
+        (pd.DataFrame(index=[1]), "found none"),
+        (EXACT.schema.empty_table().to_reader(), "found none"),
         ([1, 2], "found list of int"),
         ("rows.csv", "found str"),
-        (type("LazyFrame", (), {"collect": None})(), r"found LazyFrame\. Call collect\(\) first"),
-        (pd.Series([1], name="a"), r"found Series\. Call to_frame\(\) first"),
-        (
-            pd.DataFrame({"a": [1, "x"]}),
-            "expected one type of values that Arrow has in the column a, found int and str",
-        ),
+        (type("LazyFrame", (), {"collect": None})(), r"Call collect\(\) first"),
+        (pd.Series([1], name="a"), r"Call to_frame\(\) first"),
+        (pd.DataFrame({"a": [1, "x"]}), "column a, found int and str"),
         ([{"a": 2**70}], "found int: Python int too large"),
-        ([{"a": date(2026, 1, 1)}, {"a": datetime(2026, 1, 1, 5)}], "'a': found dates and times without a zone"),
-        ([{"a": [date(2026, 1, 1), datetime(2026, 1, 1, 5)]}], "'a': found dates and times without a zone"),
+        ([{"a": one} for one in MIXED], "'a': found dates and times without a zone"),
+        ([{"a": MIXED}], "'a': found dates and times without a zone"),
         ([{"a": {"b": b"x"}}, {"a": {"b": "x"}}], "'a.b': found bytes and texts"),
-        ([{"a": np.zeros(2)}, {"a": 1}], r"'a': found arrays and numbers\. Use one type"),
+        ([{"a": np.zeros(2)}, {"a": 1}], "'a': found arrays and numbers"),
         (pd.DataFrame({"a": [1j]}), "'a': found complex128 numbers"),
-        (
-            pd.DataFrame({"a": pd.period_range("2026-01", periods=1, freq="M")}),
-            r"'a': found period\[M\] values of pandas",
-        ),
+        (pd.DataFrame({"a": PERIODS}), r"'a': found period\[M\]"),
         (pd.DataFrame({"a": pd.cut([1, 5], 2)}), r"found pandas\.interval in the column a"),
-        (pd.DataFrame({1: [1]}), "expected texts as names of columns, found 1"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "expected different names of columns .*, found a twice"),
+        (pd.DataFrame({1: [1]}), "found 1"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "found a twice"),
         (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "index levels, found a twice"),
         (pd.DataFrame({"a": [1]}, index=pd.MultiIndex.from_arrays([[1], [2]], names=["k", "k"])), "found k twice"),
-        (pa.table([[1], [2]], names=["a", "a"]), "found a twice"),
-        (pa.table([[1], [2]], names=["a", "a"]).to_reader(), "found a twice"),
-        ([{"\ud800": 1}], "expected names of columns that UTF-8 has"),
-        (
-            pa.table({"a": pa.array([None], pa.list_(pa.month_day_nano_interval()))}),
-            "expected a type that Parquet has, found month_day_nano_interval in the column a",
-        ),
-        (pa.table({"a": pa.array([{}], pa.struct([]))}), "found struct<> in the column a"),
+        (TWICE, "found a twice"),
+        (TWICE.to_reader(), "found a twice"),
+        ([{"\ud800": 1}], "UTF-8"),
+        (column([None], pa.list_(pa.month_day_nano_interval())), "found month_day_nano_interval in the column a"),
+        (column([{}], pa.struct([])), "found struct<> in the column a"),
         (PolarsFrame({"a": "Int64", "b": "List(Int128)"}), r"found List\(Int128\) in the column b"),
         (PolarsFrame({"a": "Struct({'Object': Int64})", "b": "Object"}), "found Object in the column b"),
     ],
 )
-def test_data_that_cannot_be_rows_is_refused_with_what_is_expected(data: Any, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(overnight.JobError, match=problem):
+def test_data_that_cannot_be_rows_is_refused_and_nothing_is_written(data: Any, fact: str, tmp_path: Path) -> None:
+    with pytest.raises(overnight.JobError, match=fact):
         place_data(data, Location(str(tmp_path)))
     assert list(tmp_path.iterdir()) == []

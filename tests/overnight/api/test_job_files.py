@@ -23,22 +23,23 @@ from tests.flows.job.jobs import SMALL, WHOLE
 from tests.flows.shipped_jobs import JOBS
 
 ROWS = [{"n": 1}, {"n": 2}]
+DATED = {"source": {"kind": "csv", "path": "/in/{partition}"}}
 
 
 def job_dict(folder: Path, **more: Any) -> dict[str, Any]:
     return {"name": "numbers", "sink": {"kind": "parquet", "path": str(folder / "out")}, **more}
 
 
-@pytest.mark.parametrize(
-    ("module", "union"),
-    [
-        (overnight.sources, Source),
-        (overnight.steps, Step),
-        (overnight.models, AnyPredictor),
-        (overnight.sinks, AnySink),
-        (overnight.shuffles, Shuffle),
-    ],
-)
+KINDS = {
+    overnight.sources: Source,
+    overnight.steps: Step,
+    overnight.models: AnyPredictor,
+    overnight.sinks: AnySink,
+    overnight.shuffles: Shuffle,
+}
+
+
+@pytest.mark.parametrize(("module", "union"), KINDS.items())
 def test_every_kind_of_a_job_file_has_a_class_in_its_module(module: Any, union: Any) -> None:
     kinds = {leaf for leaf in get_args(get_args(union)[0]) if leaf.__module__.startswith("overnight.")}
     named = {getattr(module, name) for name in module.__all__}
@@ -111,26 +112,25 @@ def test_settings_become_the_overrides_of_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "partition", "path"),
+    ("source", "partition", "folder"),
     [
-        ({}, None, "_overnight/data/all/"),
-        ({}, "all", "_overnight/data/all/"),
-        ({}, "2026-11-19", "_overnight/data/{partition}/"),
-        ({"source": {"kind": "csv", "path": "/in/{partition}"}}, "2026-11-19", "_overnight/data/{partition}/"),
-        ({"source": {"kind": "csv", "path": "/in/{partition}"}}, None, "_overnight/data/{partition}/"),
-        ({"source": {"kind": "csv", "path": "/in/{partition}"}}, "all", "_overnight/data/all/"),
+        ({}, None, "all"),
+        ({}, "all", "all"),
+        ({}, "2026-11-19", "{partition}"),
+        (DATED, "2026-11-19", "{partition}"),
+        (DATED, None, "{partition}"),
+        (DATED, "all", "all"),
     ],
 )
 def test_data_replaces_the_source_and_is_removed_after_a_run_that_succeeds(
-    tmp_path: Path, job: dict[str, Any], partition: str | None, path: str
+    tmp_path: Path, source: dict[str, Any], partition: str | None, folder: str
 ) -> None:
-    with prepared(job_dict(tmp_path, **job), (), partition, ROWS) as found:
-        source = found.job.source
-        assert isinstance(source, overnight.sources.Parquet)
-        assert source.path.startswith(str(tmp_path / "out" / path))
-        [file] = list(source.files(found.partition))
-        assert file.path == "data.parquet"
-    assert not Path(source.location(found.partition).uri).exists()
+    with prepared(job_dict(tmp_path, **source), (), partition, ROWS) as found:
+        data = found.job.source
+        assert isinstance(data, overnight.sources.Parquet)
+        assert data.path.startswith(f"{tmp_path}/out/_overnight/data/{folder}/")
+        assert [file.path for file in data.files(found.partition)] == ["data.parquet"]
+    assert not Path(data.location(found.partition).uri).exists()
 
 
 def test_data_stays_after_a_failure_and_the_same_data_is_the_same_input(tmp_path: Path) -> None:
@@ -149,24 +149,18 @@ def test_data_stays_after_a_failure_and_the_same_data_is_the_same_input(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("job", "arguments", "problem"),
+    ("job", "arguments", "fact"),
     [
-        (7, {}, "expected a job file, an overnight.Job or a dictionary, found int"),
+        (7, {}, "found int"),
         ("no.yaml", {}, "no.yaml: expected a job file, found no file"),
-        ({"name": "a"}, {}, "the job: 2 problems\n  source: is missing"),
-        (job_dict(Path("/x"), sinc=1), {"data": ROWS}, r"the job: sinc: unknown key \(did you mean sink\?\)"),
-        (
-            job_dict(Path("/x")),
-            {"settings": {"source.columns": ["n"]}, "data": ROWS},
-            "settings: expected none of source",
-        ),
-        (job_dict(Path("/x")), {"partition": "2026-13-01", "data": ROWS}, "partition: expected a day of the calendar"),
+        ({"name": "a"}, {}, "the job: 2 problems"),
+        (job_dict(Path("/x"), sinc=1), {"data": ROWS}, r"the job: sinc: .*did you mean sink"),
+        (job_dict(Path("/x")), {"settings": {"source.columns": ["n"]}, "data": ROWS}, "expected none of source"),
+        (job_dict(Path("/x")), {"partition": "2026-13-01", "data": ROWS}, "partition: expected a day"),
     ],
 )
-def test_what_is_no_job_is_refused_with_the_sentence_of_the_terminal(
-    job: Any, arguments: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(overnight.JobError, match=problem), prepared(job, **arguments):
+def test_what_is_no_job_is_refused(job: Any, arguments: dict[str, Any], fact: str) -> None:
+    with pytest.raises(overnight.JobError, match=fact), prepared(job, **arguments):
         pass
 
 
@@ -174,14 +168,11 @@ def test_a_class_is_named_by_its_module_and_one_of_a_notebook_is_refused() -> No
     assert overnight.models.Python(target=Path).target == f"{Path.__module__}:Path"
     own = type("Model", (), {"__module__": "__main__"})
     for target in (own, "__main__:Model"):
-        with pytest.raises(
-            ValidationError, match=r"found __main__:Model\. Write it to a file, for example my_models\.py"
-        ):
+        with pytest.raises(ValidationError, match=r"found __main__:Model\. Write it to a file"):
             overnight.models.Python(target=target)
 
 
 def test_a_preview_reads_data_from_memory_and_leaves_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("overnight.flows.preview")
     found = overnight.preview(job_dict(tmp_path), 1, data=ROWS)
     assert found.table["n"].to_pylist() == [1]
     assert list(tmp_path.iterdir()) == []

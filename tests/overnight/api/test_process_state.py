@@ -19,30 +19,20 @@ import overnight
 from overnight.api.process_state import leaves_no_trace, restored
 from overnight.flows.runs.cancellation import is_stopping, pause
 
-STATE = """
-import logging, os, signal, sys, threading, warnings
+CALLS = """
+import logging, os, signal, sys
 import overnight
-
-NAMES = ["", "prefect", "prefect.flow_runs", "ray", "ray.data", "uvicorn", "httpx"]
-LOGGERS = [logging.getLogger(name) for name in NAMES]
 
 def state():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
-    hooks = sys.excepthook, threading.excepthook, sys.unraisablehook, logging.getLogRecordFactory()
-    return dict(os.environ), os.getcwd(), list(sys.path), handlers, hooks, warnings.filters[:], [
-        (log.name, log.level, log.propagate, log.disabled, log.handlers[:], log.filters[:]) for log in LOGGERS
-    ]
+    logs = [(log.level, log.propagate, log.disabled, log.handlers[:]) for log in LOGGERS]
+    return dict(os.environ), os.getcwd(), list(sys.path), sys.excepthook, handlers, logs
 
+LOGGERS = [logging.getLogger(name) for name in ("", "prefect", "prefect.flow_runs", "ray", "ray.data", "uvicorn")]
 for log in LOGGERS:
     log.addHandler(logging.FileHandler(f"{log.name}.log", mode="w"))
-    log.addFilter(lambda record: True)
-    log.propagate = log.name != "uvicorn"
-logging.getLogger("httpx").disabled = True
-sys.excepthook = threading.excepthook = lambda *found: None
-
 before = state()
 print(sorted({"prefect", "ray", "torch", "pyarrow", "pydantic"} & set(sys.modules)))
-assert isinstance(overnight.BackfillFailed("x"), overnight.OvernightError)
 job = {"name": "a", "source": {"kind": "csv", "path": "in"}, "sink": {"kind": "csv", "path": "out"}}
 print([entry.status for entry in overnight.status(job)])
 try:
@@ -58,45 +48,38 @@ assert open("ray.data.log").read() == "a line after the call\\n"
 
 
 def test_the_import_is_cheap_and_calls_change_nothing_of_the_process(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", STATE], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-    )
+    command = [sys.executable, "-c", CALLS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     cheap, statuses, error = done.stdout.splitlines()
     assert (cheap, statuses) == ("[]", "['missing']")
     assert error.startswith("the job: name: expected text like daily-embeddings_2")
 
 
-def test_what_a_body_changes_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_body_changes_is_put_back_and_no_handler_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KEPT", "before")
-    root, own = logging.getLogger(), logging.getLogger("a_library")
-    own.setLevel(logging.INFO)
-    before = dict(os.environ), list(sys.path), root.level, list(root.handlers), list(warnings.filters)
-    with restored():
-        os.environ.update(KEPT="after", NEW="1")
-        del os.environ["PATH"]
-        sys.path.append("/new")
-        root.setLevel(logging.DEBUG)
-        root.addHandler(logging.NullHandler())
-        own.setLevel(logging.ERROR)
-        warnings.simplefilter("ignore")
-    assert (dict(os.environ), list(sys.path), root.level, list(root.handlers), list(warnings.filters)) == before
-    assert own.level == logging.INFO
+    root, own, keep = logging.getLogger(), logging.getLogger("own_library"), logging.Filter()
+    file = logging.FileHandler(tmp_path / "own.log", "w")
+    monkeypatch.setattr(own, "handlers", [file])
+    monkeypatch.setattr(own, "filters", [keep])
 
+    def state() -> list[object]:
+        hooks = sys.excepthook, threading.excepthook, logging.getLogRecordFactory(), signal.getsignal(signal.SIGUSR2)
+        logs = [(log.handlers[:], log.filters[:], log.level, log.propagate, log.disabled) for log in (root, own)]
+        return [dict(os.environ), list(sys.path), list(warnings.filters), hooks, logs]
 
-def test_the_logging_and_the_hooks_are_put_back_and_no_handler_is_closed(tmp_path: Path) -> None:
-    own, file, keep = logging.getLogger("own_library"), logging.FileHandler(tmp_path / "own.log", "w"), logging.Filter()
-    own.addHandler(file)
-    own.addFilter(keep)
-
-    def hooks() -> tuple[object, ...]:
-        factory = logging.getLogRecordFactory()
-        return sys.excepthook, threading.excepthook, factory, signal.getsignal(signal.SIGUSR2)
-
-    before = hooks()
+    before = state()
 
     @restored()
     def call() -> None:
+        os.environ.update(KEPT="after", NEW="1")
+        del os.environ["PATH"]
+        sys.path.append("/new")
+        warnings.simplefilter("ignore")
+        root.setLevel(logging.DEBUG)
+        root.addHandler(logging.NullHandler())
         logging.config.dictConfig({"version": 1, "loggers": {"own_library": {"level": "INFO", "propagate": False}}})
         own.disabled = True
         own.removeFilter(keep)
@@ -109,12 +92,9 @@ def test_the_logging_and_the_hooks_are_put_back_and_no_handler_is_closed(tmp_pat
 
     with pytest.raises(KeyError):
         call()
-    assert (own.handlers, own.filters, own.level, own.propagate, own.disabled) == ([file], [keep], 0, True, False)
-    assert hooks() == before
+    assert state() == before
     own.warning("a line")
     assert (tmp_path / "own.log").read_text() == "a line\n"
-    own.removeHandler(file)
-    own.removeFilter(keep)
     file.close()
 
 

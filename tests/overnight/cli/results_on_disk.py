@@ -24,17 +24,17 @@ def write_result(
     folder: Path, day: str, rows: pa.Table, quarantined: dict[str, str] | None = None, sample: str = ""
 ) -> dict[str, Any]:
     """Write the files of a published partition, or of a sample with this generation."""
-    state, generation = folder / "out/_overnight", sample or f"g-{day}"
+    state, generation, bad = folder / "out/_overnight", sample or f"g-{day}", quarantined or {}
     place, ledger = (state / "samples/published", state / "samples") if sample else (folder / "out", state)
     file, ledger = f"date={day}/part-{generation}.parquet", ledger / f"date={day}"
-    for directory in (place / f"date={day}", ledger / "quarantine", ledger / "receipts"):
+    for directory in (place / f"date={day}", ledger / "receipts"):
         directory.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, place / file)
-    write_quarantine(ledger / f"quarantine/quarantine-{generation}.parquet", quarantined or {})
-    counts = {"rows_in": len(rows) + len(quarantined or {}), "rows_out": len(rows)}
-    counts |= {"rows_quarantined": len(quarantined or {}), "rows_filtered": 0}
+    write_quarantine(ledger / f"quarantine/quarantine-{generation}.parquet", bad)
     receipt = {"job": "daily", "partition": day, "status": "published", "generation": generation, "files": [file]}
-    receipt |= {"finished_at": "2026-01-09T00:00:00Z", "limit_rows": len(rows) if sample else None} | counts
+    receipt |= {"finished_at": "2026-01-09T00:00:00Z", "limit_rows": len(rows) if sample else None}
+    receipt |= {"rows_in": len(rows) + len(bad), "rows_out": len(rows), "rows_quarantined": len(bad)}
+    receipt |= {"rows_filtered": 0}
     for name in ("receipt.json", f"receipts/{generation}.json"):
         (ledger / name).write_text(json.dumps(receipt))
     return receipt
@@ -42,10 +42,10 @@ def write_result(
 
 def write_quarantine(place: Path, reasons: dict[str, str]) -> None:
     """Write a quarantine: row id -> the message of its ValueError."""
-    rows = [dict(zip(REASON, (row_id, f"/in/{row_id}", "infer", "ValueError", why), strict=True))
-            for row_id, why in reasons.items()]  # fmt: skip
+    rows = [(row_id, f"/in/{row_id}", "infer", "ValueError", why) for row_id, why in reasons.items()]
     place.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in REASON])), place)
+    columns = zip(*rows, strict=True) if rows else [[]] * len(REASON)
+    pq.write_table(pa.table({name: pa.array(v, pa.string()) for name, v in zip(REASON, columns, strict=True)}), place)
 
 
 def typed(command: str, folder: Path, *arguments: str) -> tuple[int, str, str]:

@@ -9,7 +9,6 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,17 +17,9 @@ from overnight.cli.init_chains import CHAINS
 from overnight.cli.init_choices import Answers, offered_models, offers, source_kinds, task_choices
 from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
-from overnight.flows.job.chain import links
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.worker import Worker
-from overnight.tasks.rows import blocks
-from overnight.tasks.rows.tensors import to_arrow
 from tests.flows.conftest import Overnight
-from tests.tasks.blocks import source_block
-from tests.tasks.infer.pipelines import images
-from tests.tasks.infer.pipelines import write as write_model
-from tests.tasks.runs import make_run
 
 
 def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
@@ -40,41 +31,30 @@ def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
     assert overnight("validate", "brightness.yaml").returncode == 0
     ran = overnight("run", "brightness.yaml", "--partition", "2026-01-02", "--json")
     assert ran.returncode == 0, ran.stderr
-    files = json.loads(ran.stdout)["files"]
-    rows = pq.read_table(tmp_path / "predictions/brightness" / files[0], partitioning=None).to_pylist()
-    assert {row["row_id"].split("/")[1]: row["brightness"] for row in rows} == {
-        f"{i:02}.png": i * 20.0 for i in range(12)
-    }
+    [file] = json.loads(ran.stdout)["files"]
+    rows = pq.read_table(tmp_path / "predictions/brightness" / file, partitioning=None).to_pylist()
+    found = {row["row_id"].split("/")[1]: row["brightness"] for row in rows}
+    assert found == {f"{i:02}.png": i * 20.0 for i in range(12)}
 
 
 def test_a_job_in_another_folder_reads_the_same_inputs_from_there(
-    overnight: Overnight, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overnight: Overnight, pictures: Path, tmp_path: Path
 ) -> None:
     done = overnight("init", "jobs/My Photos", "--path", "in/date={partition}/", "--work", "image_embedding")
     assert done.returncode == 0, done.stderr
     assert "cd jobs/My Photos\n  overnight preview my-photos.yaml\n  overnight run my-photos.yaml" in done.stdout
-    monkeypatch.chdir(tmp_path / "jobs/My Photos")
-    job = load_job("my-photos.yaml")
+    job = load_job(tmp_path / "jobs/My Photos/my-photos.yaml")
     assert (job.name, job.source.path) == ("my-photos", f"{tmp_path}/in/date={{partition}}/")
     assert job.inference[0].model == "openai/clip-vit-base-patch32"
     assert job.schedule is not None
 
 
-def test_a_chain_that_init_writes_labels_each_object(tmp_path: Path) -> None:
-    for name, task in (("detector", "object-detection"), ("classifier", "image-classification")):
-        write_model(tmp_path / name, task)
-    models = f"{tmp_path}/detector, {tmp_path}/classifier"
-    [job_file] = create(Answers(tmp_path, "things", "in", "images", "object_classification", models))
-    job = load_job(job_file, overrides=["inference.0.threshold=0"])
-    pictures = pa.table({"row_id": ["a", "b"], "image": to_arrow(list(images((48, 64), (64, 64))))})
-    rows, run = [source_block(0, 0, pictures)], make_run(tmp_path)
-    for link in links(job):
-        worker = Worker(link, run)
-        rows = [done for block in rows for done in worker(block)]
-    found = [row for block in rows for row in blocks.live_rows(block)[0].to_pylist()]
-    assert len(found) > 2
-    assert {row["row_id"].split("#")[0] for row in found} == {"a", "b"}
-    assert all(row["found_label"] and row["object_predicted_label"] in ("cat", "sea") for row in found)
+def test_a_chain_crops_what_its_first_model_finds_for_the_second(tmp_path: Path) -> None:
+    [job_file] = create(Answers(tmp_path, "things", "in", "images", "object_classification", "a/b, c/d"))
+    find, crop, label = load_job(job_file).inference
+    assert (find.kind, find.name, find.model) == ("object_detection", "found", "a/b")
+    assert (crop.kind, crop.boxes) == ("crop_boxes", "found_boxes")
+    assert (label.kind, label.name, label.model) == ("image_classification", "object", "c/d")
 
 
 # What each source gives beside `row_id`, and each step of what it reads.
@@ -90,6 +70,7 @@ MAKES = {
 # What these files hold may not be what a model reads: a feature of bytes is no text until it is named as one.
 OF_OWN_MODELS_ALONE = ("numpy", "tfrecord")
 OPTIONS = ("path", "source", "work", "model", "text_column", "name", "schedule", "timezone")
+CSV = {"path": "a.csv", "source": "csv", "work": "none", "name": "it"}
 OFFERED = [(source, work) for source in source_kinds() for work in task_choices(source)]
 
 
@@ -143,45 +124,47 @@ def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: 
     assert (tmp_path / "my_models.py").read_text() == "precious"
 
 
-def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "answers", "told"),
+    [
+        ("mine", ("csv", "python"), r"mine\.yaml: exists already"),
+        ("other", ("pdf", "text_embedding", "a/b", "pdf"), "--text-column pdf: for pdf the work reads the column text"),
+        ("other", ("images", "object_classification", "a/b"), "--model a/b: expected 2 names with commas"),
+        ("Not A Name", ("csv", "none"), "name: expected text like"),
+    ],
+)
+def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(
+    tmp_path: Path, name: str, answers: tuple[str, ...], told: str
+) -> None:
     (tmp_path / "mine.yaml").write_text("precious")
-    answers = Answers(tmp_path, "mine", "data", "csv", "python")
-    with pytest.raises(JobError, match=r"mine\.yaml: exists already, and init overwrites no file"):
-        create(answers)
-    with pytest.raises(
-        JobError, match=r"--text-column pdf: for pdf the work reads the column text\. Leave this option out"
-    ):
-        create(Answers(tmp_path, "other", "data", "pdf", "text_embedding", "a/b", "pdf"))
-    with pytest.raises(JobError, match=r"--model a/b: expected 2 names with commas, for example hustvl/yolos-tiny,goo"):
-        create(Answers(tmp_path, "other", "data", "images", "object_classification", "a/b"))
-    with pytest.raises(JobError, match=r"name: expected text like"):
-        create(Answers(tmp_path, "Not A Name", "data", "csv", "none"))
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.yaml"]
-    assert (tmp_path / "mine.yaml").read_text() == "precious"
+    with pytest.raises(JobError, match=told):
+        create(Answers(tmp_path, name, "data", *answers))
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"mine.yaml": "precious"}
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "told"),
     [
         ({"path": "nowhere"}, "expected --source, one of images, "),
         ({"path": "nowhere", "source": "photos"}, "--source photos: expected one of images, "),
         ({"path": "nowhere", "source": "csv"}, "expected --work, one of text_classification, "),
         ({"path": "nowhere", "source": "csv", "work": "image_embedding"}, "--work image_embedding: expected one"),
+        ({**CSV, "schedule": "at night"}, r"schedule\.cron: expected five cron fields.*found 'at n"),
+        ({**CSV, "schedule": "2:30", "timezone": "Berlin"}, r"schedule\.timezone: expected an IANA name"),
+        ({**CSV, "timezone": "Europe/Berlin"}, "--timezone Europe/Berlin: expected --schedule with it"),
+        ({**CSV, "schedule": "2:30", "path": "${NOT_SET}"}, "the environment variable NOT_SET is not set"),
+        ({**CSV, "text_column": "sais"}, "--text-column sais: expected one of id, says"),
     ],
 )
-def test_without_a_terminal_what_is_missing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
+def test_an_answer_that_is_missing_or_would_fail_later_is_named_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], told: str
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    with pytest.raises(JobError, match=expected):
-        prompt_for_answers(tmp_path, dict.fromkeys(OPTIONS) | given)
-
-
-def test_init_without_answers_is_bad_usage(overnight: Overnight, tmp_path: Path) -> None:
-    done = overnight("init")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "expected --path, found no such option and no terminal for a prompt" in done.stderr
-    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # no terminal
+    (tmp_path / "a.csv").write_text("id,says\n1,good\n")
+    with pytest.raises(JobError, match=told):
+        create(prompt_for_answers(tmp_path / "jobs", dict.fromkeys(OPTIONS) | given))
+    assert not list(tmp_path.glob("jobs/*"))
 
 
 def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path: Path) -> None:
@@ -220,26 +203,3 @@ def test_a_job_with_a_schedule_can_be_deployed_as_it_is(
     schedule = deployable(tmp_path / "nightly.yaml").schedule
     assert schedule
     assert (schedule.cron, schedule.timezone, schedule.offset_days) == (cron, "Europe/Berlin", -1)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (
-            {"schedule": "at night"},
-            r"schedule\.cron: expected five cron fields, for example '0 2 \* \* \*', found 'at n",
-        ),
-        ({"schedule": "2:30", "timezone": "Berlin"}, r"schedule\.timezone: expected an IANA name"),
-        ({"timezone": "Europe/Berlin"}, r"--timezone Europe/Berlin: expected --schedule with it, found none"),
-        ({"schedule": "2:30", "path": "${NOT_SET}"}, "the environment variable NOT_SET is not set"),
-        ({"text_column": "sais"}, "--text-column sais: expected one of id, says"),
-    ],
-)
-def test_an_answer_that_would_fail_later_is_refused_and_nothing_is_written(
-    tmp_path: Path, given: dict[str, str], told: str
-) -> None:
-    (tmp_path / "a.csv").write_text("id,says\n1,good\n")
-    usual = {"path": f"{tmp_path}/a.csv", "source": "csv", "work": "none", "name": "it"}
-    with pytest.raises(JobError, match=told):
-        create(prompt_for_answers(tmp_path / "jobs", dict.fromkeys(OPTIONS) | usual | given))
-    assert not list(tmp_path.glob("jobs/*"))

@@ -1,24 +1,20 @@
-"""`overnight preview` as it is typed: what it prints, its exit codes, and what it does not import."""
+"""`overnight preview` as it is typed: what it prints, its exit codes, and what it draws."""
 
 import base64
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
-from click.testing import CliRunner
 from PIL import Image
 
 from overnight.cli import preview_view
-from overnight.cli.main import main
 from overnight.cli.terminal_pictures import PIECE, drawn, protocol_of
 from overnight.flows.preview import Preview
+from tests import jobs
+from tests.overnight.cli.results_on_disk import typed
 
 CODE = """
 import numpy as np
@@ -32,11 +28,12 @@ def level(batch):
     level = np.array([float(image.mean()) for image in batch["image"]])
     return {"level": level, "vector": np.ones((len(level), 40))}
 """
+DAY = ("--partition", "2026-01-02")
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job file with a schedule, over two dark photos and a bright one of a day."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a job with a schedule, over two dark photos and a bright one of a day."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     day = tmp_path / "in/date=2026-01-02"
@@ -44,27 +41,19 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(3):
         Image.fromarray(np.full((8, 8, 3), number * 60, np.uint8)).save(day / f"{number}.png")
     (tmp_path / "dark_code.py").write_text(CODE)
-    job = {
-        "name": "dark",
-        "source": {"kind": "images", "path": "in/date={partition}"},
-        "inference": [
-            {"kind": "python", "target": "dark_code:level"},
-            {"kind": "filter_rows", "expression": "level >= 0"},
-        ],
-        "sink": {"kind": "parquet", "path": "out"},
-        "schedule": {"cron": "0 2 * * *"},
-    }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    return tmp_path / "job.yaml"
+    model = {"kind": "python", "target": "dark_code:level"}
+    jobs.write_job(
+        tmp_path / "job.yaml",
+        name="dark",
+        source={"kind": "images", "path": "in/date={partition}"},
+        inference=[model, {"kind": "filter_rows", "expression": "level >= 0"}],
+        schedule=jobs.DAILY,
+    )
+    return tmp_path
 
 
-def typed(path: Path, *arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(main, ["preview", str(path), *arguments])
-    return done.exit_code, done.stdout, done.stderr
-
-
-def test_the_rows_the_failures_and_the_seconds_are_printed(path: Path) -> None:
-    code, out, _ = typed(path, "--partition", "2026-01-02")
+def test_the_rows_the_failures_and_the_seconds_are_printed_and_nothing_is_left(folder: Path) -> None:
+    code, out, _ = typed("preview", folder, *DAY)
     lines = [" ".join(line.replace("│", " ").split()) for line in out.splitlines()]
     assert code == 0
     assert "1.png 60 [1.00, 1.00, … 40]" in lines
@@ -72,12 +61,11 @@ def test_the_rows_the_failures_and_the_seconds_are_printed(path: Path) -> None:
     assert "dark/2026-01-02: 2 rows, 0 filtered, 1 quarantined" in lines
     assert any(line.startswith("inference.0 dark_code:level 0.") for line in lines)
     assert "columns left out: image (see sink.keep_columns)" in lines
+    assert {path.name for path in folder.iterdir()} - {"__pycache__"} == {"dark_code.py", "in", "job.yaml"}
 
 
-def test_json_is_one_line_a_row_on_stdout_alone(path: Path) -> None:
-    code, out, err = typed(
-        path, "--partition", "2026-01-02", "--json", "--set", "sink.keep_columns=[image]", "--rows", "2"
-    )
+def test_json_is_one_line_a_row_on_stdout_alone(folder: Path) -> None:
+    code, out, err = typed("preview", folder, *DAY, "--json", "--set", "sink.keep_columns=[image]", "--rows", "2")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert [row["row_id"] for row in rows] == ["0.png", "1.png"]
@@ -85,55 +73,35 @@ def test_json_is_one_line_a_row_on_stdout_alone(path: Path) -> None:
     assert "dark/2026-01-02: 2 rows" in err
 
 
-def test_the_exit_code_is_2_for_a_bad_job_and_1_for_a_failure_or_no_row(path: Path) -> None:
-    assert typed(path, "--set", "sink.kind=nothing")[0] == 2
-    assert typed(path, "--partition", "yesterday")[0] == 2
-    assert typed(path, "--rows", "0")[0] == 2
-    code, out, err = typed(path, "--partition", "2026-01-03")
+def test_the_exit_code_is_2_for_bad_usage_and_1_for_a_failure_or_no_row(folder: Path) -> None:
+    for wrong in (["--set", "sink.kind=nothing"], ["--partition", "yesterday"], ["--rows", "0"]):
+        assert typed("preview", folder, *wrong)[0] == 2
+    code, out, err = typed("preview", folder, "--partition", "2026-01-03")
     assert (code, out) == (1, "")
-    assert err.startswith(
-        "failed: dark/2026-01-03 in ingest: source.path: expected a directory or bucket, found nothing"
-    )
+    assert err.startswith("failed: dark/2026-01-03 in ingest: source.path: expected a directory")
     for file in ("0.png", "1.png"):
-        (path.parent / "in/date=2026-01-02" / file).unlink()
-    assert typed(path, "--partition", "2026-01-02")[0] == 1
+        (folder / "in/date=2026-01-02" / file).unlink()
+    assert typed("preview", folder, *DAY)[0] == 1
 
 
-def test_a_preview_imports_neither_prefect_nor_ray_and_its_output_is_clean(path: Path) -> None:
-    code = (
-        "import atexit, sys\n"
-        "from overnight.cli.main import main\n"
-        "heavy = ('prefect', 'ray', 'torch', 's3fs')\n"
-        "atexit.register(lambda: print('imported', [name for name in heavy if name in sys.modules]))\n"
-        "main(['preview', 'job.yaml', '--partition', '2026-01-02'], prog_name='overnight')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode, done.stderr) == (0, "loaded\n")
-    assert done.stdout.splitlines()[-1] == "imported []"
-    assert {*os.listdir(path.parent)} - {"__pycache__"} == {"dark_code.py", "in", "job.yaml"}
-
-
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("columns", [1, 9])  # a table, and lines
 def test_texts_are_cut_to_the_width_and_cannot_act_on_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    width: int, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     evil = "\x1b]0;title\x07 [bold]" + "long " * 100
-    many = {f"column {number}": [evil] for number in range(9)}
-    for columns, names in (({"text": [evil]}, 2), (many, 10)):  # a table, and lines
-        for width in (60, 100):
-            monkeypatch.setenv("COLUMNS", str(width))
-            table = pa.table({"row_id": ["a"], **columns})
-            preview_view.show_preview(Preview("p", "all", table, pa.table({}), pa.table({}), 0, {"[bold]": 1.0}))
-            out = capsys.readouterr().out
-            assert max(map(len, out.splitlines())) <= width
-            assert out.count("\\x1b]0;title") == names - 1
-            assert "…" in out
-            assert "\x1b" not in out
+    table = pa.table({"row_id": ["a"], **{f"column {number}": [evil] for number in range(columns)}})
+    preview_view.show_preview(Preview("p", "all", table, pa.table({}), pa.table({}), 0, {"[bold]": 1.0}))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    assert out.count("\\x1b]0;title") == columns
+    assert ("…" in out, "\x1b" in out) == (True, False)
 
 
 def test_a_terminal_that_draws_pictures_gets_each_image_whole() -> None:
     buffer = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 255, (60, 60, 3), np.uint8)
-    Image.fromarray(pixels).save(buffer, "PNG")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), np.uint8)).save(buffer, "PNG")
     png = base64.b64encode(buffer.getvalue()).decode()
     commands = drawn(png, 8, "kitty").removesuffix("\n").split("\x1b\\")[:-1]
     keys, pieces = zip(*(command.removeprefix("\x1b_G").split(";") for command in commands), strict=True)

@@ -3,39 +3,31 @@
 import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from overnight.cli.backfill import show_outcomes, show_steps
 from overnight.cli.status_view import show_status
 from overnight.flows.backfill_plan import Step
 from overnight.flows.job.loading import JobFile
-from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
 from overnight.tasks.errors import OvernightError
+from tests import jobs
 from tests.flows.conftest import RunJob
 from tests.prefect_api import ask
 
 RECEIPT = {
-    "rows_in": 9,
-    "rows_out": 12345,
-    "rows_quarantined": 3,
-    "seconds": 61.5,
+    **{"rows_in": 9, "rows_out": 12345, "rows_quarantined": 3, "seconds": 61.5},
     "finished_at": "2026-01-03T02:00:00Z",
 }
 
 
 def entry(day: date | str, status: Status, *why: str, since: str | None = None) -> PartitionStatus:
-    return PartitionStatus(
-        str(day), status, why, RECEIPT if status in ("published", "stale") else None, None, since=since
-    )
+    receipt = RECEIPT if status in ("published", "stale") else None
+    return PartitionStatus(str(day), status, why, receipt, None, since=since)
 
 
 def days(first: str, statuses: list[Status]) -> list[PartitionStatus]:
@@ -97,14 +89,13 @@ def test_the_reason_of_a_failure_is_in_the_line_of_its_partition_however_long_it
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_dates_and_statuses_of_a_backfill_are_never_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     why = f"ingest: expected {'a file, ' * 30}found [none]"
     entries = [entry("2026-01-04", "published"), entry("2026-01-05", "failed", why)]
-    job = cast(Job, SimpleNamespace(name="numbers"))
-    show_outcomes(job, entries)
-    show_steps(job, [Step(found, False, 12345, 61.5) for found in entries])
+    show_outcomes(jobs.load(tmp_path), entries)
+    show_steps(jobs.load(tmp_path), [Step(found, False, 12345, 61.5) for found in entries])
     lines = capsys.readouterr().out.splitlines()
     for day, status in (("2026-01-04", "published"), ("2026-01-05", "failed")):
         assert sum(line.startswith(day) and status in line for line in lines) == 2, lines
@@ -112,29 +103,23 @@ def test_dates_and_statuses_of_a_backfill_are_never_cut(
 
 
 def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -> None:
-    entries = [
-        entry(day.partition, "failed", f"why {number}")
-        for number, day in enumerate(days("2026-01-01", ["failed"] * 30))
-    ]
-    lines = shown(entries)
+    many = days("2026-01-01", ["failed"] * 30)
+    lines = shown([entry(day.partition, "failed", f"why {number}") for number, day in enumerate(many)])
     assert sum("why" in line for line in lines) == 20
     assert any("why 29" in line for line in lines)
     assert lines[-1] == "and 10 more"
 
 
 def test_a_job_without_days_has_no_calendar(shown: Any) -> None:
-    assert shown([entry("all", "published")])[0] == "numbers: published"
-    assert not any("■" in line for line in shown([entry("all", "published")]))
+    lines = shown([entry("all", "published")])
+    assert (lines[0], any("■" in line for line in lines)) == ("numbers: published", False)
 
 
 def test_the_calendar_in_markdown_has_a_table_a_month_with_the_weekdays_right() -> None:
-    text = calendar_markdown(
-        [*days("2026-01-30", ["published", "failed", "missing"]), entry("2026-02-02", "stale", "a|<b>")]
-    )
-    lines = text.splitlines()
-    january, february = (
-        lines.index(f"| {month} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |") for month in ("2026-01", "2026-02")
-    )
+    later = entry("2026-02-02", "stale", "a|<b>")
+    lines = calendar_markdown([*days("2026-01-30", ["published", "failed", "missing"]), later]).splitlines()
+    weekdays = "| Mon | Tue | Wed | Thu | Fri | Sat | Sun |"
+    january, february = (lines.index(f"| {month} {weekdays}") for month in ("2026-01", "2026-02"))
     assert february < january
     assert lines[february + 2] == "| |  |  |  |  |  |  | ⬜ 1 |"
     assert lines[february + 3].startswith("| | 🟡 2 | 3 |")
@@ -154,38 +139,27 @@ def artifact(api: str, key: str) -> Any:
 def test_a_run_shows_the_partitions_at_its_end_also_when_it_failed(
     run_job: RunJob, prefect_api: str, tmp_path: Path
 ) -> None:
-    today = datetime.now(UTC).date()
-    good, bad = ((today - timedelta(number)).isoformat() for number in (2, 3))
-    (tmp_path / f"in/date={good}").mkdir(parents=True)
-    pq.write_table(pa.table({"x": range(5)}), tmp_path / f"in/date={good}/a.parquet")
-    job = {
-        "name": "shown",
-        "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-    }
+    yesterday, good, bad = ((datetime.now(UTC).date() - timedelta(n)).isoformat() for n in (1, 2, 3))
+    jobs.write_days(tmp_path, [good], rows=5)
+    job = jobs.job(tmp_path, name="shown")
+
+    def shown() -> dict[str, Any]:
+        return {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
+
     run_job(job, good, settings=["shuffle.kind=files"])
-    rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
-    assert (rows[good]["status"], rows[good]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
+    assert (shown()[good]["status"], shown()[good]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
     with pytest.raises(OvernightError):
         run_job(job, bad)
-    rows = {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
-    assert rows[bad]["status"] == "❌ failed"
+    rows = shown()
+    assert (list(rows), rows[bad]["status"]) == ([yesterday, good, bad], "❌ failed")
     assert rows[bad]["why"].startswith("ingest: source.path")
     assert "\n" not in rows[bad]["why"]
-    assert list(rows) == [(today - timedelta(number)).isoformat() for number in (1, 2, 3)]
     assert f"**{bad}** failed" in artifact(prefect_api, "shown-calendar")
 
 
 def test_one_partition_of_a_backfill_shows_nothing(prefect_api: str, tmp_path: Path) -> None:
-    job = {
-        "name": "silent",
-        "source": {"kind": "parquet", "path": str(tmp_path / "in")},
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
-    }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    with partitions_shown(JobFile(tmp_path / "job.yaml"), backfill="b1"):
-        pass
-    assert artifact(prefect_api, "silent-partitions") is None
-    with partitions_shown(JobFile(tmp_path / "job.yaml")):
-        pass
-    assert artifact(prefect_api, "silent-partitions") is not None
+    path = jobs.write_job(tmp_path / "job.yaml", name="silent")
+    for backfill, is_shown in (("b1", False), ("", True)):
+        with partitions_shown(JobFile(path), backfill=backfill):
+            pass
+        assert (artifact(prefect_api, "silent-partitions") is not None) == is_shown
