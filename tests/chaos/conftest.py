@@ -122,6 +122,11 @@ def receipt_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "out/_overnight/all/receipt.json").read_text()))
 
 
+def lease_is_held(folder: Path) -> bool:
+    (newest,) = (folder / "out/_overnight/all/lease").iterdir()
+    return not json.loads(newest.read_text())["released"]
+
+
 def deploy(start: Start, folder: Path, name: str) -> None:
     """Deploy the job of the folder under this name, with the work pool and the rest of the file that ships."""
     shipped = yaml.safe_load((FOLDER.parent / "prefect.yaml").read_text())

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -200,6 +201,15 @@ def wait_for_end(process: Process, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+def free_ports(count: int) -> list[int]:
+    """Return so many ports that are free now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
 @contextlib.contextmanager
 def in_background(work: Callable[..., T], *arguments: Any) -> Iterator[Future[T]]:
     """Yield the future of `work(*arguments)`, which a thread does in this context; wait for it after the body."""
@@ -219,7 +229,7 @@ def traced_rows(folder: Path) -> int:
     return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
 
 
-def wait_until(happened: Callable[[], Any], process: Process) -> None:
+def wait_until(happened: Callable[[], Any], process: subprocess.Popen[str]) -> None:
     """Wait for an event of a run. Fail if the process ends before, or if it takes longer than eight minutes."""
 
     def alive_and_happened() -> Any:
