@@ -1,7 +1,7 @@
 """A partition that is replaced fifty times under a reader that never stops: every read is exactly one version.
 
-The reader is a process of its own and reads as readers do, by listing; it may have to list again. A look up `_overnight`
-that lasts for the whole exchange finds its link, which then leads to itself or to nothing.
+The reader is a process of its own and reads as readers do, by listing; it may have to list again. A look up
+`_overnight` that lasts for the whole exchange finds its link, which then leads to itself or to nothing.
 """
 
 import json
