@@ -210,6 +210,12 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
+def answers(host: str, port: int) -> bool:
+    """Return whether a process listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
 @contextlib.contextmanager
 def in_background(work: Callable[..., T], *arguments: Any) -> Iterator[Future[T]]:
     """Yield the future of `work(*arguments)`, which a thread does in this context; wait for it after the body."""

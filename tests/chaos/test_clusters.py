@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ from tests.chaos.conftest import (
     wait_for_parts,
 )
 from tests.chaos.moments import Moments
-from tests.chaos.runs import MARK, Process, Start, end, finish, free_ports, set_pace, traced_rows, wait_for
+from tests.chaos.runs import MARK, Process, Start, answers, end, finish, free_ports, set_pace, traced_rows, wait_for
 from tests.conftest import WORKER_PATH
 from tests.contracts.models.adapters.pictures import resnet, saved
 
@@ -53,6 +52,7 @@ MAY_UNSHARE = subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, chec
 pytestmark = [
     pytest.mark.chaos,
     pytest.mark.nightly,  # minutes each: nodes start and die one after another
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not MAY_UNSHARE, reason="namespaces of Linux need their privilege"),
 ]
 HEAD = "127.0.0.10"  # with Redis, Ray puts another address of the machine in the place of 127.0.0.1
@@ -106,7 +106,7 @@ class Nodes:
 
     def add(self, *options: str) -> None:
         """Start a node at the next address."""
-        wait_for("the head", self._answers)
+        wait_for("the head", lambda: answers(HEAD, int(self.address.partition(":")[2])))
         joining = [f"--address={self.address}", f"--node-ip-address=127.0.0.{len(self.joined) + 2}", "--num-cpus=2"]
         self.joined.append(self._start([*joining, *options], [*OWN_FILES, self.folder]))
 
@@ -128,11 +128,6 @@ class Nodes:
             self.kill_newest()
         if hasattr(self, "_head"):
             self.kill_head()
-
-    def _answers(self) -> bool:
-        host, _, port = self.address.partition(":")
-        with socket.socket() as probe:
-            return probe.connect_ex((host, int(port))) == 0
 
     def _start(self, options: list[str], before: list[str]) -> Process:
         mark = uuid.uuid4().hex

@@ -1,5 +1,6 @@
 """Places, on disk and on a real S3 server."""
 
+import errno
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import AccessDenied, JobError
 from overnight.tasks.storage.file_info import NoInputs
 from overnight.tasks.storage.input_files import input_files
 from overnight.tasks.storage.location import Location, expand
@@ -143,7 +144,11 @@ def test_a_file_is_replaced_whole_while_others_read_it(tmp_path: Path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(AccessDenied, match="no space left"), Location(f"{tmp_path}/a").writing() as file:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "full")
+    assert os.listdir(tmp_path) == []
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
         Location(str(tmp_path / "folder")).write_bytes(b"x")
