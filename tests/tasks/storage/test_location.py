@@ -144,10 +144,15 @@ def test_a_file_is_replaced_whole_while_others_read_it(tmp_path: Path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(AccessDenied, match="no space left"), Location(f"{tmp_path}/a").writing() as file:
+def write_on_full_disk(place: Location) -> None:
+    with place.writing() as file:
         file.write(b"half")
         raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(AccessDenied, match="no space left"):
+        write_on_full_disk(Location(f"{tmp_path}/a"))
     assert os.listdir(tmp_path) == []
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
