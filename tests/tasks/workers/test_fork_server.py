@@ -15,6 +15,7 @@ from overnight.flows.runs.early_imports import WORKER_IMPORTS
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 from tests.chaos.runs import wait_for
+from tests.tasks.workers.test_forked_process import gone
 
 ROOT = Path(__file__).parents[3]
 
@@ -105,7 +106,7 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
             [server] = psutil.Process(caller.pid).children()
         finally:
             caller.kill()
-    wait_for("the server to end", lambda: not server.is_running(), 20)
+    wait_for("the server to end", lambda: gone(server), 20)
 
 
 @pytest.mark.parametrize(("variable", "value"), [(fork_server.ADDRESS, "0"), ("RAY_ADDRESS", "127.0.0.1:6379")])

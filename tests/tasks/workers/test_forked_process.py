@@ -82,6 +82,7 @@ def asking() -> Thing:
 @pytest.fixture(autouse=True, scope="module")
 def _server() -> Iterator[None]:
     with fork_server.started():
+        fork_server.preload([__name__])  # once, instead of in each forked process
         yield
 
 

@@ -91,6 +91,7 @@ def test_equal_incidents_are_counted_warnings_stand_once_and_the_most_memory_is_
 @pytest.fixture(scope="module")
 def _forks() -> Iterator[None]:
     with fork_server.started():
+        fork_server.preload([__name__])  # once, instead of in each forked process
         yield
 
 
