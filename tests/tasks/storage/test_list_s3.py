@@ -121,7 +121,7 @@ def test_an_error_in_the_midst_of_a_listing_is_raised_not_swallowed(
     s3: Any, store: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_bucket, "KEYS_A_PAGE", 15)  # one for all folders, two for each
-    bucket = bucket_of(s3, {f"in/{number % 12:02d}/{number}" for number in range(100)})
+    bucket = bucket_of(s3, {f"in/{number % 6:02d}/{number}" for number in range(100)})
     files = Location(f"s3://{bucket}/in").files()
     next(files)
     store.always = "forbid"
