@@ -53,7 +53,7 @@ def test_a_service_that_stays_away_blames_no_row(waits: list[float]) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "error", "waited", "whole"),
-    [(8, ConnectionError, 4, 4), (1, ConnectionError, 4, 5), (8, ValueError, 0, 1)],
+    [(8, ConnectionError, 4, 5), (1, ConnectionError, 4, 5), (8, ValueError, 0, 1)],
 )
 def test_a_row_that_never_gets_through_is_found_without_waiting_for_each_half(
     rows: int, error: type[Exception], waited: int, whole: int, waits: list[float]
