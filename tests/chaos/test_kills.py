@@ -1,6 +1,5 @@
 """Processes that die in the middle of a run: the next takes up what was staged, and the table is as if undisturbed."""
 
-import json
 import os
 import signal
 import time
@@ -11,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from click.testing import CliRunner
 from PIL import Image
 
-from overnight.cli.main import main
+from overnight.flows.job.loading import load_job
+from overnight.flows.ledger.partition_status import read_ledger
 from overnight.tasks.state.lease import PartitionBusy
 from tests.chaos.conftest import newest_flow_run, parts, receipt_of, task_runs, wait_for_parts
 from tests.chaos.moments import Moments
@@ -108,14 +107,6 @@ def job_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def status(folder: Path) -> dict[str, Any]:
-    """Return what `overnight status` says of the partition."""
-    result = CliRunner().invoke(main, ["status", str(folder / "job.yaml"), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    [entry] = json.loads(result.stdout)
-    return dict(entry)
-
-
 def kill_one(title: str, process: Process, folder: Path, moments: Moments) -> None:
     """Kill one of the run's processes with this title, at a drawn moment."""
     wait_for_parts(process, folder, len(parts(folder)) + moments.number(1, 3))
@@ -159,12 +150,10 @@ def kill_each_process(start: Start, folder: Path, api: str, moments: Moments) ->
 
     The run prepares its rows apart from the model or beside it, as it is drawn.
     """
-    assert status(folder)["status"] == "missing"
     placement = moments.one_of(list(VICTIMS))
     process = start("run", "job.yaml", "--json", "--set", f"inference.0.placement={placement}")
     wait_for_parts(process, folder, 1)
     flow_run = str(newest_flow_run(api)["id"])
-    assert status(folder)["status"] == "running"
     for title in moments.in_order(VICTIMS[placement]):
         kill_one(title, process, folder, moments)
         if title == STREAM:
@@ -173,9 +162,9 @@ def kill_each_process(start: Start, folder: Path, api: str, moments: Moments) ->
     moments.record("the flow killed", len(parts(folder)))
     kill_flow(process)
     assert traced_rows(folder) - staged_rows(folder) <= (len(VICTIMS[placement]) + 1) * (UNDER_WAY + TRIED)
-    entry = status(folder)
-    assert (entry["status"], entry["published_at"]) == ("failed", None)
-    assert "the process of attempt" in entry["why"][0]
+    [entry] = read_ledger(load_job(folder / "job.yaml"))
+    assert (entry.status, entry.receipt) == ("failed", None)
+    assert "the process of attempt" in entry.why[0]
     return flow_run
 
 
@@ -204,8 +193,6 @@ def test_a_partition_whose_runs_are_killed_and_frozen_is_published_as_if_undistu
     assert_published(receipt, job_folder)
     assert len(sources) <= receipt["rows_resumed"] < SOURCE_ROWS
     assert traced_rows(job_folder) - traced <= sum(n % 5 for n in GOOD if str(n) not in sources) + TRIED
-    entry = status(job_folder)
-    assert (entry["status"], entry["rows_out"]) == ("published", receipt["rows_out"])
 
     for pid in (zombie.pid, writer):
         os.kill(pid, signal.SIGCONT)
