@@ -95,9 +95,13 @@ def test_a_server_that_was_killed_is_not_there(server: psutil.Process) -> None:
 
 
 def test_a_server_ends_with_the_process_that_started_it() -> None:
-    code = (
-        "from overnight.tasks.workers import fork_server as f; f.started().__enter__(); print(1, flush=True); input()"
-    )
+    code = """
+from overnight.tasks.workers import fork_server
+
+with fork_server.started():
+    print("started", flush=True)
+    input()
+"""
     environment = {name: value for name, value in os.environ.items() if name != fork_server.ADDRESS}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, **pipes) as caller:
