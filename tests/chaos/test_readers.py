@@ -70,6 +70,7 @@ os._exit(0)  # not through the ends of two libraries' threads, which abort now a
 
 
 @pytest.mark.parametrize("partition", ["2026-01-02", "all"])
+@pytest.mark.usefixtures("ray_session")  # which merges parts into several files
 def test_a_reader_sees_one_version_at_a_time_while_the_partition_is_replaced(partition: str, tmp_path: Path) -> None:
     def replace(version: int) -> None:
         parts = [{"x": [version] * ROWS_A_FILE} for _ in range(FILES)]
