@@ -91,10 +91,10 @@ def test_a_server_that_is_killed_and_comes_back_costs_only_time(
     server: Server, start: Start, job_folder: Path, moments: Moments
 ) -> None:
     set_pace(job_folder, 0.02)
-    process = start(**server.environment)
+    process, attempts = start(**server.environment), set[str]()
     for doing in (moments.one_of(["read", "staging"]), moments.one_of(["merging", "publish"])):
         wait_until(at_work(doing, moments, server, job_folder), process)
-        attempts = {key.rpartition("/")[2].rpartition("-")[0] for key in server.parts()}
+        attempts |= {key.rpartition("/")[2].rpartition("-")[0] for key in server.parts()}
         moments.record(f"the store killed while the run is at {doing}", len(server.parts()))
         server.kill()
         time.sleep(moments.seconds(1, 3))
