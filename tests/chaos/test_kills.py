@@ -216,13 +216,18 @@ def test_ten_series_of_kills_at_other_moments_cost_no_row(series: int, request: 
 
 SLOW_SIGHT = """
 import time
+from pathlib import Path
 
 import torch
 
 
 class Grey(torch.nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = Path(folder)
+
     def forward(self, image):
-        time.sleep(0.03 * len(image))
+        time.sleep(float((self.folder / "pace").read_text()) * len(image))
         return image[:, 0, 0, 0]
 """
 IMAGES = 600
@@ -242,12 +247,13 @@ def test_killed_workers_that_read_their_own_files_cost_no_row(
         Image.new("RGB", (16, 16), (number % 250,) * 3).save(tmp_path / f"in/{number:03d}.png")
     (tmp_path / "in/300.png").write_bytes(b"no picture")
     (WORKER_PATH / "slow_sight.py").write_text(SLOW_SIGHT)
-    model = {"kind": "torch", "module": "slow_sight:Grey", "columns": ["image"], "outputs": ["grey"]}
+    set_pace(tmp_path, 0.1)  # until the kills
+    model = {"kind": "torch", "module": "slow_sight:Grey", "kwargs": {"folder": str(tmp_path)}}
     job = {
         "name": "sight",
         "source": {"kind": "images", "path": str(tmp_path / "in")},
         "preprocess": [{"kind": "resize_image", "size": 8}],
-        "inference": [model | {"batch_size": 10}],
+        "inference": [model | {"columns": ["image"], "outputs": ["grey"], "batch_size": 10}],
         "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": 40},
     }
     victims = {
@@ -265,6 +271,7 @@ def test_killed_workers_that_read_their_own_files_cost_no_row(
             staged = len(parts(tmp_path))
             moments.record(f"the {name} killed", staged)
             staged += moments.number(1, 2)
+        set_pace(tmp_path, 0)
         receipt = running.result(200)
     found = published(receipt, tmp_path / "out").to_pylist()
     wanted = [(f"{number:03d}.png", number % 250) for number in range(IMAGES) if number != 300]
