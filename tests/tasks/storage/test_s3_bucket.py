@@ -114,7 +114,7 @@ def test_a_store_that_only_s3fs_reaches_costs_no_patience(
     (place / "a").write_bytes(b"a")
     started = time.monotonic()
     assert read_whole(listed(place)) == [b"a"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_missing_credentials_are_no_fault_of_the_object(
