@@ -3,7 +3,7 @@
 import json
 import os
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ import yaml
 from overnight.flows.deploy.automations import FOLDER
 from overnight.tasks.workers import fork_server
 from tests.chaos.runs import (
-    AGENT,
     MARK,
     SESSION,
     Process,
     Start,
     kill,
+    processes_with,
     slow_model,
     started_runs,
     traced_rows,
@@ -104,8 +104,12 @@ def settled_rows(folder: Path) -> int:
 
 
 def assert_exact(receipt: dict[str, Any], folder: Path) -> None:
-    """Assert that the table is row for row what an undisturbed run gives."""
-    rows = [row for file in receipt["files"] for row in pq.read_table(folder / "out" / file).to_pylist()]
+    """Assert that the table below the folder is row for row what an undisturbed run gives."""
+    assert_rows(receipt, lambda file: (folder / "out" / file).read_bytes())
+
+
+def assert_rows(receipt: dict[str, Any], read: Callable[[str], bytes]) -> None:
+    rows = [row for file in receipt["files"] for row in pq.read_table(pa.BufferReader(read(file))).to_pylist()]
     assert sorted((row["x"], row["twice"], row["row_id"]) for row in rows) == sorted(
         (x, 2 * x, f"{x // PER_FILE:02d}.parquet#{x % PER_FILE}") for x in range(ROWS) if x % 10 != 3
     )
@@ -120,6 +124,11 @@ def assert_resumed(receipt: dict[str, Any], folder: Path, settled: int, traced: 
 
 def receipt_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "out/_overnight/all/receipt.json").read_text()))
+
+
+def lease_is_held(folder: Path) -> bool:
+    (newest,) = (folder / "out/_overnight/all/lease").iterdir()
+    return not json.loads(newest.read_text())["released"]
 
 
 def deploy(start: Start, folder: Path, name: str) -> None:
@@ -175,25 +184,17 @@ def states_of(api: str, flow_run_id: str) -> list[str]:
 
 def kill_served_flow(flow_run_id: str) -> None:
     """Kill the process in which Prefect's runner runs a flow run, and wait until all that it started is gone."""
-    mine = f"PREFECT__FLOW_RUN_ID={flow_run_id}\0"
-
-    def of_the_run(command: str = "") -> list[int]:
-        found = []
-        for process in Path("/proc").iterdir():
-            if process.name.isdecimal():
-                try:
-                    title = (process / "cmdline").read_text()
-                    if command in title and mine in (process / "environ").read_text() and not AGENT.match(title):
-                        found.append(int(process.name))
-                except (OSError, UnicodeDecodeError):
-                    continue
-        return found
-
-    started = set(of_the_run())
-    killed = [kill(pid) for pid in of_the_run("prefect.engine")]
-    assert any(killed), f"no process of the flow run {flow_run_id}"
+    started = processes_with("PREFECT__FLOW_RUN_ID", flow_run_id)
+    flows = [pid for pid, command in started.items() if "prefect.engine" in command]
+    assert flows
+    for pid in flows:
+        kill(pid)
     # The server may start the run again meanwhile, with other processes.
-    wait_for("the end of what the killed flow started", lambda: not started & set(of_the_run()), 60)
+    wait_for(
+        "the end of what the killed flow started",
+        lambda: not started.keys() & processes_with("PREFECT__FLOW_RUN_ID", flow_run_id).keys(),
+        60,
+    )
 
 
 def newest_flow_run(api: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,10 +133,19 @@ def end(process: subprocess.Popen[str]) -> None:
     """Kill what is left of a process that a test started, of its group and of all that has its mark."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    mark = getattr(process, "mark", "")
-    for pid in marked(mark) if mark else []:
+    for pid in marked(getattr(process, "mark", "")):
         kill(pid)
     process.communicate()
+
+
+def marked(mark: str) -> list[int]:
+    """Return the ids of all processes with this mark, agents included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if mark and process.environ().get(MARK) == mark:
+                found.append(process.pid)
+    return found
 
 
 def kill(pid: int) -> bool:
@@ -147,39 +157,32 @@ def kill(pid: int) -> bool:
     return True
 
 
-def marked(mark: str, command: str = "") -> list[int]:
-    """Return the ids of the processes with this mark whose command line contains `command`."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                if f"{MARK}={mark}\0".encode() in (process / "environ").read_bytes() and (
-                    command.encode() in (process / "cmdline").read_bytes().replace(b"\0", b" ")
-                ):
-                    found.append(int(process.name))
-            except OSError:
-                continue
+def processes_with(variable: str, value: str) -> dict[int, str]:
+    """Return the command lines, by process id, of the processes that have this variable in their environment.
+
+    Ray's agents are left out: without their Ray they end after a minute, and do nothing until then.
+    """
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = " ".join(process.cmdline())
+            if process.environ().get(variable) == value and command and not AGENT.match(command):
+                found[process.pid] = command
     return found
 
 
 def ray_processes(title: str, process: Process | None = None) -> list[int]:
     """Return the ids of the processes of a run, or of the session's Ray, that Ray titled `ray::...TITLE...`."""
-    mark = process.mark if process else SESSION
-    return [pid for pid in marked(mark, title) if _title(pid).startswith("ray::")]
+    found = processes_with(MARK, process.mark if process else SESSION)
+    return [pid for pid, command in found.items() if command.startswith("ray::") and title in command]
 
 
-def forked_processes(process: Process | None = None) -> list[int]:
-    """Return the ids of the processes that were forked of a run's own fork server, or of the session's; newest last."""
-    found = marked(process.mark if process else SESSION, "overnight.tasks.workers.fork_server")
+def forked_processes() -> list[int]:
+    """Return the ids of the processes that were forked of the session's fork server; newest last."""
+    command_lines = processes_with(MARK, SESSION)
+    found = [pid for pid, command in command_lines.items() if "overnight.tasks.workers.fork_server" in command]
     there = [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
     return [each.pid for each in sorted(there, key=psutil.Process.create_time) if each.ppid() in found]
-
-
-def _title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 def kill_flow(process: Process) -> None:
@@ -190,14 +193,23 @@ def kill_flow(process: Process) -> None:
 
 
 def wait_for_end(process: Process, seconds: float = 60) -> None:
-    """Wait until all that a process started is gone. Fail with the titles of what is left.
+    """Wait until all that a process started is gone."""
+    wait_for("the end of what it started", lambda: not processes_with(MARK, process.mark), seconds)
 
-    Ray's two agents may stay: without their Ray they end after a minute, and do nothing until then.
-    """
-    deadline = time.monotonic() + seconds
-    while left := [title for pid in marked(process.mark) if (title := _title(pid)) and not AGENT.match(title)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+
+def free_ports(count: int) -> list[int]:
+    """Return so many ports that are free now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether a process listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
 
 
 @contextlib.contextmanager
@@ -219,7 +231,7 @@ def traced_rows(folder: Path) -> int:
     return len((folder / "trace").read_text().splitlines()) if (folder / "trace").exists() else 0
 
 
-def wait_until(happened: Callable[[], Any], process: Process) -> None:
+def wait_until(happened: Callable[[], Any], process: subprocess.Popen[str]) -> None:
     """Wait for an event of a run. Fail if the process ends before, or if it takes longer than eight minutes."""
 
     def alive_and_happened() -> Any:

@@ -4,55 +4,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from tests.chaos.conftest import set_state, start_deployed, wait_for_state
 from tests.chaos.moments import Moments
-from tests.chaos.runs import Start, wait_for
-from tests.conftest import WORKER_PATH
+from tests.chaos.runs import Start, set_pace, slow_model, wait_for
 from tests.flows.conftest import RunJob
+from tests.jobs import write_days, write_job
 from tests.prefect_api import ask
 
-pytestmark = [pytest.mark.chaos, pytest.mark.nightly]
+pytestmark = [pytest.mark.chaos, pytest.mark.nightly]  # minutes: each child of a backfill starts a Ray of its own
 
 DAYS = ["2026-05-01", "2026-05-02"]
 LONG = 600.0  # seconds, with which a partition counts as large
-MODEL = '''
-import time
-from pathlib import Path
-
-
-class Patient:
-    """Doubles x, in as many seconds as a file says."""
-
-    def __init__(self, pace):
-        self.pace = Path(pace)
-
-    def __call__(self, batch):
-        time.sleep(float(self.pace.read_text()))
-        return {"twice": batch["x"] * 2}
-'''
 
 
 @pytest.fixture
 def job_folder(tmp_path: Path) -> Path:
-    for day in DAYS:
-        (tmp_path / f"in/date={day}").mkdir(parents=True)
-        pq.write_table(pa.table({"x": range(10)}), tmp_path / f"in/date={day}/a.parquet")
-    (WORKER_PATH / "patient_model.py").write_text(MODEL)
-    (tmp_path / "pace").write_text("0")
-    model = {"kind": "python", "target": "patient_model:Patient", "kwargs": {"pace": str(tmp_path / "pace")}}
-    job = {
-        "name": "large",
-        "retries": {"delay_seconds": 1},
-        "source": {"kind": "parquet", "path": str(tmp_path / "in/date={partition}")},
-        "inference": [model],
-        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    """A job of two days, whose model takes as long for its rows as a file says."""
+    write_days(tmp_path, DAYS)
+    stages = {
+        "preprocess": [{"kind": "derive_columns", "columns": {"x": "id"}}],
+        "inference": [slow_model(tmp_path, 0)],
     }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    write_job(tmp_path / "job.yaml", name="large", retries={"delay_seconds": 1}, **stages)
     return tmp_path
 
 
@@ -66,7 +41,7 @@ def test_large_partitions_are_runs_of_the_jobs_deployment_and_cancel_with_the_ba
     first = receipts(job_folder)
     start("serve", "job.yaml")
 
-    (job_folder / "pace").write_text("20")
+    set_pace(job_folder, 20)
     cancelled = begin(prefect_api)
 
     def at_work() -> bool:
@@ -83,7 +58,7 @@ def test_large_partitions_are_runs_of_the_jobs_deployment_and_cancel_with_the_ba
     wait_for("the children to end", children_ended, 60)
     assert receipts(job_folder) == first
 
-    (job_folder / "pace").write_text("0")
+    set_pace(job_folder, 0)
     done = wait_for_state(prefect_api, begin(prefect_api), "COMPLETED", "FAILED", "CRASHED", seconds=280)
     assert done["state_type"] == "COMPLETED", done["state"]["message"]
     assert {receipt["backfill"] for receipt in receipts(job_folder).values()} == {done["id"][-8:]}

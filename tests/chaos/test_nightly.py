@@ -3,14 +3,9 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.chaos.test_kills import job_folder, survives
-
-__all__ = ["job_folder", "survives"]  # fixtures here as well
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
 ROOT = Path(__file__).parents[2]
@@ -25,20 +20,9 @@ def run_python(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("series", range(10))
-def test_ten_series_of_kills_at_other_moments_cost_no_row(series: int, survives: Callable[[], None]) -> None:
-    survives()
-
-
 def test_a_backfill_of_365_partitions_that_is_killed_half_way_publishes_each_once() -> None:
     said = run_python("benchmarks/backfill.py", "--partitions", "365")
     assert "published in the end  365, published twice 0, rows as in the plain loop" in said
-
-
-def test_a_ceph_store_that_freezes_costs_only_time() -> None:
-    if not all(map(shutil.which, ("ceph-mon", "ceph-osd", "radosgw"))):
-        pytest.skip("needs Ceph: apt-get install --no-install-recommends ceph-mon ceph-osd radosgw")
-    assert "none lost, none doubled" in run_python("-m", "tests.chaos.ceph_frozen")
 
 
 def test_the_compose_file_holds_in_containers() -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.ceph_frozen import free_ports
 from tests.chaos.conftest import assert_exact, receipt_of, write_job
-from tests.chaos.runs import MARK, Process, end, wait_for
+from tests.chaos.runs import MARK, Process, end, free_ports, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.nightly]
 MODEL = """

@@ -22,6 +22,8 @@ REFUSALS = {
 class FaultyS3:
     """`faults` befall the next requests, one each: a name in `REFUSALS`, `drop`, `lose` the answer, `cut` its body.
 
+    `stall`: there is no answer for as long as the client waits.
+
     `always`: every other request, `always_for`: those of some paths.
     """
 
@@ -56,7 +58,9 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
                 text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
                 self._answer(status, [("Content-Type", "application/xml")], text)
                 return
-            if fault == "drop":
+            if fault in ("drop", "stall"):
+                if fault == "stall":
+                    self.rfile.read(1)  # until the client hangs up
                 self.close_connection = True
                 return
             upstream = http.client.HTTPConnection(urlsplit(state.upstream).netloc)

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import constants
 
 from overnight.tasks.errors import AccessDenied, JobError, ServiceUnavailable
 from overnight.tasks.storage import fetch as fetching
 from overnight.tasks.storage.fetch import fetch, list_file, list_folder, size_of
 from overnight.tasks.storage.location import Location
-from tests.hub import DATASET, hub
 from tests.tasks.faulty_s3 import FaultyS3
 
 WEIGHTS = os.urandom(100_000)
@@ -28,7 +26,13 @@ def model(place: Location) -> Location:
     return place / "clip"
 
 
-def test_a_folder_is_fetched_whole_in_pieces(model: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_fetched_whole_in_pieces(
+    s3: Any, model: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that stands for a folder is no file."""
+    bucket, _, key = model.uri.removeprefix("s3://").partition("/")
+    for folder in (key, f"{key}/1_Pooling"):
+        s3.put_object(Bucket=bucket, Key=f"{folder}/")
     monkeypatch.setattr(fetching, "PIECE_BYTES", 1000)
     listed = list_folder(model)
     assert set(listed) == {"1_Pooling/config.json", "_code.py", "config.json", "model.safetensors"}
@@ -36,22 +40,6 @@ def test_a_folder_is_fetched_whole_in_pieces(model: Location, tmp_path: Path, mo
     fetch(model, listed, tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == set(listed)
-
-
-def test_a_copy_of_the_same_bytes_is_the_same_version(model: Location) -> None:
-    before = list_folder(model)
-    (model / "model.safetensors").write_bytes(WEIGHTS)
-    assert list_folder(model) == before
-    (model / "model.safetensors").write_bytes(WEIGHTS[::-1])
-    assert list_folder(model) != before
-
-
-def test_an_object_that_stands_for_the_folder_is_no_file(s3: Any, model: Location) -> None:
-    before = list_folder(model)
-    bucket, _, key = model.uri.removeprefix("s3://").partition("/")
-    s3.put_object(Bucket=bucket, Key=f"{key}/")
-    s3.put_object(Bucket=bucket, Key=f"{key}/1_Pooling/")
-    assert list_folder(model) == before
 
 
 def test_what_passes_costs_only_time(store: FaultyS3, model: Location, tmp_path: Path) -> None:
@@ -72,24 +60,21 @@ def test_a_later_try_fetches_only_what_is_missing(model: Location, tmp_path: Pat
     assert (tmp_path / "config.json").read_bytes() == b"{}"
 
 
-def test_a_file_that_changed_since_the_listing_is_never_taken(model: Location, tmp_path: Path) -> None:
-    listed = list_folder(model)
-    (model / "model.safetensors").write_bytes(WEIGHTS[::-1])
-    with pytest.raises(JobError, match="clip: its files changed after they were listed"):
-        fetch(model, listed, tmp_path)
-    assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_a_file_that_vanished_is_one_that_changed(model: Location, tmp_path: Path) -> None:
-    listed = list_folder(model)
-    (model / "model.safetensors").remove()
-    with pytest.raises(JobError, match="its files changed after they were listed"):
-        fetch(model, listed, tmp_path)
+def test_a_file_that_changed_or_vanished_since_the_listing_is_never_taken(model: Location, tmp_path: Path) -> None:
+    before, weights = list_folder(model), model / "model.safetensors"
+    weights.write_bytes(WEIGHTS)
+    assert list_folder(model) == before, "a copy of the same bytes is the same version"
+    for change in (lambda: weights.write_bytes(WEIGHTS[::-1]), weights.remove):
+        change()
+        assert list_folder(model) != before
+        with pytest.raises(JobError, match="changed after they were listed"):
+            fetch(model, before, tmp_path)
+        assert not (tmp_path / "model.safetensors").exists()
 
 
 def test_a_name_that_leads_out_of_the_folder_is_refused(model: Location, tmp_path: Path) -> None:
     for name in ("../escaped", "a/../../escaped", "/escaped", "a//b"):
-        with pytest.raises(JobError, match="expected names inside the folder"):
+        with pytest.raises(JobError):
             fetch(model, {name: "2 etag"}, tmp_path / "in/cache")
     assert not list(tmp_path.iterdir())
 
@@ -118,7 +103,7 @@ def test_folders_and_files_are_told_apart_and_missing_ones_noticed(model: Locati
 
 def test_a_store_that_stays_away_or_refuses_is_reported(store: FaultyS3, model: Location) -> None:
     store.faults[:] = ["forbid"] * 4
-    with pytest.raises(AccessDenied, match="no permission to list"):
+    with pytest.raises(AccessDenied):
         list_folder(model)
     store.faults.clear()
     store.always = "drop"
@@ -127,9 +112,7 @@ def test_a_store_that_stays_away_or_refuses_is_reported(store: FaultyS3, model: 
 
 
 @pytest.mark.parametrize("cloud", ["google", "azure"])
-def test_other_stores_are_compared_after_the_read(
-    cloud: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_stores_are_compared_after_the_read(cloud: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     place = Location(f"{request.getfixturevalue(cloud)}/{uuid.uuid4().hex}")
     for name in ("config.json", "deep/model.safetensors"):
         (place / name).write_bytes(WEIGHTS)
@@ -137,33 +120,7 @@ def test_other_stores_are_compared_after_the_read(
     fetch(place, listed, tmp_path / "whole")
     assert (tmp_path / "whole/deep/model.safetensors").read_bytes() == WEIGHTS
     (place / "config.json").write_bytes(WEIGHTS[::-1])
-    with pytest.raises(JobError, match="its files changed after they were listed"):
+    with pytest.raises(JobError, match="changed after they were listed"):
         fetch(place, listed, tmp_path / "changed")
     assert not (tmp_path / "changed/config.json").exists()
     assert list_file(place / "config.json").keys() == {"config.json"}
-
-
-def test_a_repository_of_the_hub_is_a_store_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = tmp_path / "repository/clip"
-    repository.mkdir(parents=True)
-    (repository / "config.json").write_bytes(b"{}")
-    with hub(tmp_path / "repository") as address:
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        )
-        place = Location(f"hf://datasets/{DATASET}/clip")
-        listed = list_folder(place)
-        fetch(place, listed, tmp_path / "fetched")
-        assert (tmp_path / "fetched/config.json").read_bytes() == b"{}"
-        (repository / "config.json").write_bytes(b"[]")
-        with pytest.raises(JobError, match="its files changed after they were listed"):
-            fetch(place, listed, tmp_path / "again")
-
-
-def test_the_log_has_the_beginning_and_the_end_without_secrets(
-    s3: Any, model: Location, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fetch(model, list_folder(model), tmp_path)
-    assert f"fetching {model}, 0.1 MB" in caplog.text
-    assert f"fetched {model} in" in caplog.text

@@ -1,5 +1,6 @@
 """Places, on disk and on a real S3 server."""
 
+import errno
 import os
 import threading
 import time
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import AccessDenied, JobError
 from overnight.tasks.storage.file_info import NoInputs
 from overnight.tasks.storage.input_files import input_files
 from overnight.tasks.storage.location import Location, expand
@@ -29,16 +30,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     return Location(f"s3://{bucket}/deep")
 
 
-def test_a_store_whose_driver_is_missing_says_what_to_install():
-    with pytest.raises(JobError, match=r"oss://: expected the library ossfs .*pip install ossfs"):
+def test_a_store_whose_driver_is_missing_or_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(JobError, match="pip install ossfs"):
         list(Location("oss://b/x").files())
+    with pytest.raises(JobError, match="unknown"):
+        Location("nonsense://x/y").names()
 
 
-def test_a_store_that_fsspec_knows_is_read_like_any_other():
+def test_a_store_that_fsspec_knows_is_read_like_any_other() -> None:
     place = Location(f"memory://{uuid.uuid4().hex}/in")
-    (place / "deep/b.png").write_bytes(b"two")
-    (place / "a.png").write_bytes(b"one")
-    (place / "_c.png").write_bytes(b"hidden")
+    for name, content in {"deep/b.png": b"two", "a.png": b"one", "_c.png": b"hidden"}.items():
+        (place / name).write_bytes(content)
     files = list(place.files((".png",)))
     assert [(file.path, file.size) for file in files] == [("a.png", 3), ("deep/b.png", 3)]
     assert [Location(file.uri).read_bytes() for file in files] == [b"one", b"two"]
@@ -65,59 +67,46 @@ def test_what_is_written_is_there_by_any_name_until_it_is_removed(place: Locatio
     assert sibling.read_bytes() == b"other"
 
 
-def test_a_file_is_created_once(place: Location):
-    file = place / "lease" / "00000001"
-    file.create(b"one")
+def test_a_file_is_created_once_and_filled_piece_by_piece(place: Location) -> None:
+    (place / "lease/1").create(b"one")
     with pytest.raises(FileExistsError):
-        file.create(b"another")
-    assert file.read_bytes() == b"one"
-
-
-def test_the_end_of_a_file_is_read_and_all_of_a_shorter_one(place: Location):
-    (place / "a").write_bytes(b"0123456789")
-    assert (place / "a").read_tail(4) == b"6789"
-    assert (place / "a").read_tail(11) == b"0123456789"
-    with pytest.raises(FileNotFoundError):
-        (place / "b").read_tail(4)
-
-
-def test_a_file_that_is_filled_piece_by_piece_is_there_whole(place: Location):
+        (place / "lease/1").create(b"another")
+    assert (place / "lease/1").read_bytes() == b"one"
     with (place / "deep/a").writing() as file:
         file.write(b"one")
         file.write(b"two")
     assert (place / "deep/a").read_bytes() == b"onetwo"
 
 
-def test_a_listing_says_when_a_file_came(place: Location):
-    (place / "a").write_bytes(b"x")
-    (found,) = place.files()
-    assert found.changed_at == pytest.approx(time.time(), abs=60)
-    (place / "a").write_bytes(b"y")
-    assert [file.version for file in place.files()] != [found.version]
-
-
-def test_what_is_not_there_says_so_and_may_be_removed(place: Location):
-    missing = place / "missing"
-    missing.remove()
-    assert missing.names() == []
-    with pytest.raises(FileNotFoundError):
-        missing.read_bytes()
-
-
-def test_several_files_are_read_at_once_whatever_their_names_and_without_those_that_are_not_there(place: Location):
-    names = {"a": b"1", "deep/b[0]*.json": b"2", "date=2026-01-02/c": b""}
+def test_several_files_and_the_end_of_one_are_read_and_what_is_not_there_says_so(place: Location) -> None:
+    names = {"a": b"0123456789", "deep/b[0]*.json": b"2", "date=2026-01-02/c": b""}
     for name, content in names.items():
         (place / name).write_bytes(content)
     assert place.read_each([*names, "gone", "deep/gone"]) == names
     assert place.read_each([]) == {}
+    assert [(place / "a").read_tail(count) for count in (4, 11)] == [b"6789", b"0123456789"]
+    missing = place / "missing"
+    missing.remove()
+    assert missing.names() == []
+    for read in (missing.read_bytes, lambda: missing.read_tail(4)):
+        with pytest.raises(FileNotFoundError):
+            read()
 
 
-def test_listing_is_sorted_whole_and_free_of_hidden_names(place: Location):
+def test_a_listing_is_sorted_whole_free_of_hidden_names_and_never_stale(place: Location) -> None:
     for name in ("b/2.csv", "b/1.csv", "a.csv", "_x/c.csv", ".d.csv", "b/_e.csv"):
         (place / name).write_bytes(b"x")
-    assert [file.path for file in place.files()] == ["a.csv", "b/1.csv", "b/2.csv"]
-    assert [file.path for file in (place / "b" / "1.csv").files()] == ["1.csv"]
-    assert all(Location(file.uri).read_bytes() == b"x" for file in place.files())
+    files = list(place.files())
+    assert [file.path for file in files] == ["a.csv", "b/1.csv", "b/2.csv"]
+    assert [file.path for file in (place / "b/1.csv").files()] == ["1.csv"]
+    assert all(Location(file.uri).read_bytes() == b"x" for file in files)
+    assert files[0].changed_at == pytest.approx(time.time(), abs=60)
+    (place / "a.csv").write_bytes(b"y")
+    (place / "b/3.csv").write_bytes(b"x")
+    again = list(place.files())
+    assert [old.version == new.version for old, new in zip(files, again, strict=False)] == [False, True, True]
+    assert len(again) == 4
+    assert (place / "b").names() == ["1.csv", "2.csv", "3.csv", "_e.csv"]
 
 
 def test_patterns_and_lists_find_the_same_files_everywhere(place: Location):
@@ -131,16 +120,8 @@ def test_patterns_and_lists_find_the_same_files_everywhere(place: Location):
     assert found("**/*.csv") == ["a1.csv", "a[1].csv", "b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
     assert found("*/") == ["b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
     assert found("c/i*", "b", "a[1].csv", "*/2.csv") == ["a[1].csv", "b/2.csv", "b/deep/1.csv", "c/img_3.csv"]
-    with pytest.raises(NoInputs, match=r"that match \S*/c/q\*, found none\. \S*/c has img_3\.csv\. "):
+    with pytest.raises(NoInputs, match=r"/c has img_3\.csv\."):
         found("a1.csv", "c/q*")
-
-
-def test_a_listing_is_never_stale(place: Location):
-    (place / "a").write_bytes(b"x")
-    assert place.names() == ["a"]
-    (place / "b").write_bytes(b"x")
-    assert place.names() == ["a", "b"]
-    assert len(list(place.files())) == 2
 
 
 def test_a_file_is_replaced_whole_while_others_read_it(tmp_path: Path):
@@ -163,7 +144,16 @@ def test_a_file_is_replaced_whole_while_others_read_it(tmp_path: Path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path):
+def write_on_full_disk(place: Location) -> None:
+    with place.writing() as file:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(AccessDenied, match="no space left"):
+        write_on_full_disk(Location(f"{tmp_path}/a"))
+    assert os.listdir(tmp_path) == []
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
         Location(str(tmp_path / "folder")).write_bytes(b"x")
@@ -181,14 +171,9 @@ def test_a_template_is_filled_in_only_where_it_is_used(monkeypatch: pytest.Monke
     assert (inner.name, str(inner.parent)) == ("a", "s3://${STORAGE_TEST_SECRET}/raw/date=2026-01-02")
 
 
-def test_a_variable_that_is_not_set_is_named():
-    with pytest.raises(JobError, match="STORAGE_TEST_NOBODY is not set"):
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(JobError, match="STORAGE_TEST_NOBODY"):
         expand("${STORAGE_TEST_NOBODY}/x")
-
-
-def test_a_scheme_that_nobody_knows_is_refused():
-    with pytest.raises(JobError, match="this filesystem is unknown here"):
-        Location("nonsense://x/y").names()
 
 
 def test_file_uris_and_relative_paths_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -196,14 +181,6 @@ def test_file_uris_and_relative_paths_are_local(tmp_path: Path, monkeypatch: pyt
     Location("a/b").write_bytes(b"x")
     assert Location(f"file://{tmp_path}/a/b").read_bytes() == b"x"
     assert [file.uri for file in Location("a").files()] == [f"{tmp_path}/a/b"]
-
-
-def test_a_folder_behind_a_link_is_read_as_the_source_and_links_to_files_too(tmp_path: Path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "a").write_bytes(b"x")
-    (tmp_path / "real" / "b").symlink_to(tmp_path / "real" / "a")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert [(file.path, file.size) for file in Location(str(tmp_path / "link")).files()] == [("a", 1), ("b", 1)]
 
 
 def test_objects_of_a_longer_prefix_are_not_listed(s3: Any):

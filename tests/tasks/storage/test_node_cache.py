@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError
-from overnight.tasks.storage import node_cache
+from overnight.tasks.storage import cache_eviction, node_cache
 from overnight.tasks.storage.node_cache import cached_folder
 
-MEGABYTE = 10**6
 # A process that fills `model` in the cache, line by line as a test lets it, and prints what it does.
 PROCESS = """
 import sys
@@ -83,27 +82,21 @@ def start() -> Iterator[Callable[..., Process]]:
         yield started
 
 
-def fill_of(size: int, filled: list[str] | None = None) -> Callable[[Path], None]:
+def folder_of(name: str, size: int = 10) -> Path:
     def fill(folder: Path) -> None:
         (folder / "weights").write_bytes(b"w" * size)
-        if filled is not None:
-            filled.append(folder.name)
 
-    return fill
-
-
-def folder_of(name: str, size: int = 10) -> Path:
-    return cached_folder(name, size, f"model {name}", fill_of(size))
+    return cached_folder(name, size, f"model {name}", fill)
 
 
 def names(cache: Path) -> set[str]:
     return {path.name for path in cache.iterdir() if path.is_dir()}
 
 
-def left(cache: Path, name: str, used_at: int, size: int = 10) -> None:
+def left(cache: Path, name: str, used_at: int) -> None:
     """A folder of ten bytes that no process uses any more."""
     (cache / name).mkdir(parents=True)
-    (cache / name / "weights").write_bytes(b"w" * size)
+    (cache / name / "weights").write_bytes(b"w" * 10)
     (cache / f"{name}.lock").touch()
     os.utime(cache / f"{name}.lock", (used_at, used_at))
 
@@ -143,31 +136,23 @@ def test_a_fill_that_fails_is_tried_again(cache: Path) -> None:
     assert (folder_of("model") / "weights").read_bytes() == b"w" * 10
 
 
-def test_the_folder_that_was_used_longest_ago_goes_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", str(25 / 1e9))
-    left(cache, "old", 1000)
-    left(cache, "older", 999)
-    folder_of("new")
-    assert names(cache) == {"old", "new"}
-
-
-def test_a_use_makes_a_folder_young_again(
+def test_the_folder_whose_last_use_is_the_oldest_goes_first(
     start: Callable[..., Process], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", str(25 / 1e9))
-    left(cache, "first", 1000)
-    left(cache, "second", 1001)
+    monkeypatch.setenv(cache_eviction.LIMIT, str(35 / 1e9))
+    for place, name in enumerate(("first", "second", "third")):
+        left(cache, name, 1000 + place)
     user = start("first")
     assert user.line() == "ready ['weights']"
     user.kill()
     folder_of("new")
-    assert names(cache) == {"first", "new"}
+    assert names(cache) == {"first", "third", "new"}
 
 
 def test_a_folder_that_another_process_uses_stays_beyond_the_limit(
     start: Callable[..., Process], cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", str(15 / 1e9))
+    monkeypatch.setenv(cache_eviction.LIMIT, str(15 / 1e9))
     user = start("used")
     user.line(), user.line(), user.go_on()
     assert user.line() == FILLED
@@ -185,36 +170,34 @@ def test_what_a_killed_fill_left_makes_room_too(
     killed = start("killed")
     killed.line(), killed.line()
     killed.kill()
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", str(12 / 1e9))
+    monkeypatch.setenv(cache_eviction.LIMIT, str(12 / 1e9))
     folder_of("new")
     assert names(cache) == {"new"}
 
 
-def test_a_model_beyond_the_limit_is_refused_before_a_byte_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", "0.001")
-    filled: list[str] = []
-    with pytest.raises(JobError, match=r"model large: expected at most 1.0 MB, the limit .* found 2.0 MB. Raise OVER"):
-        cached_folder("large", 2 * MEGABYTE, "model large", fill_of(1, filled))
+@pytest.mark.parametrize(
+    ("limit", "size", "error", "found"),
+    [
+        ("0.001", 2 * 10**6, JobError, "found 2.0 MB"),
+        ("1e12", 10**18, AccessDenied, "expected 1,000,000,000.0 GB of free space"),
+        ("much", 10, JobError, "found 'much'"),
+        ("0", 10, JobError, "found '0'"),
+        ("-1", 10, JobError, "found '-1'"),
+        ("nan", 10, JobError, "found 'nan'"),
+    ],
+)
+def test_a_model_without_room_and_a_limit_that_is_none_are_refused_before_a_byte_is_fetched(
+    limit: str, size: int, error: type[Exception], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache_eviction.LIMIT, limit)
+    filled: list[Path] = []
+    with pytest.raises(error, match=found):
+        cached_folder("large", size, "the model", filled.append)
     assert not filled
-
-
-def test_a_model_that_the_disk_cannot_hold_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", "1e12")
-    with pytest.raises(AccessDenied, match=r"model huge: expected 1,000,000,000.0 GB of free space .* found \d"):
-        cached_folder("huge", 10**18, "model huge", fill_of(1))
-
-
-@pytest.mark.parametrize("written", ["many", "0", "-3"])
-def test_a_limit_that_is_no_size_is_named(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OVERNIGHT_MODEL_CACHE_GB", written)
-    with pytest.raises(
-        JobError, match=f"OVERNIGHT_MODEL_CACHE_GB: expected a number of gigabytes .* found '{written}'"
-    ):
-        folder_of("model")
 
 
 def test_a_place_that_cannot_be_written_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(node_cache.FOLDER, str(tmp_path / "file/cache"))
-    with pytest.raises(AccessDenied, match=r"cannot write to .*file/cache.*OVERNIGHT_MODEL_CACHE"):
+    with pytest.raises(AccessDenied, match=f"file/cache.*{node_cache.FOLDER}"):
         folder_of("model")

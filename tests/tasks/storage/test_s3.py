@@ -1,14 +1,11 @@
 """S3 that fails for a while, request by request, and one that does not come back."""
 
 import logging
+import multiprocessing
 import os
 import pickle
-import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lance
@@ -35,75 +32,74 @@ from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 
 
-@pytest.mark.parametrize("fault", ["throttle", "fail", "drop", "lose"])
-def test_every_call_outlasts_what_passes(store: FaultyS3, place: Location, fault: str):
-    calls: list[tuple[str, Any]] = [
-        ("write", lambda: (place / "a").write_bytes(b"one")),
-        ("read", (place / "a").read_bytes),
-        ("read the end", lambda: (place / "a").read_tail(2)),
-        ("create", lambda: (place / "b").create(b"two")),
-        ("open", lambda: (place / "b").open().read()),
-        ("list", lambda: [file.path for file in place.files()]),
-        ("names", place.names),
-        ("exists", (place / "a").exists),
-        ("remove", (place / "a").remove),
+def pinned(file: Location) -> Any:
+    """The content of a file in the version that is there, as sources read it."""
+    filesystem, path = file.open_filesystem()
+    [found] = read_versions(filesystem, [path], [""])
+    return found
+
+
+def copied(file: Location) -> bytes:
+    filesystem, path = file.open_filesystem()
+    filesystem.cp_file(path, f"{path}-2")
+    return (file.parent / f"{file.name}-2").read_bytes()
+
+
+@pytest.mark.parametrize("fault", ["throttle", "fail", "drop", "lose", "stall"])
+def test_every_call_outlasts_what_passes(
+    store: FaultyS3, place: Location, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatientS3, "read_timeout", 0.5)
+    monkeypatch.setattr(s3_store, "TIMEOUTS", {**s3_store.TIMEOUTS, "read_timeout": "500ms"})
+    calls: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: (place / "a").write_bytes(b"one"), None),
+        ((place / "a").read_bytes, b"one"),
+        (lambda: pinned(place / "a"), b"one"),
+        (lambda: (place / "a").read_tail(2), b"ne"),
+        (lambda: (place / "b").create(b"two"), None),
+        (lambda: (place / "b").open().read(), b"two"),
+        (lambda: [file.path for file in place.files()], ["a", "b"]),
+        (place.names, ["a", "b"]),
+        ((place / "a").exists, True),
+        (lambda: place.read_each(["a", "gone", "b"]), {"a": b"one", "b": b"two"}),
+        (lambda: copied(place / "a"), b"one"),
+        ((place / "a").remove, None),
     ]
-    outcomes = {}
-    for name, call in calls:
+    for number, (call, expected) in enumerate(calls):
         store.faults[:] = [fault, fault]
-        outcomes[name] = call()
-        assert store.faults == [], name
-    assert outcomes == {
-        "write": None, "read": b"one", "create": None, "open": b"two", "list": ["a", "b"], "names": ["a", "b"],
-        "read the end": b"ne", "exists": True, "remove": None,
-    }  # fmt: skip
-    assert place.names() == ["b"]
+        assert call() == expected, number
+        assert store.faults == [], number
+    assert place.names() == ["a-2", "b"]
 
 
-def test_a_copy_outlasts_what_passes(store: FaultyS3, place: Location):
-    (place / "a").write_bytes(b"one")
-    filesystem, path = (place / "a").open_filesystem()
-    store.faults[:] = ["fail", "drop", "lose"]
-    filesystem.cp_file(path, f"{path}2")
-    assert (place / "a2").read_bytes() == b"one"
-
-
-@pytest.mark.parametrize("others", [None, b"theirs"])
-def test_whose_a_created_object_is_is_known_although_the_answer_was_lost(
-    store: FaultyS3, place: Location, s3: Any, others: bytes | None
-):
+@pytest.mark.parametrize(("others", "fault"), [(None, "lose"), (b"theirs", "drop"), (b"theirs", "exist")])
+def test_whose_a_created_object_is_is_known_whatever_happens_to_the_answer(
+    store: FaultyS3, place: Location, others: bytes | None, fault: str
+) -> None:
+    """`exist`: AWS sends `<Condition>If-None-Match</Condition>`, which s3fs looks for; ministack does not."""
     if others:
         (place / "lease").create(others)
-        store.faults[:] = ["drop"]
+    store.faults[:] = [fault]
+    if others:
         with pytest.raises(FileExistsError):
             (place / "lease").create(b"mine")
     else:
-        store.faults[:] = ["lose"]
         (place / "lease").create(b"mine")
     assert (place / "lease").read_bytes() == (others or b"mine")
 
 
-def test_an_object_that_is_there_is_told_by_servers_that_do_not_name_the_condition(store: FaultyS3, place: Location):
-    """AWS and moto send `<Condition>If-None-Match</Condition>`, which s3fs looks for; ministack does not."""
-    (place / "file").write_bytes(b"theirs")
-    store.faults[:] = ["exist"]
-    with pytest.raises(FileExistsError):
-        (place / "file").create(b"mine")
-
-
-def test_a_body_that_breaks_off_is_read_again(store: FaultyS3, place: Location):
+def test_a_body_that_breaks_off_is_read_again(store: FaultyS3, place: Location) -> None:
     content = os.urandom(2**20)
     (place / "a").write_bytes(content)
     with (place / "a").open() as file:
         store.faults[:] = ["cut", "drop"]
         assert file.read() == content
-    filesystem, path = (place / "a").open_filesystem()
     store.faults[:] = ["cut", "throttle", "cut"]
-    assert read_versions(filesystem, [path], [""]) == [content]
+    assert pinned(place / "a") == content
     assert store.faults == []
 
 
-def test_small_files_cost_one_request_each(store: FaultyS3, place: Location):
+def test_small_files_cost_one_request_each(store: FaultyS3, place: Location) -> None:
     for name in "abc":
         (place / name).write_bytes(name.encode())
     files = list(place.files())
@@ -112,69 +108,62 @@ def test_small_files_cost_one_request_each(store: FaultyS3, place: Location):
     etags = {f"{root}/{file.path}": file.version for file in files}
     assert read_versions(filesystem, list(etags), list(etags.values())) == [b"a", b"b", b"c"]
     assert sorted(store.seen) == [f"GET /{path}" for path in etags]
+    store.seen.clear()
+    assert place.read_each(["a", "gone"]) == {"a": b"a"}
+    assert sorted(store.seen) == [f"GET /{root}/a", f"GET /{root}/gone"]
 
 
-def test_the_former_name_of_the_time_is_refused_with_the_new_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OVERNIGHT_STORAGE_PATIENCE", "3")
-    told = "OVERNIGHT_STORAGE_PATIENCE is called OVERNIGHT_STORAGE_RETRY_SECONDS now"
-    with pytest.raises(JobError, match=told):
+@pytest.mark.parametrize(
+    ("variable", "written"),
+    [(s3_retries.RETRY_SECONDS, written) for written in ("2 minutes", "-1", "nan", "inf")]
+    + [(s3_retries.FORMERLY, "3")],
+)
+def test_a_time_that_is_no_number_of_seconds_or_has_its_former_name_is_refused(
+    variable: str, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, written)
+    with pytest.raises(JobError, match=s3_retries.RETRY_SECONDS):
         retry_timeout_seconds()
 
 
-@pytest.mark.parametrize("written", ["2 minutes", "-1", "nan", "inf"])
-def test_a_time_that_is_no_number_of_seconds_is_refused(written: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", written)
-    with pytest.raises(JobError, match=f"expected a number of seconds, found '{written}'"):
-        retry_timeout_seconds()
+def raise_pinned(file: Location) -> None:
+    raise pinned(file)
 
 
-def test_patience_ends_with_a_sentence_and_says_meanwhile_what_is_waited_for(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "3")
+@pytest.mark.parametrize(
+    "call", [lambda file: file.write_bytes(b"one"), lambda file: list(file.parent.files()), raise_pinned]
+)
+def test_patience_ends_with_an_error_and_the_log_and_the_run_know_meanwhile_what_is_waited_for(
+    call: Callable[[Location], Any],
+    store: FaultyS3,
+    place: Location,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(s3_retries.RETRY_SECONDS, "2")
+    monkeypatch.setattr(s3_store, "LOG_EVERY_SECONDS", 0.5)
     (place / "a").write_bytes(b"one")
+    assert pinned(place / "a") == b"one"
+    take_problems()
+    s3_retries._logged.clear()
     store.seen.clear()
     store.always = "throttle"
     started = time.monotonic()
-    with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(ServiceUnavailable) as caught:
-        (place / "a").write_bytes(b"one")
-    assert 3 <= time.monotonic() - started < 40
-    assert f"PutObject on {store.url}/{place.uri.removeprefix('s3://')}/a was tried " in str(caught.value)
-    assert "times in 3 s and failed, last with 503 SlowDown: Please reduce your request rate." in str(caught.value)
+    with caplog.at_level(logging.WARNING, "overnight"), pytest.raises(ServiceUnavailable, match="503"):
+        call(place / "a")
+    assert 2 <= time.monotonic() - started < 40
     assert len(store.seen) > 2
-    assert len([r for r in caplog.records if "waiting for storage: PutObject on" in r.message]) <= 1
-
-
-@pytest.mark.parametrize("call", ["read", "list"])
-def test_patience_with_a_listing_and_a_pinned_read_ends_with_a_sentence_too(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
-):
-    (place / "a").write_bytes(b"one")
-    filesystem, path = (place / "a").open_filesystem()
-    assert read_versions(filesystem, [path], [""]) == [b"one"]
-    monkeypatch.setattr(s3_store, "LOG_EVERY_SECONDS", 0.5)
-    s3_retries._logged.clear()
-    store.always = "throttle"
-    with caplog.at_level(logging.WARNING, "overnight"):
-        if call == "read":
-            [found] = read_versions(filesystem, [path], [""])
-        else:
-            with pytest.raises(ServiceUnavailable) as caught:
-                list(place.files())
-            found = caught.value
-    assert isinstance(found, ServiceUnavailable)
-    assert "503" in str(found)
-    assert any("waiting for storage" in record.message for record in caplog.records)
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["waiting for storage"]
     assert {problem.partition(": ")[0] for problem in take_problems()} == {"waited for the storage"}
 
 
-def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
-    with pytest.raises(JobError, match=r"expected aiobotocore 3\.10\.\*, found 3\.11\.0.*pip install"):
+    with pytest.raises(JobError, match=r"3\.11\.0"):
         s3_retries.retrying_session()
 
 
-def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location):
+def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location) -> None:
     (place / "a").write_bytes(b"one")
     filesystem, path = (place / "a").open_filesystem()
     sent = pickle.dumps(filesystem)
@@ -183,30 +172,23 @@ def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3
     assert pickle.loads(sent).cat_file(path, max_concurrency=1) == b"one"
 
 
-def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS3, place: Location):
+def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS3, place: Location) -> None:
     (place / "a").write_bytes(b"one")
-    filesystem, path = (place / "a").open_filesystem()
-    assert read_versions(filesystem, [path], [""]) == [b"one"]
-    pid = os.fork()
-    if not pid:
-        try:
-            PatientS3.clear_instance_cache()
-            os._exit(0 if open_filesystem(place.uri)[0].bucket(path.split("/")[0]).get("deep/a") == b"one" else 1)
-        finally:
-            os._exit(2)
-    for _ in range(300):
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            break
-        time.sleep(0.1)
-    else:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        pytest.fail("it hangs")
-    assert status == 0
+    assert pinned(place / "a") == b"one"
+    bucket = place.uri.split("/")[2]
+
+    def read() -> None:
+        PatientS3.clear_instance_cache()
+        os._exit(0 if open_filesystem(place.uri)[0].bucket(bucket).get("deep/a") == b"one" else 1)
+
+    forked = multiprocessing.get_context("fork").Process(target=read)
+    forked.start()
+    forked.join(30)
+    forked.kill()
+    assert forked.exitcode == 0
 
 
-def test_an_archived_object_costs_its_own_row_and_says_where_it_is(place: Location, s3: Any):
+def test_an_archived_object_costs_its_own_row_and_says_where_it_is(place: Location, s3: Any) -> None:
     bucket, prefix = place.uri.removeprefix("s3://").split("/", 1)
     for name, kind in (("a", "STANDARD"), ("b", "DEEP_ARCHIVE"), ("c", "STANDARD")):
         s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}.jsonl", Body=b'{"n": 1}\n', StorageClass=kind)
@@ -216,21 +198,20 @@ def test_an_archived_object_costs_its_own_row_and_says_where_it_is(place: Locati
         PatientS3.clear_instance_cache()  # as in a worker, whose first answer this is
         found = read_all(source, units)
         assert (len(found.good), found.types) == (2, {lost: "SourceArchived"})
-        assert "storage class DEEP_ARCHIVE" in found.bad[lost]
-    with pytest.raises(AccessDenied, match="storage class DEEP_ARCHIVE"):
+        assert "DEEP_ARCHIVE" in found.bad[lost]
+    with pytest.raises(AccessDenied, match="DEEP_ARCHIVE"):
         (place / "b.txt").read_bytes()
 
 
-def test_anonymous_requests_are_unsigned_and_others_are_signed(store: FaultyS3, place: Location, s3: Any):
+def test_anonymous_requests_are_unsigned_and_others_are_signed(store: FaultyS3, place: Location, s3: Any) -> None:
     write_deltalake(f"{place}/delta", pa.table({"n": [1]}), storage_options=storage_options())
     lance.write_dataset(pa.table({"n": [1]}), f"{place}/table.lance", storage_options=storage_options())
     (place / "texts/a.txt").write_bytes(b"text")
     bucket = place.uri.split("/")[2]
     for found in s3.list_objects_v2(Bucket=bucket)["Contents"]:
         s3.put_object_acl(Bucket=bucket, Key=found["Key"], ACL="public-read")
-    kinds = {Text: "texts", Delta: "delta", Lance: "table.lance"}
     for anonymous in (True, False):
-        for kind, name in kinds.items():
+        for kind, name in {Text: "texts", Delta: "delta", Lance: "table.lance"}.items():
             store.signatures.clear()
             assert len(read_all(kind(path=f"{place}/{name}", anonymous=anonymous)).good) == 1
             assert {bool(signature) for signature in store.signatures} == {not anonymous}, kind
@@ -238,7 +219,7 @@ def test_anonymous_requests_are_unsigned_and_others_are_signed(store: FaultyS3, 
 
 def test_a_store_on_this_machine_is_asked_without_the_proxy(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
@@ -250,7 +231,7 @@ def test_a_store_on_this_machine_is_asked_without_the_proxy(
     assert read_all(Lance(path=f"{place}/table.lance")).column("n") == [1]
 
 
-def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
+def test_no_permission_is_told_at_once(store: FaultyS3, place: Location) -> None:
     store.always = "forbid"
     for call, verb in (
         (lambda: (place / "a").write_bytes(b"one"), "write"),
@@ -258,33 +239,19 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location):
         ((place / "a").read_bytes, "read"),
         (lambda: (place / "a").read_tail(2), "read"),
         ((place / "a").open, "read"),
+        (lambda: place.read_each(["a", "b"]), "read"),
         (place.names, "list"),
         ((place / "a").remove, "remove"),
     ):
         store.seen.clear()
-        with pytest.raises(AccessDenied, match=rf"no permission to {verb} {place}.*Nothing was published"):
+        with pytest.raises(AccessDenied, match=rf"no permission to {verb} {place}"):
             call()
         assert len(store.seen) == len(set(store.seen)), "asked again"
 
 
-def test_of_several_files_one_that_may_not_be_read_is_told_and_one_that_is_not_there_is_none(
+def test_a_source_that_may_not_be_listed_fails_and_a_single_file_costs_its_row(
     store: FaultyS3, place: Location
-):
-    (place / "a").write_bytes(b"1")
-    (place / "b").write_bytes(b"2")
-    store.seen.clear()
-    assert place.read_each(["a", "gone", "b"]) == {"a": b"1", "b": b"2"}
-    assert sorted(store.seen) == [f"GET /{place.template.removeprefix('s3://')}/{name}" for name in ("a", "b", "gone")]
-    store.faults = ["forbid"]
-    with pytest.raises(AccessDenied, match="no permission to read"):
-        place.read_each(["a", "b"])
-    store.faults = ["drop", "throttle"]
-    assert place.read_each(["a", "b"]) == {"a": b"1", "b": b"2"}
-
-
-def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_its_row(
-    store: FaultyS3, place: Location
-):
+) -> None:
     for name in "abc":
         (place / f"{name}.png").write_bytes(name.encode())
     source = Images(path=place.uri)
@@ -294,54 +261,5 @@ def test_a_source_that_may_not_be_listed_fails_at_once_and_a_single_file_costs_i
     assert (len(found.good), set(found.types.values())) == (2, {"PermissionError"})
     store.always_for.clear()
     store.always = "forbid"
-    started = time.monotonic()
-    with pytest.raises(InputError, match=f"source.path: no permission to list {place}: Access Denied"):
+    with pytest.raises(InputError, match=f"no permission to list {place}"):
         list_inputs(source, "all")
-    store.always = "fail"
-    with pytest.raises(ServiceUnavailable, match=r"ListObjectsV2 on .* in [45] s"):
-        list_inputs(source, "all")
-    assert 4 < time.monotonic() - started < 60
-
-
-@pytest.mark.slow
-def test_a_server_that_is_killed_and_one_that_freezes_cost_only_time(s3: Any, monkeypatch: pytest.MonkeyPatch):
-    """With a server of its own, which keeps nothing: the bucket is made anew."""
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    PatientS3.clear_instance_cache()
-    servers: list[subprocess.Popen[bytes]] = []
-
-    def start() -> None:
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        servers.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-
-    try:
-        later = threading.Timer(3, start)
-        later.start()
-        filesystem, _ = open_filesystem("s3://bucket")
-        filesystem.mkdir("bucket")  # while nobody listens
-        Location("s3://bucket/a").write_bytes(b"one")
-        servers[0].send_signal(signal.SIGSTOP)
-        later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])  # a request waits 15 s for its answer
-        later.start()
-        assert Location("s3://bucket/a").read_bytes() == b"one"
-        for call in (
-            lambda: read_versions(filesystem, ["bucket/a"], [""]),
-            lambda: list(Location("s3://bucket").files()),
-        ):
-            later.join()
-            servers[0].send_signal(signal.SIGSTOP)
-            later = threading.Timer(17, servers[0].send_signal, [signal.SIGCONT])
-            later.start()
-            started = time.monotonic()
-            assert len(call()) == 1
-            assert time.monotonic() - started > 15
-    finally:
-        later.join()
-        for server in servers:
-            server.kill()
-            server.wait()
-        PatientS3.clear_instance_cache()

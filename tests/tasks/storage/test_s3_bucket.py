@@ -9,7 +9,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, read_whole
+from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
 from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.file_info import ObjectChanged
@@ -60,29 +60,19 @@ def test_another_version_than_was_listed_is_not_given(
     store.ignores = ignores
     bucket = place.uri.split("/")[2]
     s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"old")
-    (place / "z").write_bytes(b"z")
-    first, second = listed(place)
-    s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"new")
-    (changed,) = read_whole([first])
-    assert isinstance(changed, SourceChanged)
-    assert read_whole([second]) == [b"z"]
-    assert got[-1] == "deep/z"  # one that changed says nothing of the server
-
-
-def test_an_object_that_is_gone_is_said_to_be(store: FaultyS3, place: Location, got: list[str]) -> None:
-    (place / "a").write_bytes(b"a")
-    (place / "b").write_bytes(b"b")
+    for other in "yz":
+        (place / other).write_bytes(other.encode())
     files = listed(place)
-    (place / "a").remove()
-    gone, there = read_whole(files)
-    assert "found no file any more" in str(gone)
-    assert there == b"b"
+    s3.put_object(Bucket=bucket, Key=f"deep/{name}", Body=b"new")
+    (place / "y").remove()
+    changed, gone, there = read_whole(files)
+    assert (type(changed).__name__, type(gone).__name__, there) == ("SourceChanged", "SourceVanished", b"z")
     read_whole(files)
-    assert got == ["deep/b", "deep/b"]  # one that is gone says nothing of the server
+    assert got.count("deep/z") == 2  # one that changed or is gone says nothing of the server
 
 
 @pytest.mark.parametrize("fault", ["fail", "throttle", "drop", "lose", "cut"])
-def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, got: list[str], fault: str) -> None:
+def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, fault: str) -> None:
     (place / "a").write_bytes(b"a" * 100_000)
     files = listed(place)
     store.faults[:] = [fault, fault]
@@ -113,24 +103,18 @@ def test_after_a_failure_that_only_obstore_has_it_rests(
     assert got == ["deep/a"]
 
 
-def test_settings_that_obstore_does_not_understand_are_left_to_s3fs(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "a").write_bytes(b"a")
-    monkeypatch.setattr(s3_store, "S3Store", lambda *_, **__: 1 / 0)
-    assert read_whole(listed(place)) == [b"a"]
-
-
+@pytest.mark.parametrize("elsewhere", [None, {"endpoint": "http://127.0.0.1:9"}])
 def test_a_store_that_only_s3fs_reaches_costs_no_patience(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
+    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, elsewhere: dict[str, str] | None
 ) -> None:
+    """obstore refuses the settings, or finds nothing at its address."""
     monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
-    elsewhere = {"endpoint": "http://127.0.0.1:9"}
-    monkeypatch.setattr(s3_store, "S3Store", lambda *name, **settings: S3Store(*name, **{**settings, **elsewhere}))
+    opened = (lambda *name, **settings: S3Store(*name, **settings | elsewhere)) if elsewhere else lambda *_, **__: 1 / 0
+    monkeypatch.setattr(s3_store, "S3Store", opened)
     (place / "a").write_bytes(b"a")
     started = time.monotonic()
     assert read_whole(listed(place)) == [b"a"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_missing_credentials_are_no_fault_of_the_object(
@@ -142,7 +126,7 @@ def test_missing_credentials_are_no_fault_of_the_object(
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     PatientS3.clear_instance_cache()
-    [found] = read_whole([SourceFile(file.uri, file.version, file.size) for file in files])
+    [found] = read_whole(files)
     assert type(found).__name__ == "NoCredentialsError"
 
 

@@ -1,5 +1,10 @@
-"""The state of a run that its workers share: rows count once however often they are reported, limits, incidents."""
+"""The state of a run that its workers share: rows count once however often they are reported, limits, incidents.
 
+A process that was forked for a worker reports through that worker, here through this process, to a state without Ray.
+"""
+
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,23 +12,12 @@ import pytest
 
 from overnight.tasks.errors import RowError, TooManyQuarantined
 from overnight.tasks.rows import blocks
-from overnight.tasks.workers import supervisor
+from overnight.tasks.storage import failed_requests
+from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.workers.forked_process import in_process_of_its_own
 from overnight.tasks.workers.supervisor import DETAILS_AT_ONCE, KEPT, QuarantineLimit, Supervisor
 from tests.tasks.blocks import numbered_block
 from tests.tasks.runs import make_run
-
-
-@pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """The supervisor of all runs, in this process instead of in an actor of Ray."""
-    held = Supervisor()
-
-    def ask(run: Any, method: str, *given: Any) -> Any:
-        return getattr(held, method)(*given)
-
-    monkeypatch.setattr(supervisor, "ask", ask)
-    monkeypatch.setattr(supervisor, "tell", ask)
-    return held
 
 
 def details(count: int) -> list[dict[str, str]]:
@@ -50,7 +44,7 @@ def test_only_the_first_rows_keep_their_reasons() -> None:
     assert limit.details()[:2] == details(2)
 
 
-def test_without_a_limit_no_row_is_counted_and_each_attempt_counts_anew() -> None:
+def test_without_a_limit_no_row_is_counted_and_each_attempt_counts_from_zero() -> None:
     state = Supervisor()
     assert state.quarantined([0], [0], details(1)) is None
     assert (state.details(), state.quarantined_since(0, 10)) == ([], (0, []))
@@ -79,7 +73,7 @@ def test_blocks_that_are_reported_again_count_once_and_only_for_their_attempt() 
     assert state.rows_passed("a") == {"preprocess": 10, "ingest": 1}
 
 
-def test_equal_incidents_are_counted_and_warnings_stand_once() -> None:
+def test_equal_incidents_are_counted_warnings_stand_once_and_the_most_memory_is_kept() -> None:
     state = Supervisor()
     for stage, what, is_warning in (("infer", "b", True), ("infer", "b", True), ("ingest", "a", False)):
         state.happened(stage, what, is_warning)
@@ -88,19 +82,27 @@ def test_equal_incidents_are_counted_and_warnings_stand_once() -> None:
         {"stage": "ingest", "what": "a", "times": 1},
     ]
     assert state.warnings() == ["b"]
-
-
-def test_the_most_memory_of_a_device_and_the_lines_of_user_code_are_kept() -> None:
-    state = Supervisor()
     assert state.peak_device_memory() is None
     for size in (5, 9, 7):
         state.took_device_memory(size)
     assert state.peak_device_memory() == 9
-    assert state.said_so_far() == ""
-    state.said(["one", "two"])
-    state.said(["three"])
-    assert state.said_since(1) == (3, ["two", "three"])
-    assert state.said_so_far().splitlines() == ["one", "two", "three"]
+
+
+@pytest.fixture(scope="module")
+def _forks() -> Iterator[None]:
+    with fork_server.started():
+        fork_server.preload([__name__])  # once, instead of in each forked process
+        yield
+
+
+@pytest.fixture
+def state(_forks: None) -> Supervisor:
+    return Supervisor()
+
+
+def forked(state: Supervisor, work: Any, *arguments: Any) -> Any:
+    """Do the work in a forked process whose worker knows the run's supervisor."""
+    return in_process_of_its_own(partial(work, *arguments), lambda run, method, *given: getattr(state, method)(*given))
 
 
 def test_rows_that_a_stage_quarantined_are_reported_and_those_of_earlier_stages_are_not(
@@ -109,14 +111,15 @@ def test_rows_that_a_stage_quarantined_are_reported_and_those_of_earlier_stages_
     run, before = make_run(tmp_path), blocks.with_errors(numbered_block(4), {0: RowError("early")}, "preprocess")
     after = blocks.with_errors(before, {2: RowError("late")}, "infer")
     state.allow(2, 0)
-    supervisor.report_quarantined(after, before, run)
-    supervisor.report_quarantined(before, before, run)
+    for block, earlier in ((after, before), (before, before)):
+        forked(state, supervisor.report_quarantined, block, earlier, run)
     [row] = state.details()
     assert (row["row_id"], row["stage"], row["error_message"]) == ("r2", "infer", "late")
-    supervisor.report_quarantined(after, None, run)
-    assert state.quarantined_since(0, 9)[0] == 2
+    forked(state, supervisor.report_quarantined, after, None, run)
+    assert forked(state, supervisor.quarantined_since, run, 1, 9) == (2, state.details()[1:])
+    one_more = blocks.with_errors(after, {3: RowError("one more")}, "infer")
     with pytest.raises(TooManyQuarantined) as stopped:
-        supervisor.report_quarantined(blocks.with_errors(after, {3: RowError("one more")}, "infer"), after, run)
+        forked(state, supervisor.report_quarantined, one_more, after, run)
     assert stopped.value.stage == "infer"
 
 
@@ -124,23 +127,32 @@ def test_a_report_of_many_rows_counts_all_and_has_the_reasons_of_the_first(state
     count = DETAILS_AT_ONCE + 5
     lost = blocks.quarantine(numbered_block(count), RowError("none of them"), "infer")
     state.allow(count, 0)
-    supervisor.report_quarantined(lost, None, make_run(tmp_path))
+    forked(state, supervisor.report_quarantined, lost, None, make_run(tmp_path))
     assert (state.quarantined_since(0, count)[0], len(state.details())) == (count, DETAILS_AT_ONCE)
+
+
+def report_all(run: Any) -> tuple[Any, ...]:
+    assert supervisor.is_there(run)
+    supervisor.report(run, "infer", "cannot read https://user:secret@host/x", is_warning=True)
+    failed_requests.note("host: 503")
+    supervisor.report_storage_problems(run, "ingest")
+    supervisor.report_storage_problems(run, "ingest")
+    no_log = supervisor.kept_log(run)
+    supervisor.tell(run, "said", ["hello", "you"])
+    log = supervisor.kept_log(run)
+    return supervisor.incidents(run), supervisor.warnings(run), no_log, log, supervisor.lines_since(run, 1)
 
 
 def test_an_incident_has_no_secret_and_the_log_is_written_once_there_is_one(state: Supervisor, tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    supervisor.report(run, "infer", "cannot read https://user:secret@host/x", is_warning=True)
-    [incident] = supervisor.incidents(run)
-    assert "secret" not in incident["what"]
-    assert supervisor.warnings(run) == (incident["what"],)
-    assert supervisor.kept_log(run) is None
-    assert not run.log.exists()
-    state.said(["hello"])
-    kept = supervisor.kept_log(run)
-    assert kept == str(run.log)
-    with run.log.open() as file:
-        assert file.read().splitlines() == [b"hello"]
+    incidents, warnings, no_log, log, lines = forked(state, report_all, run)
+    assert incidents == [
+        {"stage": "infer", "what": "cannot read https://***:***@host/x", "times": 1},
+        {"stage": "ingest", "what": "waited for the storage: host: 503", "times": 1},
+    ]
+    assert warnings == ("cannot read https://***:***@host/x",)
+    assert (no_log, log, lines) == (None, str(run.log), (2, ["you"]))
+    assert run.log.read_bytes().decode().splitlines() == ["hello", "you"]
 
 
 def test_without_a_supervisor_reports_are_dropped(tmp_path: Path) -> None:

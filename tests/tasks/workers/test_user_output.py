@@ -43,19 +43,35 @@ def told_by(folder: Path, code: str) -> list[str]:
     return [f"{head.split(' ', 1)[1].rsplit(' [', 1)[0]}: {text}" for head, text in zip(heads, texts, strict=True)]
 
 
-def test_what_is_printed_and_logged_while_user_code_runs_is_told_with_its_source(tmp_path: Path) -> None:
+def test_what_is_printed_while_user_code_runs_is_told_with_its_source(tmp_path: Path) -> None:
     code = """
         print("before")
         with console.collected(run, "preprocess steps:clean"):
             print("a", 1)
             sys.stderr.write("to stderr\\n")
+            sys.stdout.writelines(["one ", "line\\n"])
             with console.collected(run, "infer m:M"):
+                thread = threading.Thread(target=print, args=["from a thread"])
+                thread.start()
+                thread.join()
+                for percent in (1, 50, 100):
+                    print(f"\\r{percent}%", end="")
+                print()
+                print("x" * 5000)
+                print("asked https://me:secret@host/path?key=secret")
                 print("no end of line", end="")
+            with console.left_alone(), console.collected(run, "infer m:M"):
+                sys.__stdout__.write("left alone")
         print("after")
     """
     assert told_by(tmp_path, code) == [
         "preprocess steps:clean: a 1",
         "preprocess steps:clean: to stderr",
+        "preprocess steps:clean: one line",
+        "infer m:M: from a thread",
+        "infer m:M: 100%",
+        f"infer m:M: {'x' * 1000} ... (of 5,000 characters)",
+        "infer m:M: asked https://***:***@host/path?key=***",
         "preprocess steps:clean: no end of line",
     ]
 
@@ -70,29 +86,13 @@ def test_without_a_configuration_own_messages_and_all_warnings_are_told(tmp_path
                 file = "/x/site-packages/library.py"
                 library.handle(library.makeRecord("library", level, file, 1, "of it", (), None))
             warnings.warn("old")
-    """
-    told = told_by(tmp_path, code)
-    assert told[:2] == ["infer m:M: INFO mine: loaded", "infer m:M: WARNING library: of it"]
-    assert "UserWarning: old" in told[2]
-
-
-def test_a_configuration_of_the_user_s_holds(tmp_path: Path) -> None:
-    code = """
-        with console.collected(run, "infer m:M"):
             logging.basicConfig(level=logging.DEBUG, format="mine %(message)s")
             logging.getLogger("mine").debug("detail")
     """
-    assert told_by(tmp_path, code) == ["infer m:M: mine detail"]
-
-
-def test_of_a_progress_bar_the_last_text_is_told(tmp_path: Path) -> None:
-    code = """
-        with console.collected(run, "infer m:M"):
-            for percent in (1, 50, 100):
-                print(f"\\r{percent}%", end="")
-            print()
-    """
-    assert told_by(tmp_path, code) == ["infer m:M: 100%"]
+    loaded, of_library, warned, *_, configured = told_by(tmp_path, code)
+    assert (loaded, of_library) == ("infer m:M: INFO mine: loaded", "infer m:M: WARNING library: of it")
+    assert "UserWarning: old" in warned
+    assert configured == "infer m:M: mine detail", "a configuration of the user's holds"
 
 
 def test_lines_beyond_the_bound_are_counted(tmp_path: Path) -> None:
@@ -108,17 +108,6 @@ def test_lines_beyond_the_bound_are_counted(tmp_path: Path) -> None:
     assert sum(int(count[1]) for count in counts if count) == 900  # a note at each message to the supervisor
 
 
-def test_a_long_line_is_cut_and_a_secret_is_masked(tmp_path: Path) -> None:
-    code = """
-        with console.collected(run, "infer m:M"):
-            print("x" * 5000)
-            print("asked https://me:secret@host/path?key=secret")
-    """
-    long, masked = told_by(tmp_path, code)
-    assert long == f"infer m:M: {'x' * 1000} ... (of 5,000 characters)"
-    assert masked == "infer m:M: asked https://***:***@host/path?key=***"
-
-
 def test_a_line_arrives_before_its_call_has_ended(tmp_path: Path) -> None:
     code = """
         with console.collected(run, "infer m:M"):
@@ -130,16 +119,6 @@ def test_a_line_arrives_before_its_call_has_ended(tmp_path: Path) -> None:
         told[:] = told[:arrived]
     """
     assert told_by(tmp_path, code) == ["infer m:M: last words"]
-
-
-def test_threads_that_user_code_starts_are_heard(tmp_path: Path) -> None:
-    code = """
-        with console.collected(run, "infer m:M"):
-            thread = threading.Thread(target=print, args=["from a thread"])
-            thread.start()
-            thread.join()
-    """
-    assert told_by(tmp_path, code) == ["infer m:M: from a thread"]
 
 
 def test_garbage_that_prints_as_it_goes_does_not_stop_the_process(tmp_path: Path) -> None:

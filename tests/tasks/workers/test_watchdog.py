@@ -32,6 +32,7 @@ BLOCK = source_block(0, 0, pa.table({"row_id": [f"r{row}" for row in range(ROWS)
 @pytest.fixture(autouse=True, scope="module")
 def _forks() -> Iterator[None]:
     with fork_server.started():
+        fork_server.preload([__name__])  # once, instead of in each forked process
         yield
 
 
