@@ -89,10 +89,10 @@ def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
     return PublishedRows(tuple(files), len(table), described(table.schema), describe(table))
 
 
-def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any]) -> list[str]:
-    """Stages and publishes, holding the lease; the files, as paths below the sink."""
-    stage(run, *parts)
-    with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
+def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any], kept: PublishedRows | None = None) -> list[str]:
+    """Stages and publishes, holding the lease, beside the rows `kept`; the files, as paths below the sink."""
+    stage(run, *parts, first=kept.rows if kept else 0)
+    with holding(run) as held, prepared(held, sink, *records_of(run), kept) as ready:
         receipt = receipt_of(run, sink, ready)
         publish(held, sink, ready, NO_ERRORS, receipt)
     return list(receipt["files"])

@@ -19,6 +19,7 @@ from tests.contracts.sinks.publications import (
     NO_ERRORS,
     columns_of,
     holding,
+    kept_of,
     numbered,
     publish_parts,
     receipt_of,
@@ -68,6 +69,34 @@ def test_a_publish_without_rows_empties_its_partition(leaf: Adapter, tmp_path: P
         run = numbered(tmp_path, number + 1)
         publish_parts(run, sink, *([rows_of(leaf, numbers)] if numbers else []))
         assert visible(run, sink) == numbers
+
+
+@SINKS.promise("new rows of a retry join the published ones, which stay to the byte, and a retry without any keeps all")
+@pytest.mark.parametrize("partition", [SECOND, "all"])
+def test_new_rows_of_a_retry_join_the_published_ones(leaf: Adapter, partition: str, tmp_path: Path) -> None:
+    sink, others = leaf.sink(tmp_path, target_file_size=2**27), numbered(tmp_path, 1, FIRST)
+    if partition != "all":
+        publish_parts(others, sink, rows_of(leaf, [9]))
+    first, second, third = (numbered(tmp_path, number, partition) for number in (2, 3, 4))
+    files = publish_parts(first, sink, rows_of(leaf, [1, 2, 3]))
+    contents = contents_of(first, files)
+    kept = kept_of(files, rows_of(leaf, [1, 2, 3]))
+    joined = publish_parts(second, sink, rows_of(leaf, [4, 5]), kept=kept)
+    assert visible(second, sink) == [1, 2, 3, 4, 5]
+    assert set(files) <= set(joined)
+    again = publish_parts(third, sink, kept=kept_of(joined, rows_of(leaf, [1, 2, 3, 4, 5])))
+    assert again == joined
+    assert visible(third, sink) == [1, 2, 3, 4, 5]
+    assert contents_of(third, files) == contents
+    assert sink.lost(third, again, 5) == ""
+    if partition != "all":
+        assert visible(others, sink) == [9]
+
+
+def contents_of(run: Run, files: list[str]) -> dict[Path, bytes]:
+    """What is in the published files, and in directories of images."""
+    paths = [path for file in files for path in (Path(run.sink.uri, file), *Path(run.sink.uri, file).rglob("*"))]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
 
 
 @SINKS.promise("a column that a later partition adds is there, and null in the rows before it")
