@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
@@ -140,11 +141,25 @@ def create_schema(sink: Sink) -> None:
         connection.execute(CreateSchema(sink.table.partition(".")[0]))
 
 
-def drop_schema(sink: Sink) -> None:
-    """Remove what `create_schema` made: the database looks through all schemas for the columns of a table."""
+def keep_schema(sink: Sink) -> None:
+    """Move the schema of a place and its tables away, for `restore_schema`."""
     assert isinstance(sink, SqlSink)
+    schema = sink.table.partition(".")[0]
     with engine(sink.url).begin() as connection:
-        connection.execute(DropSchema(sink.table.partition(".")[0], cascade=True))
+        connection.execute(sa.text(f"ALTER SCHEMA {schema} RENAME TO kept_{schema}"))
+
+
+def restore_schema(sink: Sink) -> None:
+    """Make the schema of a place as it was when `keep_schema` moved it away."""
+    assert isinstance(sink, SqlSink)
+    schema = sink.table.partition(".")[0]
+    with engine(sink.url).begin() as connection:
+        connection.execute(DropSchema(schema, cascade=True, if_exists=True))
+        connection.execute(CreateSchema(schema))
+        for table in sa.inspect(connection).get_table_names(schema=f"kept_{schema}"):
+            kept, copy = f"kept_{schema}.{table}", f"{schema}.{table}"
+            connection.execute(sa.text(f"CREATE TABLE {copy} (LIKE {kept} INCLUDING ALL)"))
+            connection.execute(sa.text(f"INSERT INTO {copy} SELECT * FROM {kept}"))
 
 
 def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
@@ -164,10 +179,10 @@ def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
 
 
 def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
-    table = iceberg.Opened(sink.catalog, "default", sink.table).catalog()
-    if not table.table_exists(sink.table):
+    try:
+        found = iceberg.Opened(sink.catalog, "default", sink.table).catalog().load_table(sink.table).scan().to_arrow()
+    except NoSuchTableError:
         return []
-    found = table.load_table(sink.table).scan().to_arrow()
     if run.partition_directory:
         found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
     return sorted(found["x"].to_pylist()) if "x" in found.column_names else []
