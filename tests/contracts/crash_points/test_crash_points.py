@@ -69,8 +69,7 @@ class Place:
 
     @functools.cached_property
     def sink(self) -> Sink:
-        made = sink_of(self.kind, self.root)
-        return made.model_copy(update={"target_file_size": 2**27}) if hasattr(made, "target_file_size") else made
+        return sink_of(self.kind, self.root)
 
     def run(self, number: int) -> Run:
         """An attempt of the generation of the new rows."""

@@ -84,12 +84,6 @@ def test_nulls_and_nan_count_alike_against_the_bound(bound: float, allowed: int)
     assert list(found) == (both if allowed < 2 else [])
 
 
-def test_embeddings_that_hold_nan_are_without_a_value():
-    values = np.ones((3, 4), np.float32)
-    values[1, 2] = np.nan
-    assert "found 0 null and 1 with NaN" in next(null_violations(Checks(max_null={"e": 0}), columns(e=values)))
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [

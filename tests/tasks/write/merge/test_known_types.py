@@ -43,18 +43,23 @@ def published(run: Run) -> pa.Table:
     return pq.ParquetFile(file).read()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
-@pytest.mark.parametrize("null", [NULL, pa.nulls(2, pa.list_(pa.null()))], ids=["null", "list of null"])
-def test_a_day_takes_its_type_from_one_that_was_published_before(kind: str, null: pa.Array, tmp_path: Path) -> None:
-    values = pa.array(TEXTS if null is NULL else [TEXTS, []])
+@pytest.mark.parametrize(
+    ("null", "values", "unknown"),
+    [
+        (NULL, pa.array(TEXTS), "x"),
+        (pa.nulls(2, pa.list_(pa.null())), pa.array([TEXTS, []]), "x"),
+        (pa.array([{"a": 1, "notes": None}] * 2), pa.array([{"a": 1, "notes": "late"}] * 2), "x.notes"),
+    ],
+)
+def test_a_day_takes_its_type_from_one_that_was_published_before(
+    null: pa.Array, values: pa.Array, unknown: str, tmp_path: Path
+) -> None:
     days = [(FIRST, null), (SECOND, values), ("2026-01-03", null), (FIRST, null)]
-    left_out = [publish_day(numbered(tmp_path, n, day), {"x": x}, kind=kind) for n, (day, x) in enumerate(days)]
-    assert left_out[:2] == [["x"], []]
-    if kind == "parquet":
-        assert left_out[2:] == [[], []]
-        last = published(numbered(tmp_path, 2, "2026-01-03"))
-        assert (last["x"].type, last["x"].null_count) == (values.type, 2)
-        assert len(pd.read_parquet(tmp_path / "out")) == 6
+    left_out = [publish_day(numbered(tmp_path, n, day), {"x": x}) for n, (day, x) in enumerate(days)]
+    assert left_out == [[unknown], [], [], []]
+    last = published(numbered(tmp_path, 2, "2026-01-03"))["x"]
+    assert (last.type, last.to_pylist()) == (values.type, null.to_pylist())
+    assert len(pd.read_parquet(tmp_path / "out")) == 6
 
 
 def test_the_source_and_the_models_say_a_type_before_other_days(tmp_path: Path) -> None:
@@ -88,13 +93,6 @@ def test_only_the_fields_of_a_struct_that_no_row_has_are_left_out_each_with_a_wa
     assert "whole" not in rows
     assert [cell.as_py() for cell in rows["meta"]] == values
     assert rows["meta"][0].type == known
-
-
-def test_a_field_that_another_day_has_gets_its_type_from_there(tmp_path: Path) -> None:
-    assert publish_day(numbered(tmp_path, 1, FIRST), {"meta": [{"a": 1, "notes": "late"}] * 2}) == []
-    run = numbered(tmp_path, 2, SECOND)
-    assert publish_day(run, {"meta": [{"a": 1, "notes": None}] * 2}) == []
-    assert published(run)["meta"].to_pylist() == [{"a": 1, "notes": None}] * 2
 
 
 def test_a_map_and_lists_of_any_kind_keep_what_is_known() -> None:

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.state.run import Run, read_json, write_json
-from overnight.tasks.write.publish.publish import is_under_way, prepared, publish, repair
+from overnight.tasks.write.publish.publish import is_under_way, repair
 from overnight.tasks.write.sinks import directory_swap
 from overnight.tasks.write.sinks.delta import DeltaSink
 from overnight.tasks.write.sinks.iceberg import IcebergSink
@@ -20,12 +20,10 @@ from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from tests.contracts.sinks.publications import (
-    NO_ERRORS,
-    holding,
     numbered,
     publish_parts,
-    receipt_of,
-    records_of,
+    publish_ready,
+    ready_to_publish,
     sink_of,
     stage,
     visible,
@@ -68,8 +66,8 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
         return real(*args, **kwargs)
 
     monkeypatch.setattr(*moment, late)
-    with holding(zombie) as held, prepared(held, sink, *records_of(zombie)) as ready, pytest.raises(LeaseLost):
-        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, sink, ready))
+    with ready_to_publish(zombie, sink) as (held, ready), pytest.raises(LeaseLost):
+        publish_ready(held, sink, ready)
     assert repaired[0] is not None
     assert repaired[0].receipt is None
     assert visible(zombie, sink) == OLD
@@ -77,25 +75,27 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
     assert len(staged_parts.read_records(zombie.parts)) == 1
 
 
-def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone(tmp_path: Path) -> None:
-    seen = []
+def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, bool, bool]] = []
 
-    class Watched(ParquetSink):
-        def prepare(self, run: Run, *more: Any) -> Any:
-            seen.append(is_under_way(run))
-            return super().prepare(run, *more)
+    def watch(step: str) -> None:
+        real = getattr(ParquetSink, step)
 
-        def commit(self, run: Run, *more: Any) -> None:
-            seen.append(is_under_way(run))
-            super().commit(run, *more)
+        def watched(sink: Any, run: Run, *more: Any) -> Any:
+            before, outcome = is_under_way(run), real(sink, run, *more)
+            seen.append((step, before, is_under_way(run)))
+            return outcome
 
-        def finish(self, run: Run, *more: Any) -> None:
-            super().finish(run, *more)
-            seen.append(is_under_way(run))
+        monkeypatch.setattr(ParquetSink, step, watched)
 
+    for step in ("prepare", "commit", "finish"):
+        watch(step)
     run = numbered(tmp_path, 1)
-    publish_parts(run, Watched(path="-"), {"x": OLD})
-    assert [*seen, is_under_way(run)] == [False, True, True, False]
+    publish_parts(run, ParquetSink(path="-"), {"x": OLD})
+    assert seen == [("prepare", False, False), ("commit", True, True), ("finish", True, True)]
+    assert not is_under_way(run)
 
 
 class Switched(ParquetSink):

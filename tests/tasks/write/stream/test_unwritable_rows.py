@@ -17,7 +17,7 @@ from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.rows_to_publish import rows_to_publish
 from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 from tests.contracts.sinks.adapters import ADAPTERS
-from tests.contracts.sinks.publications import columns_of, holding, numbered, prepared, records_of, sink_of
+from tests.contracts.sinks.publications import columns_of, numbered, ready_to_publish, sink_of
 from tests.tasks.blocks import source_block
 
 FAR = 2**40  # seconds after 1970: beyond the year 9999
@@ -129,7 +129,7 @@ def test_objects_without_keys_are_json_text_whatever_other_parts_hold(tmp_path: 
         names = [f"{number}#{row}" for row in range(3)]
         block = source_block(number, 0, pa.table({"row_id": names, "meta": pa.array(values)}))
         StagingDatasink(run, "zstd", 10, sink).write([block], SimpleNamespace(task_idx=number))
-    with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
+    with ready_to_publish(run, sink) as (_, ready):
         assert ready.schema.field("meta").type == pa.string()
         [file] = ready.files
         texts = pq.read_table(str(file.place))["meta"].to_pylist()
