@@ -58,7 +58,7 @@ DAY = "2026-01-02"
 class Place:
     """Where a case publishes: the job of the old rows ran there, unless it is the first publish.
 
-    It has one path, because an Iceberg table has whole paths; `restored` makes it as it was at first.
+    It has one path, because an Iceberg table has whole paths: what `begin` returns makes it as it was at first.
     """
 
     kind: str
