@@ -67,9 +67,9 @@ def settled(run: Run) -> int:
 def _stage_rest(run: Run, kind: str, work: Work) -> None:
     """Stage the rows that no part has, one part after another."""
     first = len(work.kept)
-    merged = records_of(run)[1]
+    records, merged = records_of(run)
     done = row_ranges.inside(np.zeros(len(work.numbers), int), first + np.arange(len(work.numbers)), merged)
-    assert int(done.sum()) == settled(run), "a part of an earlier attempt is lost"
+    assert int(done.sum()) == sum(record.rows for record in records), "a part of an earlier attempt is lost"
     for start in range(int(done.sum()), len(work.numbers), ROWS_A_PART):
         numbers = list(work.numbers[start : start + ROWS_A_PART])
         part = replace(run, attempt=f"{run.attempt}-{start}")

@@ -23,7 +23,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from overnight.tasks.write.sinks import directory_swap
 
 Way = Literal["raises before", "raises after", "dies"]
-WAYS: tuple[Way, ...] = ("raises before", "raises after", "dies")
 LOOKS = ("ls", "info", "exists", "find", "cat_file", "_open")
 SEAMS: list[tuple[Any, tuple[str, ...]]] = [
     (os, ("rename", "replace", "unlink", "rmdir", "mkdir", "symlink", "link", "fsync")),
@@ -79,22 +78,36 @@ class Operations:
         return found
 
 
-@contextlib.contextmanager
-def counted(operations: Operations) -> Iterator[Operations]:
-    """Make every seam of the storage count, and fail, while the body runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, names in SEAMS:
-            for name in names:
-                patch.setattr(owner, name, _counting(operations, owner, name))
-        yield operations
+class Storage:
+    """The seams of the storage, which count and fail for the body of `counted`; otherwise they work as ever."""
 
+    def __init__(self) -> None:
+        self.operations: Operations | None = None
 
-def _counting(operations: Operations, owner: Any, name: str) -> Any:
-    real = getattr(owner, name)
+    @contextlib.contextmanager
+    def counted(self, operations: Operations) -> Iterator[None]:
+        self.operations = operations
+        try:
+            yield
+        finally:
+            self.operations = None
 
-    @functools.wraps(real)
-    def counting(*args: Any, **options: Any) -> Any:
-        return operations.run(f"{owner.__name__}.{name}", real, args, options)
+    @contextlib.contextmanager
+    def patched(self) -> Iterator["Storage"]:
+        with pytest.MonkeyPatch.context() as patch:
+            for owner, names in SEAMS:
+                for name in names:
+                    patch.setattr(owner, name, self._counting(owner, name))
+            yield self
 
-    is_static = isinstance(owner, type) and not isinstance(owner.__dict__.get(name), type(counting))
-    return staticmethod(counting) if is_static and name in ("create", "commit") else counting
+    def _counting(self, owner: Any, name: str) -> Any:
+        real = getattr(owner, name)
+
+        @functools.wraps(real)
+        def counting(*args: Any, **options: Any) -> Any:
+            if self.operations is None:
+                return real(*args, **options)
+            return self.operations.run(f"{owner.__name__}.{name}", real, args, options)
+
+        is_static = isinstance(owner, type) and not isinstance(owner.__dict__.get(name), type(counting))
+        return staticmethod(counting) if is_static and name in ("create", "commit") else counting

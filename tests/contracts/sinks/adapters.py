@@ -15,11 +15,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-import sqlalchemy as sa
+from pyiceberg.catalog.sql import SqlCatalog
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.sink import Sink
-from tests.contracts.sinks.publications import columns_of, engine, sink_of
+from tests.contracts.sinks.publications import columns_of, in_partition, rows_in_database, rows_in_table, sink_of
 
 Rows = dict[str, list[Any]]  # column -> its cells, in the order of row_id
 BEYOND_PARQUET = frozenset({"interval", "union"})
@@ -36,11 +36,9 @@ class Adapter:
     read: Callable[[Run, Sink, list[str]], Rows]
     refused: frozenset[str] = BEYOND_PARQUET
     lost_rows: Mapping[str, set[int]] = field(default_factory=dict)
-    suffix: str = ""
 
-    def sink(self, place: Path | str, **settings: Any) -> Sink:
-        made = sink_of(self.kind, place)
-        return made.model_copy(update=settings)
+    def sink(self, place: Path | str) -> Sink:
+        return sink_of(self.kind, place)
 
     def beside(self, count: int) -> dict[str, Any]:
         """The columns that the sink needs besides those of a test."""
@@ -54,12 +52,6 @@ def sorted_rows(table: pa.Table) -> Rows:
 
 def number_of(row_id: str) -> int:
     return int(re.sub(r"\D", "", row_id))
-
-
-def of_partition(table: pa.Table, run: Run) -> pa.Table:
-    if run.partition_directory:
-        table = table.filter(pa.array([str(day) == run.partition for day in table["date"].to_pylist()], pa.bool_()))
-    return table
 
 
 def from_parquet(run: Run, sink: Sink, files: list[str]) -> Rows:
@@ -95,36 +87,24 @@ def by_column(rows: list[dict[str, Any]]) -> Rows:
     return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
-def from_delta(run: Run, sink: Sink, files: list[str]) -> Rows:
-    from deltalake import DeltaTable
-
-    return sorted_rows(of_partition(DeltaTable(run.sink.uri).to_pyarrow_table(), run))
+def from_table(run: Run, sink: Sink, files: list[str]) -> Rows:
+    return sorted_rows(rows_in_table(run, sink))
 
 
 def from_iceberg(run: Run, sink: Any, files: list[str]) -> Rows:
     """The snapshot's files by pyarrow: pyiceberg 0.12 returns [] for null in a column of lists of structs."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
     table = SqlCatalog("default", uri=sink.catalog).load_table(sink.table)
     paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
-    assert sorted(table.scan().to_arrow()["row_id"].to_pylist()) == sorted(
-        row for path in paths for row in pq.read_table(path, columns=["row_id"], partitioning=None)[0].to_pylist()
-    )
     tables = [pq.read_table(path, partitioning=None) for path in paths]
-    return sorted_rows(of_partition(pa.concat_tables(tables, promote_options="default"), run)) if tables else {}
-
-
-def from_lance(run: Run, sink: Sink, files: list[str]) -> Rows:
-    import lance
-
-    return sorted_rows(of_partition(lance.dataset(run.sink.uri).to_table(), run))
+    if not tables:
+        return {}
+    found = sorted_rows(in_partition(pa.concat_tables(tables, promote_options="default"), run))
+    assert sorted(rows_in_table(run, sink)["row_id"].to_pylist()) == sorted(cell.as_py() for cell in found["row_id"])
+    return found
 
 
 def from_database(run: Run, sink: Any, files: list[str]) -> Rows:
-    with engine(sink.url).connect() as connection:
-        rows = connection.execute(sa.text(f"SELECT * FROM {sink.table}")).mappings().all()
-    kept = [dict(row) for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition]
-    return by_column(kept)
+    return by_column(rows_in_database(run, sink))
 
 
 TABLES_LACK = BEYOND_PARQUET | {"decimal256_long"}
@@ -133,11 +113,11 @@ ADAPTERS = {
     "jsonl": Adapter("jsonl", from_jsonl),
     "csv": Adapter("csv", from_csv),
     "images": Adapter("images", from_parquet),
-    "delta": Adapter("delta", from_delta, TABLES_LACK, FINE),
+    "delta": Adapter("delta", from_table, TABLES_LACK, FINE),
     "iceberg": Adapter("iceberg", from_iceberg, TABLES_LACK, FINE),
     "lance": Adapter(
         "lance",
-        from_lance,
+        from_table,
         BEYOND_PARQUET
         | {"map", "map_of_numbers", "map_in_list", "map_in_struct", "fixed_structs", "fixed_words"}
         | {"decimal32(5, 2)", "decimal64(9, 2)"},

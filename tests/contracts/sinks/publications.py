@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 import sqlalchemy as sa
+from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
@@ -89,13 +90,25 @@ def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
     return PublishedRows(tuple(files), len(table), described(table.schema), describe(table))
 
 
-def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any]) -> list[str]:
-    """Stages and publishes, holding the lease; the files, as paths below the sink."""
-    stage(run, *parts)
-    with holding(run) as held, prepared(held, sink, *records_of(run)) as ready:
-        receipt = receipt_of(run, sink, ready)
-        publish(held, sink, ready, NO_ERRORS, receipt)
+@contextlib.contextmanager
+def ready_to_publish(run: Run, sink: Sink, kept: PublishedRows | None = None) -> Iterator[tuple[Run, Prepared]]:
+    """The run with its lease, and what it has staged as a publish that nobody sees yet."""
+    with holding(run) as held, prepared(held, sink, *records_of(run), kept) as ready:
+        yield held, ready
+
+
+def publish_ready(run: Run, sink: Sink, ready: Prepared) -> list[str]:
+    """Make it visible; the published files, as paths below the sink."""
+    receipt = receipt_of(run, sink, ready)
+    publish(run, sink, ready, NO_ERRORS, receipt)
     return list(receipt["files"])
+
+
+def publish_parts(run: Run, sink: Sink, *parts: dict[str, Any], kept: PublishedRows | None = None) -> list[str]:
+    """Stages and publishes, holding the lease, beside the rows `kept`."""
+    stage(run, *parts, first=kept.rows if kept else 0)
+    with ready_to_publish(run, sink, kept) as (held, ready):
+        return publish_ready(held, sink, ready)
 
 
 def read_file(file: Location) -> pa.Table:
@@ -115,7 +128,7 @@ def read_files(sink: Location, files: list[str]) -> pa.Table:
 
 
 def sink_of(kind: str, place: Path | str) -> Sink:
-    """A sink of this kind; what has no directory lies at `place`, and files hold one part each."""
+    """A sink of this kind; what has no directory lies at `place`."""
     if kind == "postgresql":  # a place is a schema of one database
         schema = f"place_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
         return SqlSink(url=POSTGRESQL, table=f"{schema}.results")
@@ -126,11 +139,11 @@ def sink_of(kind: str, place: Path | str) -> Sink:
     if kind == "delta":
         return DeltaSink(path="-")
     if kind == "lance":
-        return LanceSink(path="-", target_file_size=1)
+        return LanceSink(path="-")
     if kind == "images":
-        return ImagesSink(path="-", column="x_as_bytes", grace_seconds=0, target_file_size=1)
+        return ImagesSink(path="-", column="x_as_bytes", grace_seconds=0)
     leaf = {"parquet": ParquetSink, "csv": CsvSink, "jsonl": JsonlSink}[kind]
-    return leaf(path="-", grace_seconds=0, target_file_size=1)
+    return leaf(path="-", grace_seconds=0)
 
 
 def create_schema(sink: Sink) -> None:
@@ -140,11 +153,25 @@ def create_schema(sink: Sink) -> None:
         connection.execute(CreateSchema(sink.table.partition(".")[0]))
 
 
-def drop_schema(sink: Sink) -> None:
-    """Remove what `create_schema` made: the database looks through all schemas for the columns of a table."""
+def keep_schema(sink: Sink) -> None:
+    """Move the schema of a place and its tables away, for `restore_schema`."""
     assert isinstance(sink, SqlSink)
+    schema = sink.table.partition(".")[0]
     with engine(sink.url).begin() as connection:
-        connection.execute(DropSchema(sink.table.partition(".")[0], cascade=True))
+        connection.execute(sa.text(f"ALTER SCHEMA {schema} RENAME TO kept_{schema}"))
+
+
+def restore_schema(sink: Sink) -> None:
+    """Make the schema of a place as it was when `keep_schema` moved it away."""
+    assert isinstance(sink, SqlSink)
+    schema = sink.table.partition(".")[0]
+    with engine(sink.url).begin() as connection:
+        connection.execute(DropSchema(schema, cascade=True, if_exists=True))
+        connection.execute(CreateSchema(schema))
+        for table in sa.inspect(connection).get_table_names(schema=f"kept_{schema}"):
+            kept, copy = f"kept_{schema}.{table}", f"{schema}.{table}"
+            connection.execute(sa.text(f"CREATE TABLE {copy} (LIKE {kept} INCLUDING ALL)"))
+            connection.execute(sa.text(f"INSERT INTO {copy} SELECT * FROM {kept}"))
 
 
 def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
@@ -154,41 +181,46 @@ def columns_of(kind: str, numbers: list[int]) -> dict[str, Any]:
     return {"x": numbers, **images}
 
 
-def seen_in_database(run: Run, sink: SqlSink) -> list[int]:
+def rows_in_database(run: Run, sink: SqlSink) -> list[dict[str, Any]]:
+    """The rows of the run's partition."""
     schema, _, name = sink.table.rpartition(".")
     with engine(sink.url).connect() as connection:
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             return []
         rows = connection.execute(sa.text(f"SELECT * FROM {sink.table}")).mappings().all()
-    return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition)
+    return [dict(row) for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition]
 
 
-def seen_in_iceberg(run: Run, sink: IcebergSink) -> list[int]:
-    table = iceberg.Opened(sink.catalog, "default", sink.table).catalog()
-    if not table.table_exists(sink.table):
-        return []
-    found = table.load_table(sink.table).scan().to_arrow()
-    if run.partition_directory:
-        found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
-    return sorted(found["x"].to_pylist()) if "x" in found.column_names else []
+def rows_in_table(run: Run, sink: Sink) -> pa.Table:
+    """The rows of the run's partition, as the library of the table reads them; nothing without a table."""
+    if isinstance(sink, IcebergSink):
+        try:
+            catalog = iceberg.Opened(sink.catalog, "default", sink.table).catalog()
+            found = catalog.load_table(sink.table).scan().to_arrow()
+        except NoSuchTableError:
+            return pa.table({})
+    elif isinstance(sink, LanceSink):
+        dataset = lance.open_table(run.sink)
+        found = dataset.to_table() if dataset else pa.table({})
+    else:
+        table = open_table(run.sink)
+        found = table.to_pyarrow_table() if table else pa.table({})
+    return in_partition(found, run)
+
+
+def in_partition(table: pa.Table, run: Run) -> pa.Table:
+    if not run.partition_directory or "date" not in table.column_names:
+        return table
+    return table.filter(pa.array([str(day) == run.partition for day in table["date"].to_pylist()], pa.bool_()))
 
 
 def visible(run: Run, sink: Sink) -> list[int]:
     """The column x as readers find it, sorted: in the table, or in the files that a listing gives."""
     if isinstance(sink, SqlSink):
-        return seen_in_database(run, sink)
-    if isinstance(sink, IcebergSink):
-        return seen_in_iceberg(run, sink)
-    if isinstance(sink, LanceSink):
-        rows = table.to_table().to_pylist() if (table := lance.open_table(run.sink)) else []
-        return sorted(row["x"] for row in rows if not run.partition_directory or str(row["date"]) == run.partition)
-    if not isinstance(sink, DeltaSink):
+        return sorted(row["x"] for row in rows_in_database(run, sink))
+    if isinstance(sink, DeltaSink | IcebergSink | LanceSink):
+        found = rows_in_table(run, sink)
+    else:
         names = [name for name in run.target.names() if name[0] not in "_." and not name.endswith(".images")]
         found = read_files(run.target, names)
-    elif table := open_table(run.sink):
-        found = table.to_pyarrow_table()
-        if run.partition_directory:
-            found = found.filter(pa.array([str(day) == run.partition for day in found["date"].to_pylist()], pa.bool_()))
-    else:
-        return []
     return sorted(found["x"].to_pylist()) if "x" in found.column_names else []

@@ -12,16 +12,16 @@ from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed, OvernightError
 from overnight.tasks.state.lease import LeaseLost, check
 from overnight.tasks.state.run import Run
-from overnight.tasks.write.publish.publish import prepared, publish
+from overnight.tasks.write.publish.publish import prepared
 from overnight.tasks.write.sink import Sink
 from tests.contracts.sinks.adapters import Adapter
 from tests.contracts.sinks.publications import (
-    NO_ERRORS,
     columns_of,
     holding,
+    kept_of,
     numbered,
     publish_parts,
-    receipt_of,
+    publish_ready,
     records_of,
     stage,
     visible,
@@ -41,7 +41,7 @@ def rows_of(leaf: Adapter, numbers: list[int], **more: Any) -> dict[str, Any]:
 @SINKS.promise("a publish replaces its partition and nothing else, and leaves no file of its own work")
 @pytest.mark.parametrize("partition", [SECOND, "all"])
 def test_a_publish_replaces_its_partition_and_nothing_else(leaf: Adapter, partition: str, tmp_path: Path) -> None:
-    sink, others = leaf.sink(tmp_path, target_file_size=2**27), numbered(tmp_path, 1, FIRST)
+    sink, others = leaf.sink(tmp_path), numbered(tmp_path, 1, FIRST)
     if partition != "all":
         publish_parts(others, sink, rows_of(leaf, [7]))
     (others.sink / "_SUCCESS").write_bytes(b"theirs")
@@ -63,16 +63,44 @@ def values(leaf: Adapter, run: Run, sink: Sink, files: list[str], column: str, k
 
 @SINKS.promise("a publish without rows empties its partition, the first one too")
 def test_a_publish_without_rows_empties_its_partition(leaf: Adapter, tmp_path: Path) -> None:
-    sink = leaf.sink(tmp_path, target_file_size=2**27)
+    sink = leaf.sink(tmp_path)
     for number, numbers in enumerate(([], [1, 2], [])):
         run = numbered(tmp_path, number + 1)
         publish_parts(run, sink, *([rows_of(leaf, numbers)] if numbers else []))
         assert visible(run, sink) == numbers
 
 
+@SINKS.promise("new rows of a retry join the published ones, which stay to the byte, and a retry without any keeps all")
+@pytest.mark.parametrize("partition", [SECOND, "all"])
+def test_new_rows_of_a_retry_join_the_published_ones(leaf: Adapter, partition: str, tmp_path: Path) -> None:
+    sink, others = leaf.sink(tmp_path), numbered(tmp_path, 1, FIRST)
+    if partition != "all":
+        publish_parts(others, sink, rows_of(leaf, [9]))
+    first, second, third = (numbered(tmp_path, number, partition) for number in (2, 3, 4))
+    files = publish_parts(first, sink, rows_of(leaf, [1, 2, 3]))
+    contents = contents_of(first, files)
+    kept = kept_of(files, rows_of(leaf, [1, 2, 3]))
+    joined = publish_parts(second, sink, rows_of(leaf, [4, 5]), kept=kept)
+    assert visible(second, sink) == [1, 2, 3, 4, 5]
+    assert set(files) <= set(joined)
+    again = publish_parts(third, sink, kept=kept_of(joined, rows_of(leaf, [1, 2, 3, 4, 5])))
+    assert again == joined
+    assert visible(third, sink) == [1, 2, 3, 4, 5]
+    assert contents_of(third, files) == contents
+    assert sink.lost(third, again, 5) == ""
+    if partition != "all":
+        assert visible(others, sink) == [9]
+
+
+def contents_of(run: Run, files: list[str]) -> dict[Path, bytes]:
+    """What is in the published files, and in directories of images."""
+    paths = [path for file in files for path in (Path(run.sink.uri, file), *Path(run.sink.uri, file).rglob("*"))]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
 @SINKS.promise("a column that a later partition adds is there, and null in the rows before it")
 def test_a_column_that_a_later_partition_adds_is_null_before_it(leaf: Adapter, tmp_path: Path) -> None:
-    sink, first, second = leaf.sink(tmp_path, target_file_size=2**27), *both(tmp_path)
+    sink, first, second = leaf.sink(tmp_path), *both(tmp_path)
     before = publish_parts(first, sink, rows_of(leaf, [1], old=["a"]))
     after = publish_parts(second, sink, rows_of(leaf, [2], new=[0.5]))
     assert set(values(leaf, first, sink, before, "new", pa.float64())) <= {None}
@@ -94,7 +122,7 @@ def both(place: Path) -> tuple[Run, Run]:
     sql="SQLite stores the text exactly beside the numbers; for PostgreSQL see test_sql.py",
 )
 def test_another_type_for_a_column_of_the_table_is_refused(leaf: Adapter, tmp_path: Path) -> None:
-    sink, first, second = leaf.sink(tmp_path, target_file_size=2**27), *both(tmp_path)
+    sink, first, second = leaf.sink(tmp_path), *both(tmp_path)
     publish_parts(first, sink, rows_of(leaf, [1]))
     with pytest.raises(OvernightError) as refused:
         publish_parts(second, sink, rows_of(leaf, [2], x=["text"]))
@@ -106,7 +134,7 @@ def test_another_type_for_a_column_of_the_table_is_refused(leaf: Adapter, tmp_pa
 
 @SINKS.promise("a day whose column has no type yet reads as one table with the later days", **NO_FILES)
 def test_a_day_without_a_type_reads_as_one_table_with_the_later_days(leaf: Adapter, tmp_path: Path) -> None:
-    sink, first, second = leaf.sink(tmp_path, target_file_size=2**27), *both(tmp_path)
+    sink, first, second = leaf.sink(tmp_path), *both(tmp_path)
     before = publish_parts(first, sink, rows_of(leaf, [1, 2], late=pa.nulls(2)))
     after = publish_parts(second, sink, rows_of(leaf, [3, 4], late=["b", "c"]))
     assert set(values(leaf, first, sink, before, "late", pa.string())) <= {None}
@@ -122,7 +150,7 @@ def files_of(run: Run) -> list[str]:
 
 @SINKS.promise("rows and files of others in the partition are refused, and stay")
 def test_rows_of_others_in_the_partition_are_refused(leaf: Adapter, tmp_path: Path) -> None:
-    sink, run = leaf.sink(tmp_path, target_file_size=2**27), numbered(tmp_path, 1)
+    sink, run = leaf.sink(tmp_path), numbered(tmp_path, 1)
     refuse_foreign_files(run, sink)
     publish_parts(run, sink, rows_of(leaf, [1]))
     refuse_foreign_files(run, sink)
@@ -138,7 +166,7 @@ def test_rows_of_others_in_the_partition_are_refused(leaf: Adapter, tmp_path: Pa
 
 @SINKS.promise("a sample is published apart, and the table does not change")
 def test_a_sample_is_published_apart(leaf: Adapter, tmp_path: Path) -> None:
-    sink, run = leaf.sink(tmp_path, target_file_size=2**27), numbered(tmp_path, 1)
+    sink, run = leaf.sink(tmp_path), numbered(tmp_path, 1)
     publish_parts(run, sink, rows_of(leaf, [1]))
     home = run.state / "samples"
     sample = replace(numbered(tmp_path, 2), sink=home / "published", state=home, limit_rows=1)
@@ -150,7 +178,7 @@ def test_a_sample_is_published_apart(leaf: Adapter, tmp_path: Path) -> None:
 
 @SINKS.promise("a run that was taken over cannot publish, and leaves nothing in the table")
 def test_a_run_that_was_taken_over_cannot_publish(leaf: Adapter, tmp_path: Path) -> None:
-    sink, zombie = leaf.sink(tmp_path, target_file_size=2**27), numbered(tmp_path, 1)
+    sink, zombie = leaf.sink(tmp_path), numbered(tmp_path, 1)
     stage(zombie, rows_of(leaf, [4, 5]))
     with holding(zombie) as held:
         before = prepared(held, sink, *records_of(zombie))
@@ -158,7 +186,7 @@ def test_a_run_that_was_taken_over_cannot_publish(leaf: Adapter, tmp_path: Path)
     successor = numbered(tmp_path, 2)
     publish_parts(successor, sink, rows_of(leaf, [1]))
     with pytest.raises(LeaseLost) as lost:
-        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, sink, ready))
+        publish_ready(held, sink, ready)
     assert "later run" in str(lost.value)
     assert visible(successor, sink) == [1]
     assert not [name for place in (zombie.sink, zombie.target) for name in place.names() if "g001" in name]

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.blocks import END, FILTERED, LIVE, QUARANTINED
 from overnight.tasks.state import row_ranges
 from overnight.tasks.state.manifest import UNITS
 
 UNIT_ROWS = 30
-STATES = [blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED]
+STATES = [LIVE, FILTERED, QUARANTINED]
+Ranges = list[tuple[int, int, int, int]]  # unit, start, stop, state
 
 
 def table(*ranges: tuple[int, int, int, int]) -> pa.Table:
@@ -26,20 +29,21 @@ def manifest(*counts: int | None, first: int = 0) -> pa.Table:
     return pa.Table.from_pylist([unit | {"unit": i, "rows": count} for i, count in enumerate(counts)], schema=UNITS)
 
 
-def block(found: list[tuple[int, int, int]]) -> pa.Table:
-    """A block with these (unit, row, state), as the stream has them."""
+def ranges_of(found: list[tuple[int, int, int]]) -> pa.Table:
+    """The ranges of a block with these (unit, row, state), as the stream has them."""
     units, numbers, states = (list(values) for values in zip(*found, strict=True)) if found else ([], [], [])
     plain = blocks.with_hidden(pa.table({"row_id": [""] * len(found)}), np.array(units, np.int64), np.array(numbers))
-    return plain.set_column(plain.column_names.index("__state"), "__state", pa.array(states, pa.int8()))
+    place = plain.column_names.index("__state")
+    return row_ranges.ranges_of(plain.set_column(place, "__state", pa.array(states, pa.int8())))
 
 
-def expand(ranges: pa.Table) -> list[tuple[int, int, int, int]]:
-    """(unit, row, state, part) of every row; a row in two ranges comes twice."""
+def expand(ranges: pa.Table) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """(unit, row) and (state, part) of every row; a row in two ranges comes twice."""
     columns = [ranges[name].to_pylist() for name in ("unit", "start", "stop", "state", "part")]
     return [
-        (unit, number, state, part)
+        ((unit, number), (state, part))
         for unit, start, stop, state, part in zip(*columns, strict=True)
-        if state != blocks.END
+        if state != END
         for number in range(start, stop)
     ]
 
@@ -49,39 +53,13 @@ part_rows = st.dictionaries(
 )
 
 
-@given(part_rows, st.randoms())
-def test_ranges_name_every_row_once_whatever_their_order(found: dict, draw):
-    listed = [(unit, number, state) for (unit, number), state in found.items()] * 2
-    draw.shuffle(listed)
-    first = {}
-    for unit, number, state in listed:
-        first.setdefault((unit, number), state)
-    ranges = row_ranges.merge([row_ranges.ranges_of(block(listed))])
-    assert {(unit, number): state for unit, number, state, _ in expand(ranges)} == first
-    assert len(expand(ranges)) == len(first)
-
-
-@given(st.lists(part_rows, max_size=6))
-def test_of_overlapping_parts_the_first_wins_row_by_row(parts: list[dict]):
-    merged = row_ranges.merge(
-        [row_ranges.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
-    )
-    naive: dict[tuple[int, int], tuple[int, int]] = {}
-    for index, part in enumerate(parts):
-        for place, state in part.items():
-            naive.setdefault(place, (state, index))
-    found = expand(merged)
-    assert {(unit, number): (state, part) for unit, number, state, part in found} == naive
-    assert len(found) == len(naive)
-    bounds = list(zip(merged["unit"].to_pylist(), merged["start"].to_pylist(), strict=True))
-    assert bounds == sorted(bounds)
-
-
 long_ranges = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 50), st.integers(1, 60), st.sampled_from(STATES)))
 
 
-@given(st.lists(long_ranges, max_size=6), st.dictionaries(st.integers(0, 2), st.integers(0, 60)))
-def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], ends: dict[int, int]):
+@given(st.lists(long_ranges, max_size=6), st.dictionaries(st.integers(0, 2), st.integers(0, 60)), st.randoms())
+def test_of_overlapping_parts_the_first_wins_row_by_row_whatever_their_order_and_rows_staged_again_count_once(
+    parts: list[list], ends: dict[int, int], draw: Any
+):
     tables, naive = [], {}
     for index, part in enumerate(parts):
         found = {}
@@ -89,15 +67,19 @@ def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], en
             found.update({(unit, row): state for row in range(start, start + length)})
         for place, state in found.items():
             naive.setdefault(place, (state, index))
-        ended = [(unit, count, blocks.END) for unit, count in ends.items()]  # each part says it, like a task run again
-        tables.append(row_ranges.ranges_of(block([*((*place, state) for place, state in found.items()), *ended])))
+        ended = [(unit, count, END) for unit, count in ends.items()]  # each part says it, like a task run again
+        rows = [(*place, state) for place, state in found.items()]
+        draw.shuffle(rows)
+        tables.append(ranges_of([*rows, *rows[:5], *ended]))
     merged = row_ranges.merge(tables)
-    rows_found = {(unit, number): (state, part) for unit, number, state, part in expand(merged)}
-    assert rows_found == naive
-    assert len(expand(merged)) == len(naive)
+    expanded = expand(merged)
+    assert dict(expanded) == naive
+    assert len(expanded) == len(naive)
     ranged = row_ranges.ranges_only(merged)
-    assert blocks.END not in ranged["state"].to_pylist()
-    assert len(merged) - len(ranged) == merged["state"].to_pylist().count(blocks.END)
+    assert END not in ranged["state"].to_pylist()
+    assert len(merged) - len(ranged) == merged["state"].to_pylist().count(END)
+    bounds = list(zip(ranged["unit"].to_pylist(), ranged["start"].to_pylist(), strict=True))
+    assert bounds == sorted(bounds)
     for state in STATES:
         assert row_ranges.rows_in_state(merged, state) == sum(found == state for found, _ in naive.values())
 
@@ -107,8 +89,8 @@ def test_whole_units_and_long_runs_staged_again_count_once(parts: list[list], en
 )
 def test_counts_agree_with_a_set_of_rows(parts: list[dict], expected: list[int | None], ended: dict):
     ends = {unit: number for unit, number in ended if expected[unit] is None}
-    tables = [row_ranges.ranges_of(block([(*place, state) for place, state in part.items()])) for part in parts]
-    tables.append(row_ranges.ranges_of(block([(unit, number, blocks.END) for unit, number in ends.items()])))
+    tables = [ranges_of([(*place, state) for place, state in part.items()]) for part in parts]
+    tables.append(ranges_of([(unit, number, END) for unit, number in ends.items()]))
     totals = row_ranges.count(manifest(*expected), row_ranges.merge(tables))
 
     naive: dict[tuple[int, int], int] = {}
@@ -126,114 +108,56 @@ def test_counts_agree_with_a_set_of_rows(parts: list[dict], expected: list[int |
     assert totals.doubled_units.tolist() == beyond
 
 
-def test_a_gap_is_not_made_up_for_by_a_row_that_the_unit_has_not():
-    totals = row_ranges.count(manifest(10), row_ranges.merge([table((0, 0, 9, blocks.LIVE), (0, 10, 11, blocks.LIVE))]))
-    assert totals.unsettled_units.tolist() == [0]
-    assert totals.doubled_units.tolist() == [0]
+@pytest.mark.parametrize(
+    ("units", "ranges", "unsettled", "doubled"),
+    [
+        # A gap is not made up for by a row that the unit has not.
+        (manifest(10), [(0, 0, 9, LIVE), (0, 10, 11, LIVE)], [0], [0]),
+        # The rows of a row group are counted from where it begins.
+        (manifest(10, first=100), [(0, 100, 110, LIVE)], [], []),
+        (manifest(10, first=100), [(0, 0, 10, LIVE)], [0], [0]),
+        # An end gives the rows of a unit that was not counted, and stands for none of them.
+        (manifest(None, None, None, 4), [(0, 0, 3, LIVE), (0, 0, 3, END), (1, 0, 5, LIVE), (2, 0, 0, END)], [1, 3], []),
+        (manifest(2, None), [], [0, 1], []),
+        (manifest(), [], [], []),
+    ],
+)
+def test_units_with_rows_that_are_missing_or_too_many_are_named(
+    units: pa.Table, ranges: Ranges, unsettled: list[int], doubled: list[int]
+):
+    totals = row_ranges.count(units, row_ranges.merge([table(*ranges)] if ranges else []))
+    assert (totals.unsettled_units.tolist(), totals.doubled_units.tolist()) == (unsettled, doubled)
 
 
-def test_rows_of_a_row_group_are_counted_from_where_it_begins():
-    units = manifest(10, first=100)
-    assert not len(row_ranges.count(units, row_ranges.merge([table((0, 100, 110, blocks.LIVE))])).unsettled_units)
-    assert row_ranges.count(units, row_ranges.merge([table((0, 0, 10, blocks.LIVE))])).unsettled_units.tolist() == [0]
-
-
-def test_rows_settled_twice_are_told():
-    doubled = table((0, 0, 10, blocks.LIVE), (0, 3, 4, blocks.FILTERED)).append_column(
-        "part", pa.array([0, 1], pa.int32())
-    )
+def test_rows_settled_twice_are_told_and_ends_come_first():
+    doubled = table((0, 0, 10, LIVE), (0, 3, 4, FILTERED)).append_column("part", pa.array([0, 1], pa.int32()))
     assert row_ranges.count(manifest(10), doubled).doubled_units.tolist() == [0]
-
-
-def test_an_end_gives_the_rows_of_a_unit_that_nobody_counted_and_none_leaves_it_open():
-    merged = row_ranges.merge(
-        [table((0, 0, 3, blocks.LIVE), (0, 0, 3, blocks.END), (1, 0, 5, blocks.LIVE), (2, 0, 0, blocks.END))]
-    )
-    units = manifest(None, None, None, 4)
-    assert row_ranges.rows_of_units(units, merged).tolist() == [3, -1, 0, 4]
-    assert row_ranges.count(units, merged).unsettled_units.tolist() == [1, 3]
-
-
-def test_a_unit_s_end_does_not_stand_for_its_rows():
-    merged = row_ranges.merge([table((0, 0, 3, blocks.LIVE), (0, 0, 3, blocks.END))])
-    assert merged["state"].to_pylist() == [blocks.END, blocks.LIVE]
-
-
-def test_nothing_staged_settles_nothing():
-    merged = row_ranges.merge([])
-    assert row_ranges.count(manifest(2, None), merged).unsettled_units.tolist() == [0, 1]
-    assert row_ranges.count(manifest(), merged).rows == 0
-    assert row_ranges.merge([row_ranges.ranges_of(block([]))]).num_rows == 0
-
-
-@given(part_rows)
-def test_a_record_survives_the_footer(found: dict):
-    ranges = row_ranges.ranges_of(block([(*place, state) for place, state in found.items()]))
-    assert row_ranges.decode(row_ranges.encode(ranges)).equals(ranges)
+    merged = row_ranges.merge([table((0, 0, 3, LIVE), (0, 0, 3, END), (2, 0, 0, END))])
+    assert merged["state"].to_pylist() == [END, END, LIVE]
+    assert row_ranges.rows_of_units(manifest(None, None, None, 4), merged).tolist() == [3, -1, 0, 4]
 
 
 @given(part_rows, part_rows)
 def test_inside_agrees_with_a_set_of_rows(found: dict, asked: dict):
-    ranges = row_ranges.ranges_of(block([(*place, state) for place, state in found.items()]))
+    ranges = ranges_of([(*place, state) for place, state in found.items()])
     places = np.array(list(asked), np.int64).reshape(-1, 2)
     inside = row_ranges.inside(places[:, 0], places[:, 1], ranges)
     assert inside.tolist() == [place in found for place in asked]
 
 
-@pytest.mark.parametrize("overlapping", [False, True])
-def test_many_ranges_of_one_unit_are_merged_in_seconds(overlapping: bool):
-    # As a filter leaves them that drops every second row of one large CSV file.
+def test_many_ranges_are_merged_in_seconds_and_do_not_multiply_where_all_overlap():
+    """As a filter leaves them that drops every second row of one large CSV file, below twenty parts with all its rows.
+
+    Cut at each other's bounds, these would be 8 million pieces.
+    """
     numbers = np.arange(200_000)
-    states = np.where(numbers % 2, blocks.LIVE, blocks.FILTERED).astype(np.int8)
-    ranges = pa.table([np.zeros_like(numbers), numbers, numbers + 1, states], schema=row_ranges.RANGES)
-    parts = [ranges, ranges.slice(100_000)] if overlapping else [ranges]
+    states = np.where(numbers % 2, LIVE, FILTERED).astype(np.int8)
+    scattered = pa.table([np.zeros_like(numbers), numbers, numbers + 1, states], schema=row_ranges.RANGES)
+    odd = scattered.filter(pa.array(states == LIVE))
     started = time.perf_counter()
-    merged = row_ranges.merge([*parts, table((0, 0, 200_000, blocks.END))])
-    assert time.perf_counter() - started < 20
-    assert len(merged) == 200_001
-    assert not len(row_ranges.count(manifest(None), merged).unsettled_units)
-
-
-OVERLAPPING = st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 40))
-
-
-def bounds(found: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    unit, start, length = np.array(found, np.int64).reshape(-1, 3).T
-    return unit, start, start + length
-
-
-@given(st.lists(OVERLAPPING, max_size=30))
-def test_each_row_goes_to_the_first_range_that_holds_it(found: list[tuple[int, int, int]]):
-    naive: dict[tuple[int, int], int] = {}
-    for index, (unit, start, length) in enumerate(found):
-        for row in range(start, start + length):
-            naive.setdefault((unit, row), index)
-    pieces = list(zip(*(column.tolist() for column in row_ranges.resolve_overlaps(*bounds(found))), strict=True))
-    rows = [((unit, row), index) for unit, start, stop, index in pieces for row in range(start, stop)]
-    assert dict(rows) == naive
-    assert len(rows) == len(naive)
-    assert pieces == sorted(pieces)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60)), max_size=40))
-def test_the_first_interval_over_a_place_is_found(found: list[tuple[int, int]]):
-    low, length = np.array(found, np.int64).reshape(-1, 2).T
-    covers = [
-        next((i for i, (start, count) in enumerate(found) if start <= place < start + count), len(found))
-        for place in range(120)
-    ]
-    assert row_ranges._first_cover(low, low + length, 120).tolist() == covers
-
-
-def test_ranges_that_all_overlap_do_not_multiply():
-    # Twenty parts of which each holds all of one unit, and one with every second row: cut at each other's bounds, these
-    # would be 8 million pieces.
-    count = 200_000
-    start = np.concatenate([np.arange(0, 2 * count, 2), np.arange(20)])
-    stop = np.concatenate([np.arange(1, 2 * count, 2), np.full(20, 2 * count)])
-    began = time.perf_counter()
-    unit, start, stop, index = row_ranges.resolve_overlaps(np.zeros(len(start), np.int64), start, stop)
-    assert time.perf_counter() - began < 60
-    assert len(unit) == 2 * count
-    assert (stop - start).sum() == 2 * count
-    assert sorted(np.unique(index[index >= count]).tolist()) == [count]
+    assert len(row_ranges.merge([scattered, scattered.slice(100_000), table((0, 0, 200_000, END))])) == 200_001
+    merged = row_ranges.merge([odd, *[table((0, 0, 200_000, FILTERED))] * 20])
+    assert time.perf_counter() - started < 60
+    assert len(merged) == 200_000
+    assert np.unique(merged["part"].to_numpy()).tolist() == [0, 1]
+    assert not len(row_ranges.count(manifest(200_000), merged).unsettled_units)

@@ -15,11 +15,8 @@ HERE = Location("/nowhere")
 
 
 def quarantine(*rows: tuple[str, str, str]) -> pa.Table:
-    found = [
-        {"row_id": row_id, "uri": "", "stage": stage, "error_type": "RowError", "error_message": message}
-        for row_id, stage, message in rows
-    ]
-    return pa.Table.from_pylist(found, schema=QUARANTINE)
+    names = ("row_id", "stage", "error_message")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=QUARANTINE)
 
 
 @pytest.fixture
@@ -59,21 +56,16 @@ def test_a_file_that_breaks_off_counts_as_what_lies_behind(units: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "errors",
+    ("rows", "errors"),
     [
-        quarantine(("a#3", "ingest", "expected int64, found x")),
-        quarantine(("a", "preprocess", "expected an image")),
-        quarantine(),
+        ([None, None], [("a#3", "ingest", "expected int64, found x")]),
+        ([None, None], [("a", "preprocess", "expected an image")]),
+        ([None, None], []),
+        ([1, 1], [("b", "ingest", "gone")]),  # a file that is one row
     ],
 )
-def test_rows_that_were_counted_are_no_unreadable_files(units: Any, errors: pa.Table) -> None:
-    counted = units({"a": 5000, "b": 5000}, [None, None])
-    assert unreadable(errors, counted, HERE, 2000) is None
-
-
-def test_a_file_that_is_one_row_is_one_row(units: Any) -> None:
-    counted = units({"a.png": 5000, "b.png": 90_000}, [1, 1])
-    assert unreadable(quarantine(("b.png", "ingest", "gone")), counted, HERE, 2) is None
+def test_rows_that_were_counted_are_no_unreadable_files(units: Any, rows: list, errors: list) -> None:
+    assert unreadable(quarantine(*errors), units({"a": 5000, "b": 90_000}, rows), HERE, 2000) is None
 
 
 def test_where_every_file_is_unreadable_nothing_is_made_up(units: Any) -> None:

@@ -1,10 +1,9 @@
-"""A publish that dies half-way is completed or taken back by the next run; nobody ever sees a mixture."""
+"""A publish that is paused is taken back for good by the next run, and readers know when one is under way."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from lance import LanceDataset
@@ -13,8 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.state.run import Run, read_json, write_json
-from overnight.tasks.write.publish.publish import is_under_way, prepared, publish, repair
-from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.publish.publish import is_under_way, repair
 from overnight.tasks.write.sinks import directory_swap
 from overnight.tasks.write.sinks.delta import DeltaSink
 from overnight.tasks.write.sinks.iceberg import IcebergSink
@@ -22,13 +20,10 @@ from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from tests.contracts.sinks.publications import (
-    NO_ERRORS,
-    holding,
     numbered,
     publish_parts,
-    read_files,
-    receipt_of,
-    records_of,
+    publish_ready,
+    ready_to_publish,
     sink_of,
     stage,
     visible,
@@ -36,16 +31,6 @@ from tests.contracts.sinks.publications import (
 from tests.tasks.runs import make_run
 
 OLD, NEW = [1, 2, 3], [4, 5]
-
-
-def seen_by_followers(run: Run, sink: Sink) -> list[int]:
-    """The column x in the files that the receipt lists; where it lists none, what everybody sees."""
-    if isinstance(sink, LanceSink | SqlSink):
-        return visible(run, sink)
-    receipt = read_json(run.ledger / "receipt.json")
-    assert receipt is not None
-    files = [file for file in receipt["files"] if not file.endswith(".images")]
-    return sorted(read_files(run.sink, files)["x"].to_pylist())
 
 
 @pytest.mark.parametrize("partition", ["2026-01-02", "all"])
@@ -64,11 +49,11 @@ def seen_by_followers(run: Run, sink: Sink) -> list[int]:
     ],
 )
 def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothing(
-    kind: str, moment: tuple[Any, str], partition: str, ray_session: None, tmp_path: Path, monkeypatch: Any
+    kind: str, moment: tuple[Any, str], partition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worst moment: the zombie has checked its lease, and the successor's repair comes before the switch."""
     sink = sink_of(kind, tmp_path)
-    publish_parts(numbered(tmp_path, 1, partition), sink, {"x": OLD})
+    files = publish_parts(numbered(tmp_path, 1, partition), sink, {"x": OLD})
     zombie = numbered(tmp_path, 2, partition)
     stage(zombie, {"x": NEW})
     real, repaired = getattr(*moment), []
@@ -81,36 +66,36 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
         return real(*args, **kwargs)
 
     monkeypatch.setattr(*moment, late)
-    with holding(zombie) as held, prepared(held, sink, *records_of(zombie)) as ready, pytest.raises(LeaseLost):
-        publish(held, sink, ready, NO_ERRORS, receipt_of(zombie, sink, ready))
+    with ready_to_publish(zombie, sink) as (held, ready), pytest.raises(LeaseLost):
+        publish_ready(held, sink, ready)
     assert repaired[0] is not None
     assert repaired[0].receipt is None
     assert visible(zombie, sink) == OLD
-    assert seen_by_followers(zombie, sink) == OLD
+    assert (read_json(zombie.ledger / "receipt.json") or {})["files"] == files
     assert len(staged_parts.read_records(zombie.parts)) == 1
 
 
 def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone(
-    ray_session: None, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen: list[tuple[str, bool, bool]] = []
 
-    class Watched(ParquetSink):
-        def prepare(self, run: Run, *more: Any) -> Any:
-            seen.append(is_under_way(run))
-            return super().prepare(run, *more)
+    def watch(step: str) -> None:
+        real = getattr(ParquetSink, step)
 
-        def commit(self, run: Run, *more: Any) -> None:
-            seen.append(is_under_way(run))
-            super().commit(run, *more)
+        def watched(sink: Any, run: Run, *more: Any) -> Any:
+            before, outcome = is_under_way(run), real(sink, run, *more)
+            seen.append((step, before, is_under_way(run)))
+            return outcome
 
-        def finish(self, run: Run, *more: Any) -> None:
-            super().finish(run, *more)
-            seen.append(is_under_way(run))
+        monkeypatch.setattr(ParquetSink, step, watched)
 
+    for step in ("prepare", "commit", "finish"):
+        watch(step)
     run = numbered(tmp_path, 1)
-    publish_parts(run, Watched(path="-"), {"x": pa.array(OLD)})
-    assert [*seen, is_under_way(run)] == [False, True, True, False]
+    publish_parts(run, ParquetSink(path="-"), {"x": OLD})
+    assert seen == [("prepare", False, False), ("commit", True, True), ("finish", True, True)]
+    assert not is_under_way(run)
 
 
 class Switched(ParquetSink):

@@ -1,6 +1,7 @@
 """Two directories exchanged in one step, with what belongs to others left where it is."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,14 @@ def test_renames_that_were_cut_off_where_nothing_can_be_swapped_are_put_right(pa
         os.rename(new, target)
     directory_swap.restore(new, target, is_ours)
     assert sorted(os.listdir(target)) == ["_state", f"ours-{done - 1}", "theirs"]
+
+
+def test_whether_a_directory_can_move_is_found_out_by_moving_one(tmp_path: Path):
+    (tmp_path / "target").mkdir()
+    assert directory_swap.can_move(f"{tmp_path}/.beside", f"{tmp_path}/target")
+    assert not directory_swap.can_move(f"{tmp_path}/missing/.beside", f"{tmp_path}/target")
+    if os.path.isdir("/dev/shm") and os.stat("/dev/shm").st_dev != os.stat(tmp_path).st_dev:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+            assert not directory_swap.can_move(f"{elsewhere}/.beside", f"{tmp_path}/target")
+            assert os.listdir(elsewhere) == []
+    assert os.listdir(tmp_path / "target") == []

@@ -1,4 +1,4 @@
-"""Published image files: each named by its row, found through the index, exchanged with it."""
+"""Published image files: each named by its row, and found through the index."""
 
 import io
 from pathlib import Path
@@ -6,94 +6,88 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.tensors import to_arrow
-from overnight.tasks.state.run import Run
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.images import ImagesSink, file_paths
-from tests.contracts.sinks.publications import numbered, publish_parts
+from tests.contracts.sinks.publications import numbered, publish_parts, read_file
 
-SINK = ImagesSink(path="-", grace_seconds=0, target_file_size=1)
-pytestmark = pytest.mark.usefixtures("ray_session")
-
-
-def staged(images: Any, first: int = 0) -> dict[str, Any]:
-    """Columns as a stream stages them; x numbers the rows through."""
-    column = publishable(pa.table({"image": to_arrow(images)}))["image"]
-    return {"x": list(range(first, first + len(column))), "image": column}
+SINK = ImagesSink(path="-")
 
 
 def pixels(count: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(count).integers(0, 256, (count, *shape), np.uint8)
 
 
-def published(run: Run, files: list[str]) -> dict[int, Any]:
-    """x and the image of each row, found through the index."""
-    found: dict[int, Any] = {}
-    for file in files:
-        if file.endswith(".parquet"):
-            with (run.sink / file).open() as opened:
-                index = pq.ParquetFile(opened).read()
-            assert set(index.column_names) == {"x", "image_path", "row_id"}
-            for row in index.to_pylist():
-                place = (run.sink / file).parent
-                content = (place / row["image_path"]).read_bytes() if row["image_path"] else None
-                found[row["x"]] = np.array(Image.open(io.BytesIO(content))) if content else None
-    return found
+def as_published(place: Path, images: Any, sink: ImagesSink = SINK) -> list[bytes | None]:
+    """The file of each image, found through the index."""
+    column = images if isinstance(images, pa.Array) else publishable(pa.table({"x": to_arrow(images)}))["x"]
+    run = numbered(place, 1)
+    index, _ = publish_parts(run, sink, {"x": list(range(len(column))), "image": column})
+    table = read_file(run.sink / index)
+    assert set(table.column_names) == {"x", "image_path", "row_id"}
+    paths = [row["image_path"] for row in sorted(table.to_pylist(), key=lambda row: row["x"])]
+    return [(run.target / path).read_bytes() if path else None for path in paths]
+
+
+def decoded(content: bytes | None) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(content or b"")))
 
 
 @pytest.mark.parametrize("shape", [(8, 10), (8, 10, 1), (8, 10, 3), (8, 10, 4)])
 def test_pixels_come_back_from_png_as_they_were(shape: tuple[int, ...], tmp_path: Path) -> None:
-    images, run = pixels(2, *shape), numbered(tmp_path, 1)
-    found = published(run, publish_parts(run, SINK, staged(images)))
-    assert np.array_equal(np.stack([found[0], found[1]]), images.reshape(2, *(shape if shape[-1] != 1 else shape[:2])))
+    images = pixels(2, *shape)
+    first, second = map(decoded, as_published(tmp_path, images))
+    assert np.array_equal(np.stack([first, second]), images.reshape(2, *(shape if shape[-1] != 1 else shape[:2])))
 
 
 def test_images_of_several_sizes_bytes_and_null(tmp_path: Path) -> None:
-    run, file = numbered(tmp_path, 1), io.BytesIO()
     sizes = [pixels(1, 4, 6, 3)[0], None, pixels(1, 5, 3, 3)[0]]
-    found = published(run, publish_parts(run, SINK, staged(sizes)))
-    assert found[1] is None
-    assert np.array_equal(found[0], sizes[0])
-    assert np.array_equal(found[2], sizes[2])
+    first, second, third = as_published(tmp_path / "sizes", sizes)
+    assert second is None
+    assert np.array_equal(decoded(first), sizes[0])
+    assert np.array_equal(decoded(third), sizes[2])
+    file = io.BytesIO()
     Image.fromarray(sizes[0]).save(file, "png", compress_level=0)
-    again = numbered(tmp_path, 2)
-    files = publish_parts(again, SINK, {"x": [0], "image": pa.array([file.getvalue()])})
-    assert ((again.sink / files[1]) / "a#0.png").read_bytes() == file.getvalue()
-    jpeg = numbered(tmp_path, 3)
-    sink = ImagesSink(path="-", format="jpeg", grace_seconds=0)
-    found = published(jpeg, publish_parts(jpeg, sink, {"x": [0], "image": pa.array([file.getvalue()])}))
-    assert found[0].shape == (4, 6, 3)
+    assert as_published(tmp_path / "png", pa.array([file.getvalue()])) == [file.getvalue()]
+    [jpeg] = as_published(tmp_path / "jpeg", pa.array([file.getvalue()]), ImagesSink(path="-", format="jpeg"))
+    assert (jpeg or b"").startswith(b"\xff\xd8\xff")
+    assert decoded(jpeg).shape == (4, 6, 3)
 
 
-def test_a_file_is_named_by_its_row(tmp_path: Path) -> None:
+def test_a_file_is_named_by_its_row() -> None:
     names = ["cat/01.png", "cat/02", "cat/02.png", "a.csv#3", "../up", "a//b", "x.PNG"]
     assert file_paths(names, ".png") == [
         "cat/01.png", "cat/02.png", "cat/02.png.png", "a.csv#3.png", "%2E%2E/up.png", "a/%/b.png", "x.PNG",
     ]  # fmt: skip
 
 
-def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("columns", "fact"),
+    [
+        ({"image": pa.array([b"text"])}, "'image': a#0.png"),
+        ({"image": pa.array([[0.5]], pa.list_(pa.float32()))}, "uint8, found 1 values of float"),
+        ({"y": [1]}, "'image', found x, y, row_id"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(
+    columns: dict[str, Any], fact: str, tmp_path: Path
+) -> None:
     run = numbered(tmp_path, 1)
-    files = publish_parts(run, SINK, staged(pixels(1, 4, 4, 3)))
-    for number, (columns, said) in enumerate(
-        [
-            ({"x": [1], "image": pa.array([b"text"])}, "'image': a#0.png is not a writable image"),
-            (staged(np.ones((1, 4, 4, 3), np.float32)), "expected pixels of uint8, found 48 values of float"),
-            ({"x": [1]}, "expected a column 'image', found x, row_id"),
-        ]
-    ):
-        with pytest.raises(ContractError, match=said):
-            publish_parts(numbered(tmp_path, number + 2), SINK, columns)
-    assert sorted(published(run, files)) == [0]
+    as_published(tmp_path, pixels(1, 4, 4, 3))
+    before = run.target.names()
+    with pytest.raises(ContractError, match=fact):
+        publish_parts(numbered(tmp_path, 2), SINK, {"x": [1], **columns})
+    assert run.target.names() == before
     assert [name for name in run.sink.names() if "publishing" in name] == []
 
 
-def test_the_column_is_kept_without_being_named_twice() -> None:
-    assert ImagesSink(path="-").keep_columns == ["image"]
-    assert ImagesSink(path="-", column="mask", keep_columns=["audio"]).keep_columns == ["audio", "mask"]
-    assert ImagesSink(path="-", keep_columns=["image"]).keep_columns == ["image"]
+@pytest.mark.parametrize(
+    ("column", "named", "kept"),
+    [("image", [], ["image"]), ("mask", ["audio"], ["audio", "mask"]), ("image", ["image"], ["image"])],
+)
+def test_the_column_is_kept_without_being_named_twice(column: str, named: list[str], kept: list[str]) -> None:
+    assert ImagesSink(path="-", column=column, keep_columns=named).keep_columns == kept

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 
 from overnight.tasks.errors import CheckFailed, ContractError, JobError, ServiceUnavailable
+from overnight.tasks.state import lease
 from overnight.tasks.write.sinks.sql import SqlSink
+from overnight.tasks.write.tables import sql
 from overnight.tasks.write.tables.database import engine
 from tests.contracts.sinks.publications import holding, numbered, publish_parts, records_of, stage
 from tests.postgres import PASSWORD
-
-pytestmark = pytest.mark.usefixtures("ray_session")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -52,46 +52,45 @@ def test_rows_are_inserted_updated_and_deleted_and_other_columns_and_partitions_
     ask(url, "ALTER TABLE results ADD COLUMN reviewed TEXT")
     ask(url, "UPDATE results SET reviewed = 'by me' WHERE x < 3")
     publish_parts(numbered(tmp_path, 3), sink, {"x": [1, 5]})
-    rows = ask(url, "SELECT CAST(date AS TEXT), row_id, x, reviewed FROM results ORDER BY 1, 2")
-    assert rows == [
-        ("2026-01-01", "a#0", 7, None), ("2026-01-02", "a#0", 1, "by me"), ("2026-01-02", "a#1", 5, "by me"),
-    ]  # fmt: skip
+    assert ask(url, "SELECT CAST(date AS TEXT), row_id, x, reviewed FROM results ORDER BY 1, 2") == [
+        ("2026-01-01", "a#0", 7, None),
+        ("2026-01-02", "a#0", 1, "by me"),
+        ("2026-01-02", "a#1", 5, "by me"),
+    ]
     assert ask(url, "SELECT partition_name, generation, rows_published FROM overnight_publishes ORDER BY 1") == [
-        ("2026-01-01", "g001", 1), ("2026-01-02", "g003", 2),
-    ]  # fmt: skip
+        ("2026-01-01", "g001", 1),
+        ("2026-01-02", "g003", 2),
+    ]
     with engine(url).connect() as connection:
         assert sorted(sa.inspect(connection).get_table_names()) == ["overnight_publishes", "results"]
 
 
-def test_new_columns_are_added_and_a_type_that_does_not_fit_is_refused_before_anything_changes(
-    database: str, tmp_path: Path
-) -> None:
-    sink = sink_at(database)
+def test_a_type_that_does_not_fit_is_refused_before_anything_changes(database: str, tmp_path: Path) -> None:
+    sink, again = sink_at(database), numbered(tmp_path, 2)
     publish_parts(numbered(tmp_path, 1, "2026-01-01"), sink, {"x": [1]})
-    publish_parts(numbered(tmp_path, 2), sink, {"x": [2], "new": ["a"]})
-    assert ask(database, "SELECT x, new FROM results ORDER BY x") == [(1, None), (2, "a")]
-    again = numbered(tmp_path, 3)
-    with pytest.raises(ContractError, match='"x" is of type bigint but expression is of type text'):
+    with pytest.raises(ContractError, match='"x" is of type bigint'):
         publish_parts(again, sink, {"x": ["text"], "newer": [1]})
-    assert ask(database, "SELECT x, new FROM results ORDER BY x") == [(1, None), (2, "a")]
-    assert "_merged-t-000003" not in again.parts.names()
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'results' ORDER BY 1"
+    assert ask(database, columns) == [("date",), ("row_id",), ("x",)]
+    assert ask(database, "SELECT x FROM results") == [(1,)]
+    assert "_merged-t-000002" not in again.parts.names()
     assert ask(database, "SELECT count(*) FROM pg_tables WHERE tablename LIKE '_overnight_%'") == [(0,)]
 
 
 def test_rows_and_tables_of_somebody_else_are_refused(url: str, tmp_path: Path) -> None:
-    sink, run = sink_at(url), numbered(tmp_path, 1)
+    sink, run, undated = sink_at(url), numbered(tmp_path, 1), numbered(tmp_path, 1, "all")
     assert sink.foreign(run, set()) == []
     ask(url, "CREATE TABLE results (row_id TEXT PRIMARY KEY, x BIGINT)")
-    with pytest.raises(CheckFailed, match="expected a table with a column date, found row_id, x"):
+    with pytest.raises(CheckFailed, match="column date, found row_id, x"):
         sink.foreign(run, set())
-    assert sink.foreign(numbered(tmp_path, 1, "all"), set()) == []
+    assert sink.foreign(undated, set()) == []
     ask(url, "INSERT INTO results VALUES ('theirs', 1)")
-    with pytest.raises(CheckFailed, match="rows of all that Overnight did not publish"):
-        sink.foreign(numbered(tmp_path, 1, "all"), set())
+    with pytest.raises(CheckFailed, match="rows of all"):
+        sink.foreign(undated, set())
     ask(url, "DROP TABLE results")
     publish_parts(run, sink, {"x": [1]})
     assert sink.foreign(run, set()) == []
-    with pytest.raises(CheckFailed, match=r"published by the job 'job', not by 'other'"):
+    with pytest.raises(CheckFailed, match="'job', not by 'other'"):
         sink.foreign(replace(run, job="other"), set())
 
 
@@ -102,34 +101,11 @@ def test_a_table_without_a_unique_key_is_refused_before_anything_changes(url: st
     assert ask(url, "SELECT * FROM results") == []
 
 
-def test_first_publishes_of_one_table_at_once_all_succeed(database: str, tmp_path: Path) -> None:
-    """All of them would create both tables, and every one has a column of its own."""
-    failures: list[BaseException] = []
-
-    def one(number: int) -> None:
-        try:
-            run = numbered(tmp_path, number, f"2026-01-{number:02d}")
-            publish_parts(run, sink_at(database), {"x": [number], f"c{number}": [number]})
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(1, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert ask(database, "SELECT x FROM results ORDER BY x") == [(number,) for number in range(1, 7)]
-
-
 def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_lock(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the transaction; nothing of it is there, and the next run goes on."""
-    from overnight.tasks.write.tables import sql
-
-    run, patience = numbered(tmp_path, 1), sql.SECONDS_TO_WAIT
-    target = sql.Target(database, "results", run)
+    patience, target = sql.SECONDS_TO_WAIT, sql.Target(database, "results", numbered(tmp_path, 1))
     monkeypatch.setattr(sql, "SECONDS_TO_WAIT", 1)
     with pytest.raises(sa.exc.DBAPIError), sql.transaction(target) as frozen:  # noqa: PT012
         monkeypatch.setattr(sql, "SECONDS_TO_WAIT", patience)  # for the next run, which may pause on a busy machine
@@ -145,7 +121,7 @@ def test_a_publish_that_froze_in_its_transaction_is_waited_for_and_loses_its_loc
         ("postgresql+psycopg://me:secret@host/db", r"password; write \$\{ENV_VAR\}"),
         ("postgresql://host/db?user=me&password=secret", "URL contains password"),
         ("sqlite:///results.db", "absolute path"),
-        ("results", "expected a SQLAlchemy URL"),
+        ("results", "SQLAlchemy URL"),
     ],
 )
 def test_a_url_that_holds_a_secret_or_depends_on_the_directory_is_refused(url: str, said: str) -> None:
@@ -158,7 +134,7 @@ def test_what_is_told_of_a_database_that_does_not_answer_holds_no_secret(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD + "wrong")
-    with pytest.raises(ServiceUnavailable, match="password authentication failed") as refused:
+    with pytest.raises(ServiceUnavailable, match="authentication failed") as refused:
         publish_parts(numbered(tmp_path, 1), sink_at(database), {"x": [1]})
     assert PASSWORD not in str(refused.value)
     assert refused.value.__cause__ is None
@@ -170,8 +146,6 @@ def test_what_is_told_of_a_database_that_does_not_answer_holds_no_secret(
 def test_who_takes_over_in_the_middle_of_a_commit_waits_for_its_end_and_sees_it(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from overnight.tasks.state import lease
-
     sink, run = sink_at(database), numbered(tmp_path, 2)
     publish_parts(numbered(tmp_path, 1), sink, {"x": [1]})
     stage(run, {"x": [2]})

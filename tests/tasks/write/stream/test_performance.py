@@ -4,10 +4,10 @@ import pytest
 
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
 
+Stages = dict[str, dict[str, float]]
 
-def stages(
-    ingest: float, preprocess: float, infer: float, rows: int = 1000, write: float = 1.0
-) -> dict[str, dict[str, float]]:
+
+def stages(ingest: float, preprocess: float, infer: float, rows: int = 1000, write: float = 1.0) -> Stages:
     seconds = {"ingest": ingest, "shuffle": 0.0, "preprocess": preprocess, "infer": infer, "write": write}
     return {stage: {"seconds": found, "rows": rows, "bytes": 0} for stage, found in seconds.items()}
 
@@ -29,7 +29,7 @@ def stages(
     ],
 )
 def test_what_demands_most_of_its_capacity_is_the_bound(
-    found: dict[str, dict[str, float]], capacity: Capacity, start: float, bound: str, advice: str
+    found: Stages, capacity: Capacity, start: float, bound: str, advice: str
 ):
     made = bottleneck(found, capacity, 100, start)
     assert made["bounded_by"] == bound
