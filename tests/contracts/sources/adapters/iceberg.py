@@ -62,6 +62,3 @@ class IcebergTables(Adapter):
 
     def row_ids(self, path: Path, folder: Path, count: int = ROWS) -> list[str]:
         return [f"data/{path.name}#{number}" for number in range(count)]
-
-
-ADAPTER = IcebergTables()

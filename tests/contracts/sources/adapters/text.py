@@ -36,6 +36,3 @@ class TextFiles(WholeFilesAdapter):
 
     def value(self, path: Path) -> object:
         return path.read_bytes().decode("utf-8-sig")
-
-
-ADAPTER = TextFiles()
