@@ -63,7 +63,9 @@ def outcome(found: Iterator[pa.Table]) -> tuple[list[int], dict[str, str], list[
     assert {row["__unit"] for row in rows} == {3}
     good = [row for row in rows if row["__state"] == blocks.LIVE]
     assert all(row["row_id"] == f"a#{row['__row']}" for row in good)
-    bad = {row["row_id"]: row["__error_message"] for row in rows if row["__state"] == blocks.QUARANTINED}
+    bad = {
+        row["row_id"]: row["__error_message"].partition(" (")[0] for row in rows if row["__state"] == blocks.QUARANTINED
+    }
     return [row["__row"] for row in good], bad, [row["__row"] for row in rows if row["__state"] == blocks.END]
 
 
