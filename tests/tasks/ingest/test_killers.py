@@ -14,7 +14,7 @@ from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
 from tests.contracts.sources.adapter import Adapter
 from tests.contracts.sources.suite import SOURCES
-from tests.tasks.ingest.hostile.deadly import CONTEXT, Deadly, Manager, read
+from tests.tasks.ingest.deadly import CONTEXT, Deadly, Manager, read
 from tests.tasks.runs import make_run
 
 UNITS = 5

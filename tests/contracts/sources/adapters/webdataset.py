@@ -14,18 +14,6 @@ from tests.tasks.ingest.conftest import rewritten
 FORMS = {"cls": int, "txt": bytes.decode, "json": bytes.decode}  # how the convention reads a file; others are bytes
 
 
-def apart(content: bytes) -> bytes:
-    """A shard whose second half of files is in another order: all of one extension, then all of the next."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = [(member, archive.extractfile(member)) for member in archive]
-        files[10:] = sorted(files[10:], key=lambda file: file[0].name.rpartition(".")[2])
-        written = io.BytesIO()
-        with tarfile.open(fileobj=written, mode="w") as other:
-            for member, file in files:
-                other.addfile(member, file)
-    return written.getvalue()
-
-
 class Shards(Adapter):
     kind = "webdataset"
     leaf = WebDataset
@@ -41,7 +29,6 @@ class Shards(Adapter):
     )
     damages = {
         "cut": Damage(rewritten(lambda content: content[: 4 * 1024 + 100]), "tar archive", range(1)),
-        "files apart": Damage(rewritten(apart), "next to each other", range(5)),
     }
     not_applicable = {
         "columns": "the setting names extensions by column, which tests of the kind itself show",

@@ -72,6 +72,7 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "_SUCCESS", ".tmp/b.csv", *[f"{n}.txt" for n in range(7)])
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "gone.csv").symlink_to("nowhere")
+    (tmp_path / "folder.csv").symlink_to(tmp_path)
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).write_bytes(b"x")
     with skipped_files.counting() as passed:
         assert paths_at(tmp_path) == ["a.csv"]

@@ -1,4 +1,4 @@
-"""Inputs on their way: a marker, a quiet listing, and what a wait that ends in vain says. On a disk and on S3."""
+"""Inputs on their way: a marker, a quiet listing, and what a wait that ends in vain says."""
 
 import threading
 import time
@@ -80,20 +80,6 @@ def test_each_of_several_paths_is_waited_for_with_a_marker_of_its_own(tmp_path: 
     (tmp_path / "eu/2026-01-02/b_1.csv").unlink()
     with pytest.raises(InputError, match=r"that match \S*/eu/2026-01-02/b_\*\.csv, found none"):
         wait_for_arrival(Csv(path=paths), WaitFor(**both), "2026-01-02")
-
-
-def test_on_s3_too(s3: Any, bucket: str) -> None:
-    place = f"s3://{bucket}/in"
-    with pytest.raises(InputError, match="expected inputs at s3"):
-        wait(place, quiet_minutes=0.001, timeout_minutes=SHORT)
-    s3.put_object(Bucket=bucket, Key="in/2026-01-02/a.csv", Body=b"x\n1\n")
-    with pytest.raises(InputError, match=r"found 1 files and the last change 0.\d minutes ago"):
-        wait(place, quiet_minutes=5, timeout_minutes=SHORT)
-    with pytest.raises(InputError, match="expected the file s3"):
-        wait(place, file="_SUCCESS", timeout_minutes=SHORT)
-    s3.put_object(Bucket=bucket, Key="in/2026-01-02/_SUCCESS", Body=b"")
-    time.sleep(1)  # its times are whole seconds
-    assert wait(place, file="_SUCCESS", quiet_minutes=0.001) == []
 
 
 def file(path: str, changed_at: float | None) -> File:

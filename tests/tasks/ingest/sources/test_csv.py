@@ -135,23 +135,19 @@ def test_nulls_are_the_texts_that_the_job_names_unless_they_have_quotes(
 
 NUMBERS = numbers(2000)
 PACKED = gzip.compress(NUMBERS)
-NO_FILES = {
+HOSTILE = {
     "empty.csv": (b"", 0, "expected a header line, found none"),
-    "blank.csv": (b"\n\n", 0, "expected a header line, found none"),
-    "packed-nothing.csv.gz": (gzip.compress(b""), 0, "expected a header line, found none"),
     "utf-16.csv": (NUMBERS.decode().encode("utf-16"), 0, "found the byte order mark of UTF-16"),
     "latin-1.csv": (b"a,\xfc\n1,2\n", 0, "expected UTF-8, found other bytes in the header line"),
-    "workbook.csv": (b"PK\x03\x04\x14\xff\n", 0, "expected UTF-8, found other bytes in the header line"),
-    "random.tsv": (random.Random(0).randbytes(999), 0, "expected UTF-8, found other bytes in the header line"),
     "page.csv": (b"<html>\n<body>404</body>\n</html>\n", 0, "expected the columns a, b, found <html>"),
     "headless.csv": (b"1,2\n3,4\n", 0, "expected the columns a, b, found 1, 2"),
     "headless-and-short.csv": (b"1,2\n", 0, "if the file has no header line, keep it apart"),
     "column-twice.csv": (b"a,a\n1,2\n", 0, "expected each column once in the header line, found several named a"),
     "semicolons.csv": (b"a;b\n1;2\n", 0, "if a semicolon separates the columns, set source.delimiter to ';'"),
-    "text.csv.gz": (NUMBERS, 0, "expected a whole gzip file: Not a gzipped file (b'a,')"),
-    "begun.csv.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended"),
-    "changed.csv.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
     "sum.csv.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
+    "no-tabs.tsv": (b"a,b\n1,2\n", 0, "if a comma separates the columns"),
+    "open-quote.csv": (b'"a,b\n1,2\n3,4\n', 0, "expected"),
+    "size.csv.gz": (PACKED[:-4] + bytes(4), 2000, "expected a whole gzip file: Incorrect length"),
 }
 
 
@@ -204,13 +200,6 @@ def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
     assert len(found.good["a.csv#11"]["b"]) == len(long)
     assert found.good["a.csv#12"]["b"] == "z"
     assert list(found.bad)[-1] == "a.csv#13"
-
-
-def test_a_line_that_is_too_long_to_be_held_ends_its_file_alone(read: Reader, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("overnight.tasks.ingest.formats.text_lines.LINE_BYTES", 3 * 2**20)
-    found = read(Csv, {"a.csv": b"a\n1\n" + b"x" * (5 * 2**20) + b"\n2\n", "b.csv": b"a\n3\n"})
-    assert found.column("a") == [1, 3]
-    assert "expected a line of at most 3,145,728 bytes, found 5,242,88" in found.bad["a.csv#1"]
 
 
 def test_a_gzip_that_breaks_off_keeps_every_whole_row_before_the_break(read: Reader):

@@ -30,10 +30,7 @@ NO_OBJECTS = {
     b"{": "expected a line that is a JSON object, found '{': unexpected end of data",
     b"null": "expected a line that is a JSON object, found null",
     b'[{"a":1},{"a":2}]': "write one object per line, for example with jq -c '.[]' for an array",
-    b"a,b": "expected a line that is a JSON object, found 'a,b': unexpected character",
     b'{"a":1}{"a":2}': "unexpected content after document: line 1 column 8",
-    b"{'a':1}": "unexpected character, expected a string key: line 1 column 2",
-    b'{"a":1,}': "trailing comma is not allowed",
     b'{"a":NaN}': "expected JSON, which has no NaN, found",
     b'{"a":[-Infinity]}': "expected JSON, which has no -Infinity, found",
     b'{"a":1e999}': "number is infinity",
@@ -41,11 +38,9 @@ NO_OBJECTS = {
     b'{"a":"\\ud800"}': "no low surrogate in string",
     b'{"a":' + b"[" * 3000: "depth limit exceeded",
     b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value with less nesting",
-    b"\x00": "found '\\x00': unexpected character",
     b'{"__state":0}': "the key __state is reserved; rename it in the source",
     b'{"__left_out_x":0}': "the key __left_out_x is reserved; rename it in the source",
     b'{"a":"x"}': 'column a: expected int64, found "x"',
-    b'{"a":"5"}': 'column a: expected int64, found "5"',
     b'{"a":[1]}': "column a: expected int64, found [1]",
     b'{"a":{"b":null}}': 'column a: expected int64, found {"b": null}',
     b'{"a":true}': "column a: expected int64, found true",
@@ -64,17 +59,12 @@ def test_a_line_that_is_no_such_object_is_quarantined_alone_with_the_reason(read
 
 
 PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)), mtime=0)
-NO_FILES = {
-    "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole gzip file: Not a gzipped file"),
-    "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended before"),
-    "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
+HOSTILE = {
     "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
-    "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole gzip file: Not a gzipped file (b'mo')"),
     "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9], mtime=0), 0, r"expected text in UTF-8, found '\x1f"),
     "utf-16.json": ('{"a":1}\n{"a":2}\n'.encode("utf-16"), 0, "found the byte order mark of UTF-16"),
-    "parquet.jsonl": (b"PAR1\x15\x04\x15\xff", 0, "expected text in UTF-8, found 'PAR1"),
-    "page.json": (b"<!DOCTYPE html><title>404</title>", 0, "expected a line that is a JSON object, found '<!DOCTYPE"),
     "cut.ndjson": (b'{"a":1}\n{"a":2', 1, """expected a line that is a JSON object, found '{"a":2': unexpected end"""),
+    "array-of-none.json": (b'[\n{"a":1},\n', 1, "expected"),
 }
 
 
@@ -149,19 +139,11 @@ def test_a_declared_type_for_a_key_that_is_not_there_names_those_that_are(read: 
     assert found.good["a.jsonl#1500"]["z"] == 7
 
 
-ROWS = [{"a": 1, "t": "x\ny, [z]"}, {"a": 2, "t": None}, {"a": 3, "t": "é"}]
-DOCUMENTS = {
-    "one-line.json": json.dumps(ROWS),
-    "a-row-a-line.jsonl": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
-    "pretty.json": json.dumps(ROWS, indent=2),
-    "pretty-objects.json": "\n".join(json.dumps(row, indent=1) for row in ROWS),
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_has_a_row_for_each_of_its_objects(read: Reader, name: str):
-    found = read(Jsonl, {name: DOCUMENTS[name].encode()})
-    assert [(row["a"], row["t"]) for row in found.good.values()] == [(row["a"], row["t"]) for row in ROWS]
+def test_an_array_has_a_row_for_each_of_its_objects_on_one_line_and_on_several(read: Reader):
+    rows = [{"a": 1, "t": "x\ny, [z]"}, {"a": 2, "t": None}, {"a": 3, "t": "é"}]
+    lines = "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
+    found = read(Jsonl, {"one.json": json.dumps(rows).encode(), "rows.jsonl": lines.encode()})
+    assert [{"a": row["a"], "t": row["t"]} for row in found.good.values()] == rows * 2
     assert not found.bad
 
 
