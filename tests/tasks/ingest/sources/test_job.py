@@ -4,7 +4,6 @@ import json
 import threading
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from overnight.tasks.errors import InputError, JobError, ServiceUnavailable
 from overnight.tasks.ingest.listing import published_rows
 from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.listing.published_rows import Upstream
-from overnight.tasks.ingest.listing.wait_for_inputs import wait_until
 from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.state.manifest import digest
 from tests.tasks.ingest.conftest import read_all
@@ -117,19 +115,6 @@ def test_a_partition_that_is_being_replaced_is_read_whole_once_it_is_published(
     (ledger / "publishing.json").unlink()
     with pytest.raises(InputError, match=r"that the receipt of orders/2026-01-02 lists, found one gone: .*part-1"):
         list_inputs(source(upstream), DAY)
-
-
-def test_a_publish_that_comes_later_ends_the_wait(upstream: Upstream) -> None:
-    look = partial(source(upstream).lacking, DAY)
-    with pytest.raises(InputError, match=r"source\.wait_for: expected the partition .* not published, after waiting"):
-        wait_until(look, timeout_minutes=0.01)
-    told: list[str] = []
-    timer = threading.Timer(0.5, publish, (upstream, []))
-    timer.start()
-    wait_until(look, 1, told.append)
-    timer.join()
-    assert len(told) == 1
-    assert "for at most 1.0 more minutes: expected the partition 2026-01-02 of the job orders" in told[0]
 
 
 def test_what_is_not_published_says_why_and_what_to_do(upstream: Upstream) -> None:

@@ -217,12 +217,6 @@ def test_rows_of_a_group_come_in_blocks_of_bounded_bytes(tmp_path: Path, size: i
     assert max(block.nbytes for block in found) < 17 * 2**20
 
 
-def test_a_dictionary_s_value_that_every_row_has_comes_in_blocks_of_bounded_bytes(read: Reader) -> None:
-    texts = ["x" * 2**20] * 40
-    found = read(Parquet, {"a.parquet": file({"x": texts + ["y"] * 20_000})})
-    assert found.counts == {"a.parquet": 20_040}
-
-
 def int96(*days: datetime.date | None, nanos: int = 1_000) -> bytes:
     """A file of INT96 times, each so many nanoseconds after midnight; pyarrow itself writes none after 2262."""
     start = datetime.date(2001, 2, 3)
