@@ -81,9 +81,11 @@ def test_what_is_passed_over_is_counted_and_named(tmp_path: Path) -> None:
         "unknown extension": {"files": 7, "names": ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]},
         "name that is not UTF-8": {"files": 1, "names": ["caf\\xe9.csv"]},
         "link to nothing": {"files": 1, "names": ["gone.csv"]},
+        "loop of links": {"files": 1, "names": ["folder.csv"]},
         "FIFO": {"files": 1, "names": ["pipe.csv"]},
     }
     assert skipped_files.told(passed.found) == (
-        "12 files; FIFO: pipe.csv; link to nothing: gone.csv; name that begins with _ or .: .tmp/b.csv, _SUCCESS; "
-        "name that is not UTF-8: caf\\xe9.csv; unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
+        "13 files; FIFO: pipe.csv; link to nothing: gone.csv; loop of links: folder.csv; "
+        "name that begins with _ or .: .tmp/b.csv, _SUCCESS; name that is not UTF-8: caf\\xe9.csv; "
+        "unknown extension: 0.txt, 1.txt, 2.txt, 3.txt, 4.txt and 2 more"
     )
