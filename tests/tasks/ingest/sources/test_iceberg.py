@@ -1,6 +1,5 @@
 """Iceberg tables in a catalogue of SQLite: read in the snapshot that was listed."""
 
-import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -20,7 +19,7 @@ from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.state.manifest import digest, read_manifest, read_snapshot
 from overnight.tasks.storage.location import Location
 from tests.contracts.sources.reading import Read, read_all
-from tests.tasks.ingest.conftest import overwritten, rewritten
+from tests.tasks.ingest.conftest import rewritten
 from tests.tasks.ingest.sources.test_parquet import varint
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
@@ -174,33 +173,24 @@ def test_rows_that_a_broken_file_of_deletes_is_about_are_never_read(
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        Path.unlink,
-        rewritten(lambda content: content[:-9]),
-        rewritten(lambda content: overwritten(content, 0, None)),
-    ],
-    ids=["gone", "cut", "overwritten"],
-)
-@pytest.mark.parametrize(
     ("files", "refusal"),
     [
         ("*.metadata.json", "cannot read the metadata of the Iceberg table news.daily"),
         ("snap-*.avro", "cannot plan to read news.daily"),
         ("*-m0.avro", "cannot plan to read news.daily"),
     ],
-    ids=["metadata", "list of manifests", "manifests"],
 )
-def test_a_table_whose_own_files_are_broken_is_refused(
-    source: Callable[..., Iceberg], tmp_path: Path, files: str, refusal: str, damage: Callable[[Path], object]
+def test_a_table_whose_own_files_are_gone_is_refused(
+    source: Callable[..., Iceberg], tmp_path: Path, files: str, refusal: str
 ) -> None:
+    """tests/fuzz damages them in every other way."""
     for path in tmp_path.rglob(files):
-        damage(path)
-    with pytest.raises(InputError, match=rf"^source\.table: {re.escape(refusal)}: \S+"):
+        path.unlink()
+    with pytest.raises(InputError, match=rf"^source\.table: {refusal}: \S+"):
         list_inputs(source(), "all")
 
 
-@pytest.mark.parametrize("length", [10**9, -(10**9), 2**62], ids=["long", "negative", "huge"])
+@pytest.mark.parametrize("length", [10**9, 2**62], ids=["long", "huge"])
 @pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"], ids=["list of manifests", "manifests"])
 def test_a_length_beyond_the_end_of_a_manifest_is_an_error_and_ends_no_process(
     source: Callable[..., Iceberg], tmp_path: Path, files: str, length: int
@@ -210,9 +200,8 @@ def test_a_length_beyond_the_end_of_a_manifest_is_an_error_and_ends_no_process(
         content = path.read_bytes()
         place = content.index(b"avro.codec") + len(b"avro.codec")
         path.write_bytes(content[:place] + varint(length) + content[place + 1 :])
-    listed = source()
     with pytest.raises(InputError, match=r"^source\.table: cannot plan to read news\.daily: \w+Error: "):
-        list_inputs(listed, "all")
+        list_inputs(source(), "all")
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,10 @@ def test_a_table_on_s3_is_read(s3: Any, bucket: str) -> None:
 
 NO_MAGIC = "does not appear to be a Lance file"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
     "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),
     "overwritten in its footer": (rewritten(lambda content: overwritten(content, -100, -8)), "outside file of size"),
     "overwritten at its beginning": (rewritten(lambda content: overwritten(content, 0, 4)), "corrupt file"),
     "its deletions gone": (Path.unlink, "Not found: "),
-    "its deletions empty": (rewritten(lambda content: b""), "LanceError(Arrow): "),
     "its deletions cut": (rewritten(lambda content: content[:-9]), "does not contain correct footer"),
 }
 
