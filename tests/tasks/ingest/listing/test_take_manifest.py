@@ -128,12 +128,9 @@ def test_the_digest_of_a_listing_is_the_same_in_every_release(tmp_path: Path):
 @pytest.mark.slow
 def test_planning_holds_a_few_bytes_an_object_and_listing_none(tmp_path: Path):
     """A list of files took 1,100 MB a million; each process here starts with about 190 MB of libraries."""
-    peaks = {}
-    for count in (50_000, 1_000_000):
-        folder = tmp_path / str(count)
-        command = [sys.executable, "benchmarks/scale.py", "--plan", str(count), "--folder", str(folder)]
-        found = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
-        assert found["tasks"] <= 4096
-        peaks[count] = {name: values[2] - found["before"] for name, values in found["steps"].items()}
-    assert peaks[1_000_000]["list, write the manifest"] < 200
-    assert max(peaks[1_000_000].values()) < 600
+    command = [sys.executable, "benchmarks/scale.py", "--plan", "500000", "--folder", str(tmp_path / "plan")]
+    found = json.loads(subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout)
+    assert found["tasks"] <= 4096
+    peaks = {name: values[2] - found["before"] for name, values in found["steps"].items()}
+    assert peaks["list, write the manifest"] < 200
+    assert max(peaks.values()) < 450

@@ -91,10 +91,10 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
     import cloudpickle
 
     source, run = Csv(path=str(tmp_path)), make_run(tmp_path)
-    count = 100_000
+    count = 20_000
     columns = {
         "unit": np.arange(count), "path": pa.repeat("x" * 100, count), "uri": pa.repeat("y" * 100, count),
-        "size": pa.repeat(2**20, count), "version": pa.repeat("z", count), "first_row": pa.repeat(0, count),
+        "size": pa.repeat(5 * 2**20, count), "version": pa.repeat("z", count), "first_row": pa.repeat(0, count),
         "rows": pa.repeat(1000, count), "row_group": pa.nulls(count),
         "settled": pa.array(np.arange(20 * count) % 20 * 50).cast(pa.int64()),
     }  # fmt: skip
