@@ -11,6 +11,8 @@ import pyarrow as pa
 from overnight.tasks.ingest.source import Source
 
 ROWS = 10  # of each file that a promise needs, unless it says otherwise
+NO_COLUMNS = "the kind has no such setting: the steps and the sink choose columns"
+NO_WHERE = "the kind has no such setting: the step filter_rows selects rows"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Adapter(abc.ABC):
     """
 
     kind: ClassVar[str]
+    leaf: ClassVar[Any]
+    extension: ClassVar[str] = ""
     values: ClassVar[pa.Table]
     damages: ClassVar[Mapping[str, Damage]] = {}
     not_applicable: ClassVar[Mapping[str, str]] = {}
@@ -57,9 +61,15 @@ class Adapter(abc.ABC):
         Return the file that has the rows.
         """
 
-    @abc.abstractmethod
+    def place(self, folder: Path, name: str) -> Path:
+        """Return where the file `name` has to be written, in a folder that is there."""
+        path = folder / f"{name}{self.extension}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
     def source(self, folder: Path, **settings: Any) -> Source:
         """Return the source of all that was written below `folder`, with further settings."""
+        return self.leaf(path=str(folder), **settings)
 
     @abc.abstractmethod
     def expected(self, folder: Path) -> list[dict[str, Any]]:

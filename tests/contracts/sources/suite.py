@@ -1,6 +1,6 @@
 """The promises of a source, and the leaves that keep them.
 
-The adapters are the files of `adapters/`. A test declares its promise with a topic: an adapter that the promise does
+The adapters are the classes in `adapters/`. A test declares its promise with a topic: an adapter that the promise does
 not apply to names the topic in `not_applicable`, with the reason.
 """
 
@@ -17,8 +17,9 @@ from tests.contracts.suite import Suite, kinds_of
 
 def _adapters() -> dict[str, Adapter]:
     names = (module.name for module in pkgutil.iter_modules(adapters.__path__, f"{adapters.__name__}."))
-    modules = map(importlib.import_module, names)
-    return {module.ADAPTER.kind: module.ADAPTER for module in modules}
+    members = (member for name in names for member in vars(importlib.import_module(name)).values())
+    kinds = {kind.kind: kind for kind in members if isinstance(kind, type) and hasattr(kind, "kind")}
+    return {name: kinds[name]() for name in sorted(kinds) if issubclass(kinds[name], Adapter)}
 
 
 SOURCES: Suite[Adapter] = Suite("Sources", kinds_of(Annotated[Files | Tables | JobRows, "kind"]), _adapters())

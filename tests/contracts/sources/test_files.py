@@ -16,25 +16,9 @@ DAMAGES = [
     for name, damage in leaf.damages.items()
 ]
 NAMES = [
-    *(
-        "a b",
-        "a%20b",
-        "a%2Fb",
-        "100%",
-        "a#1",
-        "a?b=c",
-        "a'b",
-        'a"b',
-        "a\nb",
-        "a+b",
-        "a&b",
-        "a:b",
-        "a\\b",
-        "a*b",
-        "[ab]",
-    ),
-    *("é", "e\u0301", "🦉", "{x}", "$X", "~", "a,b", "a;b", " a", "-a"),
-]
+    "a b", "a%20b", "a%2Fb", "100%", "a#1", "a?b=c", "a'b", 'a"b', "a\nb", "a+b", "a&b", "a:b", "a\\b", "a*b", "[ab]",
+    "é", "e\u0301", "🦉", "{x}", "$X", "~", "a,b", "a;b", " a", "-a",
+]  # fmt: skip
 NO_TEXT = os.fsdecode(b"caf\xe9")
 
 

@@ -181,43 +181,6 @@ def test_the_version_of_the_manifest_is_read(leaf: Adapter, tmp_path: Path):
     assert lines(read_all(source).data()) == lines(leaf.expected(tmp_path / "table")) != rows
 
 
-@pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_of_any_nesting_and_deleted_rows_come_together(mode: str, tmp_path: Path):
-    def numbered(name: str, kind: pa.DataType, number: int) -> pa.Field:
-        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
-
-    s, inner, m = (pa.struct([numbered("a", pa.int64(), number)]) for number in (2, 4, 6))
-    schema = pa.schema(
-        [
-            *(numbered("s", s, 1), numbered("l", pa.list_(inner), 3)),
-            *(numbered("m", pa.map_(pa.string(), m), 5), numbered("p", pa.string(), 7)),
-        ]
-    )
-    record = {"a": 1}
-    data = [
-        {"s": record, "l": [record, None], "m": [("k", record)], "p": "x"},
-        {"s": None, "l": None, "m": None, "p": "x"},
-        {"s": {"a": None}, "l": [], "m": [], "p": "x"},
-    ]
-    write_deltalake(tmp_path, pa.Table.from_pylist(data, schema), partition_by=["p"])
-    if mode == "id":  # deltalake writes no numbers into its files
-        [path] = tmp_path.rglob("*.parquet")
-        pq.write_table(pa.Table.from_pylist(data, schema).drop_columns("p"), path)
-    map_columns(tmp_path, mode)
-    new = {"new a": 1}
-    expected = [
-        {"new s": new, "new l": [new, None], "new m": [("k", new)], "new p": "x"},
-        {"new s": None, "new l": None, "new m": None, "new p": "x"},
-        {"new s": {"new a": None}, "new l": [], "new m": [], "new p": "x"},
-    ]
-    log = tmp_path / "_delta_log" / f"{0:020d}.json"
-    if mode == "id":
-        log.write_text(re.sub(r'"size": \d+', f'"size": {path.stat().st_size}', log.read_text()))
-    assert lines(read_all(Delta(path=str(tmp_path))).data()) == lines(expected)
-    only = read_all(Delta(path=str(tmp_path), columns=["new s"], where={"new p": "x"}))
-    assert lines(only.data()) == lines({"new s": row["new s"]} for row in expected)
-
-
 def test_rows_of_several_row_groups_are_marked_in_their_own_groups(tmp_path: Path):
     write_deltalake(tmp_path, pa.table({"n": range(ROWS)}))
     [path] = tmp_path.glob("*.parquet")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
-from tests.contracts.sources.adapter import ROWS, Adapter, Damage
+from tests.contracts.sources.adapter import NO_WHERE, ROWS, Adapter, Damage
 
 HOLE = Damage(lambda path: os.truncate(path, 5 * 2**30), "expected a file of at most max_file_bytes", range(1, ROWS))
 
@@ -24,7 +24,7 @@ class WholeFilesAdapter(Adapter):
     not_applicable = {
         "new column": "a file is one value: it has no columns",
         "columns": "a file is one value: it has no columns",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "where": NO_WHERE,
     }
 
     def __init_subclass__(cls) -> None:
@@ -47,9 +47,6 @@ class WholeFilesAdapter(Adapter):
         name = path.relative_to(folder).as_posix()
         stem = name.removesuffix(f"-0{self.extension}")
         return [name] if count == 1 else [f"{stem}-{number}{self.extension}" for number in range(count)]
-
-    def source(self, folder: Path, **settings: Any) -> WholeFiles:
-        return self.leaf(path=str(folder), **settings)
 
     def value(self, path: Path) -> object:
         """Return the value of a file's row."""

@@ -1,6 +1,6 @@
 """Reads real files with a source as the read does, and holds it to its contract."""
 
-import gzip
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,14 +9,6 @@ import pytest
 
 from overnight.tasks.ingest.source import Source
 from tests.contracts.sources.reading import Read, read_all
-
-
-def assert_broken(found: Read, cases: Mapping[str, tuple[Any, int, str]]) -> None:
-    """Of each file, by name, the first so many rows are good, and all others bad for the one reason with the words."""
-    for name, (_, kept, words) in cases.items():
-        assert [row for row in found.good if row.rpartition("#")[0] == name] == [f"{name}#{n}" for n in range(kept)]
-        [reason] = {reason for row, reason in found.bad.items() if name in (row, row.rpartition("#")[0])}
-        assert words in reason, f"{name}: {reason}"
 
 
 def overwritten(content: bytes, first: int, stop: int | None) -> bytes:
@@ -43,16 +35,20 @@ def rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
 # What becomes of a table's data file behind the table's back, so that it is of another size than the table says.
 RESIZED: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (rewritten(lambda content: b""), "bytes, as listed, found 0 bytes"),
-    "a text": (rewritten(lambda content: b"no table"), "bytes, as listed, found 8 bytes"),
     "cut at its end": (rewritten(lambda content: content[:-9]), "bytes, as listed, found "),
-    "cut in the middle": (rewritten(lambda content: content[:99]), "bytes, as listed, found 99 bytes"),
-    "cut at its beginning": (rewritten(lambda content: content[50:]), "bytes, as listed, found "),
     "grown": (rewritten(lambda content: content + b"more"), "bytes, as listed, found "),
-    "packed": (rewritten(gzip.compress), "bytes, as listed, found "),
     "gone": (Path.unlink, "expected a file, as listed, found no file any more"),
     "a link to nowhere": (_as_link, "expected a file, as listed, found no file any more"),
     "a folder": (_as_folder, "expected a file, found a folder"),
 }
+
+
+@pytest.fixture
+def bucket(s3: Any) -> str:
+    """The name of an empty bucket."""
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    return name
 
 
 @pytest.fixture

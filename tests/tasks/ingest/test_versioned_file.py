@@ -5,7 +5,6 @@ import io
 import os
 import re
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,115 +25,85 @@ from overnight.tasks.ingest.versioned_file import SourceChanged, SourceFile, Sou
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage import local_file
 from overnight.tasks.storage.location import Location
+from tests.contracts.sources.reading import Read
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
 
 
-def table(first: int, rows: int) -> bytes:
+def parquet(first: int) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.table({"x": range(first, first + rows)}), buffer, row_group_size=2)
+    pq.write_table(pa.table({"x": range(first, first + 4)}), buffer, row_group_size=2)
     return buffer.getvalue()
 
 
-CONTENTS: list[tuple[type[Source], str, Callable[[int], bytes]]] = [
-    (Text, "txt", lambda first: f"text {first}".encode()),
-    (Images, "png", lambda first: f"image {first}".encode()),
-    (Parquet, "parquet", lambda first: table(first, 4)),
-    (Csv, "csv", lambda first: f"x\n{first}\n{first + 1}\n".encode()),
-]
+KINDS: dict[str, tuple[type[Source], Callable[[int], bytes]]] = {
+    "txt": (Text, lambda first: f"text {first}".encode()),
+    "png": (Images, lambda first: f"image {first}".encode()),
+    "parquet": (Parquet, parquet),
+    "csv": (Csv, lambda first: f"x\n{first}\n{first + 1}\n".encode()),
+}
+EACH_KIND = pytest.mark.parametrize("ending", KINDS)
 
 
-@pytest.fixture(params=["disk", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
-    if request.param == "disk":
-        return Location(str(tmp_path))
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    request.getfixturevalue("s3").create_bucket(Bucket=bucket)
-    return Location(f"s3://{bucket}/in")
-
-
-EACH_KIND = pytest.mark.parametrize(
-    ("kind", "ending", "content"), CONTENTS, ids=[kind.__name__ for kind, *_ in CONTENTS]
-)
-
-
-def listed(kind: type[Source], place: Location, **settings: Any) -> tuple[Source, pa.Table]:
-    source = kind(path=place.uri, **settings)
+def listed(kind: type[Source], place: Location | Path, **settings: Any) -> tuple[Source, pa.Table]:
+    source = kind(path=str(getattr(place, "uri", place)), **settings)
     return source, source.units(list_inputs(source, "all"))
 
 
+def write(folder: Path, ending: str, names: str = "ab") -> None:
+    for name in names:
+        (folder / f"{name}.{ending}").write_bytes(KINDS[ending][1](1))
+
+
+def files_of(rows: Any) -> set[str]:
+    return {name.partition(".")[0] for name in rows}
+
+
+def assert_lost(found: Read, reason: str) -> None:
+    """All rows of the file b are lost for this reason, and none of the file a."""
+    assert (files_of(found.good), files_of(found.bad), set(found.bad.values())) == ({"a"}, {"b"}, {reason})
+
+
 @EACH_KIND
-def test_a_file_that_changed_or_vanished_loses_its_rows_and_no_others(
-    place: Location, kind: type[Source], ending: str, content: Callable[[int], bytes]
-):
+def test_an_object_that_changed_or_vanished_loses_its_rows_and_no_others(place: Location, ending: str) -> None:
+    kind, content = KINDS[ending]
     for name in "abcd":
         (place / f"{name}.{ending}").write_bytes(content(1))
     source, units = listed(kind, place)
     (place / f"b.{ending}").write_bytes(content(5))  # as long as before
     (place / f"c.{ending}").remove()
     found = read_all(source, units)
-    types = {(name.partition(".")[0], kind) for name, kind in found.types.items()}
-    assert types == {("b", "SourceChanged"), ("c", "SourceVanished")}
-    assert {name.partition(".")[0] for name in found.good} == {"a", "d"}
-    for name, message in found.bad.items():
-        assert message.endswith("as listed, found no file any more") or name[0] == "b"
-        changed = (
-            message.startswith("the file changed while the run read it: expected a file") and " bytes, " in message
-        )
-        assert changed or name[0] == "c"
+    assert {(name[0], kind) for name, kind in found.types.items()} == {("b", "SourceChanged"), ("c", "SourceVanished")}
+    assert files_of(found.good) == {"a", "d"}
 
 
 @EACH_KIND
 @pytest.mark.parametrize("vanishes", [False, True])
-def test_the_job_may_have_such_a_file_fail_the_run(
-    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes], vanishes: bool
-):
+def test_the_job_may_have_such_a_file_fail_the_run(tmp_path: Path, ending: str, vanishes: bool) -> None:
+    kind, content = KINDS[ending]
+    write(tmp_path, ending, "a")
+    source, units = listed(kind, tmp_path, on_changed="fail")
     file = tmp_path / f"a.{ending}"
-    file.write_bytes(content(1))
-    source, units = listed(kind, Location(str(tmp_path)), on_changed="fail")
-    if vanishes:
-        file.unlink()
-    else:
-        file.write_bytes(content(500))
-    with pytest.raises(InputError, match=rf"a\.{ending}: .*, as listed, found .*source\.on_changed is fail"):
+    file.unlink() if vanishes else file.write_bytes(content(500))
+    with pytest.raises(InputError, match=rf"a\.{ending}: .*source\.on_changed is fail"):
         read_all(source, units)
 
 
 @EACH_KIND
-def test_a_folder_in_the_place_of_a_file_loses_its_rows_and_no_others(
-    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
-):
-    for name in "ab":
-        (tmp_path / f"{name}.{ending}").write_bytes(content(1))
-    source, units = listed(kind, Location(str(tmp_path)))
-    (tmp_path / f"b.{ending}").unlink()
-    (tmp_path / f"b.{ending}").mkdir()
-    found = read_all(source, units)
-    assert {name.partition(".")[0] for name in found.good} == {"a"}
-    assert set(found.bad.values()) == {"expected a file, found a folder"}
-
-
-@EACH_KIND
-@pytest.mark.parametrize("other", ["FIFO", "device"])
-def test_what_took_the_place_of_a_file_is_never_opened(
-    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes], other: str
-):
-    for name in "ab":
-        (tmp_path / f"{name}.{ending}").write_bytes(content(1))
-    source, units = listed(kind, Location(str(tmp_path)))
-    (tmp_path / f"b.{ending}").unlink()
-    if other == "FIFO":
-        os.mkfifo(tmp_path / f"b.{ending}")
-    else:
-        (tmp_path / f"b.{ending}").symlink_to("/dev/zero")
-    found = read_all(source, units)
-    assert {name.partition(".")[0] for name in found.good} == {"a"}
-    assert set(found.bad.values()) == {f"expected a file, found a {other}"}
+@pytest.mark.parametrize("other", ["folder", "FIFO", "device"])
+def test_what_took_the_place_of_a_file_is_never_opened(tmp_path: Path, ending: str, other: str) -> None:
+    write(tmp_path, ending)
+    source, units = listed(KINDS[ending][0], tmp_path)
+    file = tmp_path / f"b.{ending}"
+    file.unlink()
+    take = {"folder": file.mkdir, "FIFO": lambda: os.mkfifo(file), "device": lambda: file.symlink_to("/dev/zero")}
+    take[other]()
+    assert_lost(read_all(source, units), f"expected a file, found a {other}")
 
 
 def test_a_fifo_that_takes_the_place_of_a_file_as_it_is_opened_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     (tmp_path / "regular").write_bytes(b"x")
     os.mkfifo(tmp_path / "fifo")
     of_regular = os.stat(tmp_path / "regular")
@@ -144,28 +113,18 @@ def test_a_fifo_that_takes_the_place_of_a_file_as_it_is_opened_is_not_waited_for
 
 
 @EACH_KIND
-def test_links_to_files_are_read_as_those_files(
-    tmp_path: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
-):
+def test_a_link_is_read_as_its_file_and_changes_with_it(tmp_path: Path, ending: str) -> None:
+    kind, content = KINDS[ending]
     (tmp_path / "blobs").mkdir()
     (tmp_path / "snapshot").mkdir()
+    write(tmp_path / "blobs", ending)
     for name in "ab":
-        (tmp_path / "blobs" / name).write_bytes(content(1))
-        os.utime(tmp_path / "blobs" / name, (1, 1))
-        (tmp_path / "snapshot" / f"{name}.{ending}").symlink_to(f"../blobs/{name}")
-    source, units = listed(kind, Location(str(tmp_path / "snapshot")))
-    (tmp_path / "blobs" / "b").write_bytes(content(5))
+        os.utime(tmp_path / f"blobs/{name}.{ending}", (1, 1))
+        (tmp_path / f"snapshot/{name}.{ending}").symlink_to(f"../blobs/{name}.{ending}")
+    source, units = listed(kind, tmp_path / "snapshot")
+    (tmp_path / f"blobs/b.{ending}").write_bytes(content(5))
     found = read_all(source, units)
-    assert {name.partition(".")[0] for name in found.good} == {"a"}
-    assert set(found.types.values()) == {"SourceChanged"}
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that every user may read."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
+    assert (files_of(found.good), set(found.types.values())) == ({"a"}, {"SourceChanged"})
 
 
 @contextlib.contextmanager
@@ -180,39 +139,38 @@ def without_privilege() -> Iterator[None]:
 
 
 @EACH_KIND
-def test_a_file_that_may_not_be_read_is_lost_alone(
-    open_folder: Path, kind: type[Source], ending: str, content: Callable[[int], bytes]
-):
-    for name in "ab":
-        (open_folder / f"{name}.{ending}").write_bytes(content(1))
-    source = kind(path=str(open_folder))
-    assert not read_all(source).bad  # and imports what it needs, as long as it may
-    (open_folder / f"b.{ending}").chmod(0)
-    with without_privilege():
-        found = read_all(source)
-    assert {name.partition(".")[0] for name in found.good} == {"a"}
-    assert list(found.bad) == [f"b.{ending}"]
-    assert found.types[f"b.{ending}"] == "PermissionError"
+def test_a_file_that_may_not_be_read_is_lost_alone(ending: str) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are its user's alone
+        folder = Path(name)
+        folder.chmod(0o755)
+        write(folder, ending)
+        source = KINDS[ending][0](path=name)
+        assert not read_all(source).bad  # and imports what it needs, as long as it may
+        (folder / f"b.{ending}").chmod(0)
+        with without_privilege():
+            found = read_all(source)
+    assert (files_of(found.good), found.types) == ({"a"}, {f"b.{ending}": "PermissionError"})
     assert re.search(rf"Permission denied: '.*b\.{ending}'", found.bad[f"b.{ending}"])
 
 
 @pytest.mark.parametrize("now", [b"y" * 1000, None])
-def test_a_file_that_changes_or_vanishes_once_it_is_open_is_noticed(place: Location, now: bytes | None):
+@pytest.mark.parametrize("on", ["disk", "s3"])
+def test_a_file_that_changes_or_vanishes_once_it_is_open_is_noticed(
+    request: pytest.FixtureRequest, tmp_path: Path, on: str, now: bytes | None
+) -> None:
+    place = Location(str(tmp_path)) if on == "disk" else request.getfixturevalue("place")
     (place / "a").write_bytes(b"x" * 1000)
     [file] = place.files()
     with SourceFile(file.uri, file.version, file.size).open() as opened:
-        if now is None:
-            (place / "a").remove()
-        else:
-            (place / "a").write_bytes(now)
+        (place / "a").remove() if now is None else (place / "a").write_bytes(now)
         with pytest.raises(SourceChanged if now else SourceVanished):
             opened.read(1000)
 
 
-def test_rows_read_before_the_change_stay_and_the_rest_is_lost(tmp_path: Path):
+def test_rows_read_before_the_change_stay_and_the_rest_is_lost(tmp_path: Path) -> None:
     lines = [f'{{"x": {n}, "padding": "{"-" * 200}"}}' for n in range(40_000)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    source, units = listed(Jsonl, Location(str(tmp_path)))
+    source, units = listed(Jsonl, tmp_path)
     pending = units.append_column("settled", pa.nulls(len(units), pa.list_(pa.int64()))).cast(PENDING)
     blocks = source.read(pending, source.common_schema(units))
     found = [next(blocks)]
@@ -230,13 +188,11 @@ def test_rows_read_before_the_change_stay_and_the_rest_is_lost(tmp_path: Path):
 @pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body + b"y"], ids=["shorter", "longer"])
 @pytest.mark.parametrize("is_known", [True, False], ids=["version known", "version unknown"])
 def test_an_object_of_another_length_than_was_listed_is_not_taken(
-    store: FaultyS3, s3: Any, change: Callable[[bytes], bytes], is_known: bool
-):
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3.create_bucket(Bucket=bucket)
-    (Location(f"s3://{bucket}") / "a").write_bytes(b"x" * 1000)
-    [listed_file] = Location(f"s3://{bucket}").files()
-    file = SourceFile(listed_file.uri, listed_file.version if is_known else "", listed_file.size)
+    store: FaultyS3, place: Location, change: Callable[[bytes], bytes], is_known: bool
+) -> None:
+    (place / "a").write_bytes(b"x" * 1000)
+    [entry] = place.files()
+    file = SourceFile(entry.uri, entry.version if is_known else "", entry.size)
     assert read_whole([file]) == [b"x" * 1000]
     store.rewrite = change
     [found] = read_whole([file])
@@ -244,7 +200,17 @@ def test_an_object_of_another_length_than_was_listed_is_not_taken(
     assert "a file of 1,000 bytes" in str(found)
 
 
-def test_a_change_is_told_by_size_and_time_as_a_user_knows_them(tmp_path: Path):
+def test_a_read_that_ends_early_is_noticed(store: FaultyS3, place: Location) -> None:
+    (place / "a").write_bytes(bytes(range(100)) * 10)
+    [file] = place.files()
+    store.rewrite = lambda body: body[: len(body) * 7 // 10]
+    with SourceFile(file.uri, file.version, file.size).open() as opened:
+        assert opened.read(100) == bytes(range(100))
+        with pytest.raises(SourceChanged, match=r"found \d+ bytes, expected 900, from byte 100 on"):
+            opened.read()
+
+
+def test_a_change_is_told_by_size_and_time_as_a_user_knows_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1234567")
     os.utime(tmp_path / "a", (4102444800.25, 4102444800.25))  # in the year 2100: a clock that is ahead changes nothing
     [file] = Location(str(tmp_path)).files()
@@ -255,15 +221,3 @@ def test_a_change_is_told_by_size_and_time_as_a_user_knows_them(tmp_path: Path):
         "the file changed while the run read it: expected a file of 7 bytes, last changed at 2100-01-01 "
         "00:00:00.250000 UTC, as listed, found 3 bytes, last changed at 1970-01-01 00:00:01.000000 UTC"
     )
-
-
-def test_a_read_that_ends_early_is_noticed(store: FaultyS3, s3: Any):
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3.create_bucket(Bucket=bucket)
-    (Location(f"s3://{bucket}") / "a").write_bytes(bytes(range(100)) * 10)
-    [file] = Location(f"s3://{bucket}").files()
-    store.rewrite = lambda body: body[: len(body) * 7 // 10]
-    with SourceFile(file.uri, file.version, file.size).open() as opened:
-        assert opened.read(100) == bytes(range(100))
-        with pytest.raises(SourceChanged, match=r"found \d+ bytes, expected 900, from byte 100 on"):
-            opened.read()

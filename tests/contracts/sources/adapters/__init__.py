@@ -1,1 +1,1 @@
-"""One file per kind of source, which has its adapter as `ADAPTER`."""
+"""One adapter per kind of source, in a file by its name; those of media are in one file."""

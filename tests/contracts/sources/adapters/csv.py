@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.csv import Csv
-from tests.contracts.sources.adapter import ROWS, Adapter, Damage
+from tests.contracts.sources.adapter import NO_COLUMNS, NO_WHERE, ROWS, Adapter, Damage
 from tests.tasks.ingest.conftest import rewritten
 
 TEXTS = ["a", "", 'say "x"', "a,b", "two\nlines", "02116", "1e5", "NaN", "NULL", "é", " a ", "\u3000", "\t", "🦉"]
@@ -16,6 +16,8 @@ TEXTS = ["a", "", 'say "x"', "a,b", "two\nlines", "02116", "1e5", "NaN", "NULL",
 
 class CsvFiles(Adapter):
     kind = "csv"
+    leaf = Csv
+    extension = ".csv"
     values = pa.table(
         {
             "n": pa.array(range(len(TEXTS)), pa.int64()),
@@ -25,24 +27,18 @@ class CsvFiles(Adapter):
         }
     )
     damages = {
-        "empty": Damage(rewritten(lambda content: b""), "expected a header line, found none"),
-        "a text": Damage(
-            rewritten(lambda content: b"<html>\n404\n</html>"), "expected the columns n, text, found <html>"
-        ),
-        "UTF-16": Damage(rewritten(lambda content: content.decode().encode("utf-16")), "byte order mark of UTF-16"),
         "a byte of Latin-1": Damage(
             rewritten(lambda content: content.replace(b"row 10", b"row \xe9")), "expected UTF-8", range(1, ROWS)
         ),
         "cut": Damage(rewritten(lambda content: content[:-9]), "expected 2 fields, found 1", range(ROWS - 1)),
     }
     not_applicable = {
-        "columns": "the kind has no such setting: the sink's keep_columns and the steps choose columns",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "columns": NO_COLUMNS,
+        "where": NO_WHERE,
     }
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         writer.writerow(rows.column_names)
@@ -50,15 +46,9 @@ class CsvFiles(Adapter):
         path.write_bytes(text.getvalue().encode())
         return path
 
-    def source(self, folder: Path, **settings: Any) -> Csv:
-        return Csv(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for path in sorted(folder.rglob("*.csv")):
             with path.open(newline="", encoding="utf-8") as file:
                 rows += csv.DictReader(file)
         return [row | {"n": int(row["n"])} for row in rows]
-
-
-ADAPTER = CsvFiles()

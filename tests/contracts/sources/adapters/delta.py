@@ -16,6 +16,7 @@ NO_LISTING = "the log of the table names its files, so that no folder is listed"
 
 class DeltaTables(Adapter):
     kind = "delta"
+    leaf = Delta
     values = without(
         *("uint8", "uint16", "uint32", "uint64", "half", "longest decimal", "numbers as words", "nothing"),
         *("time", "time of nanoseconds", "time of milliseconds", "duration", "duration of nanoseconds"),
@@ -38,11 +39,5 @@ class DeltaTables(Adapter):
         write_deltalake(folder, rows, mode="append", schema_mode="merge")
         return next(iter(set(folder.glob("*.parquet")) - before), folder)
 
-    def source(self, folder: Path, **settings: Any) -> Delta:
-        return Delta(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         return pa.table(DeltaTable(folder).scan()).to_pylist()
-
-
-ADAPTER = DeltaTables()

@@ -7,7 +7,7 @@ import datasets
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.huggingface import HuggingFace
-from tests.contracts.sources.adapter import Adapter, Damage
+from tests.contracts.sources.adapter import NO_WHERE, Adapter, Damage
 from tests.contracts.sources.values import ARROW
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
@@ -25,25 +25,18 @@ def holds(column: pa.ChunkedArray) -> bool:
 
 class Datasets(Adapter):
     kind = "huggingface"
+    leaf = HuggingFace
     values = ARROW.select([name for name in ARROW.column_names if holds(ARROW[name])])
     damages = {
-        "empty": Damage(rewritten(lambda content: b""), "expected an Arrow stream as save_to_disk writes it"),
-        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "expected an Arrow stream"),
         "cut": Damage(rewritten(lambda content: content[:-99]), "expected"),
         "a header": Damage(rewritten(lambda content: overwritten(content, 4, 60)), "expected"),
     }
-    not_applicable = {"where": "the kind has no such setting: the step filter_rows selects rows"}
+    not_applicable = {"where": NO_WHERE}
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
         datasets.Dataset(rows).save_to_disk(folder / name)
         return folder / name / "data-00000-of-00001.arrow"
 
-    def source(self, folder: Path, **settings: Any) -> HuggingFace:
-        return HuggingFace(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         places = sorted(path.parent for path in folder.rglob("*.arrow"))
         return [row for place in places for row in datasets.load_from_disk(place).with_format("arrow")[:].to_pylist()]
-
-
-ADAPTER = Datasets()

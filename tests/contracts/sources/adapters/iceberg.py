@@ -48,8 +48,9 @@ class IcebergTables(Adapter):
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
         table = table_in(folder, rows.schema)
-        with table.update_schema() as update:
-            update.union_by_name(rows.schema)
+        if not set(rows.column_names) <= set(table.schema().column_names):
+            with table.update_schema() as update:
+                update.union_by_name(rows.schema)
         before = set(folder.rglob("*.parquet"))
         table.append(rows)
         return next(iter(set(folder.rglob("*.parquet")) - before), folder)
@@ -62,6 +63,3 @@ class IcebergTables(Adapter):
 
     def row_ids(self, path: Path, folder: Path, count: int = ROWS) -> list[str]:
         return [f"data/{path.name}#{number}" for number in range(count)]
-
-
-ADAPTER = IcebergTables()

@@ -51,6 +51,3 @@ class PublishedRows(Adapter):
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         files = [pq.ParquetFile(path).read() for path in sorted(folder.glob("*.parquet"))]
         return pa.concat_tables(files, promote_options="default").to_pylist()
-
-
-ADAPTER = PublishedRows()

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.jsonl import Jsonl
-from tests.contracts.sources.adapter import ROWS, Adapter, Damage
+from tests.contracts.sources.adapter import NO_COLUMNS, NO_WHERE, ROWS, Adapter, Damage
 from tests.contracts.sources.values import TEXTS
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
@@ -42,23 +42,22 @@ def shown(text: str) -> str | None:
 
 class JsonLines(Adapter):
     kind = "jsonl"
+    leaf = Jsonl
+    extension = ".jsonl"
     values = pa.table(
         {"text": TEXTS[:5], **{name: values.split(" ") for name, values in (TYPED | AS_TEXT).items()}},
     )
     damages = {
-        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "expected a line that is a JSON object"),
-        "UTF-16": Damage(rewritten(lambda content: content.decode().encode("utf-16")), "byte order mark of UTF-16"),
         "cut": Damage(rewritten(lambda content: content[:-3]), "unexpected end", range(ROWS - 1)),
         "a byte": Damage(rewritten(lambda content: overwritten(content, 2, 3)), "UTF-8", range(1, ROWS)),
     }
     not_applicable = {
-        "columns": "the kind has no such setting: the steps and the sink choose columns",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "columns": NO_COLUMNS,
+        "where": NO_WHERE,
     }
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         lines = []
         for row in rows.to_pylist():
             cells = {
@@ -69,9 +68,6 @@ class JsonLines(Adapter):
         path.write_text("".join(lines))
         return path
 
-    def source(self, folder: Path, **settings: Any) -> Jsonl:
-        return Jsonl(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         texts = [path.read_text() for path in sorted(folder.rglob("*.jsonl"))]
         rows = [json.loads(line) for text in texts for line in text.splitlines()]
@@ -79,6 +75,3 @@ class JsonLines(Adapter):
         for row in rows:
             row |= {name: shown(AS_TEXT[name].split(" ")[places[row["n"]]]) for name in AS_TEXT if name in row}
         return rows
-
-
-ADAPTER = JsonLines()

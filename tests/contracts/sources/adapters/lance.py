@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.lance import Lance
-from tests.contracts.sources.adapter import ROWS, Adapter, Damage
+from tests.contracts.sources.adapter import NO_WHERE, ROWS, Adapter, Damage
 from tests.contracts.sources.adapters.delta import NO_LISTING
 from tests.contracts.sources.values import without
 from tests.tasks.ingest.conftest import RESIZED
@@ -20,7 +20,7 @@ class LanceTables(Adapter):
         "hidden": NO_LISTING,
         "names": NO_LISTING,
         "folders": NO_LISTING,
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "where": NO_WHERE,
     }
     damages = {name: Damage(*damage) for name, damage in RESIZED.items()}
 
@@ -43,6 +43,3 @@ class LanceTables(Adapter):
 
     def row_ids(self, path: Path, folder: Path, count: int = ROWS) -> list[str]:
         return [f"{path.name}#{number}" for number in range(count)]
-
-
-ADAPTER = LanceTables()

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.numpy import Numpy
-from tests.contracts.sources.adapter import Adapter, Damage
+from tests.contracts.sources.adapter import NO_COLUMNS, NO_WHERE, Adapter, Damage
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
 TIMES = ["0001-01-04", "9999-12-31", "1969-12-31"]
@@ -48,21 +48,20 @@ def value_of(value: Any) -> Any:
 
 class NumpyArchives(Adapter):
     kind = "numpy"
+    leaf = Numpy
+    extension = ".npz"
     values = pa.table({"name": list(ARRAYS)})
     damages = {
-        "empty": Damage(rewritten(lambda content: b""), "expected arrays as numpy.savez writes them"),
-        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "File is not a zip file"),
         "cut": Damage(rewritten(lambda content: content[:-3]), "expected arrays as numpy.savez writes them"),
         "a byte": Damage(rewritten(lambda content: overwritten(content, 150, 170)), "Bad CRC-32"),
     }
     not_applicable = {
-        "columns": "the kind has no such setting: the steps and the sink choose columns",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "columns": NO_COLUMNS,
+        "where": NO_WHERE,
     }
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         if "name" in rows.column_names:
             arrays = ARRAYS
         else:
@@ -74,9 +73,6 @@ class NumpyArchives(Adapter):
             np.savez(file, **arrays)
         return path
 
-    def source(self, folder: Path, **settings: Any) -> Numpy:
-        return Numpy(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for path in sorted(folder.rglob("*.npz")):
@@ -84,6 +80,3 @@ class NumpyArchives(Adapter):
             count = len(next(iter(arrays.values())))
             rows += [{name: value_of(array[place]) for name, array in arrays.items()} for place in range(count)]
         return rows
-
-
-ADAPTER = NumpyArchives()

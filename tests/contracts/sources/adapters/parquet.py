@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.tasks.ingest.sources.parquet import Parquet
-from tests.contracts.sources.adapter import Adapter, Damage
+from tests.contracts.sources.adapter import NO_WHERE, Adapter, Damage
 from tests.contracts.sources.values import ARROW
 from tests.tasks.ingest.conftest import overwritten, rewritten
 
@@ -16,30 +16,22 @@ VIEWS = [[["a"], ["b", "c"]], [], *[None] * (len(ARROW) - 2)]
 
 class ParquetFiles(Adapter):
     kind = "parquet"
+    leaf = Parquet
+    extension = ".parquet"
     values = ARROW.append_column("views in lists", pa.array(VIEWS, pa.list_(pa.list_view(pa.string_view()))))
-    not_applicable = {"where": "the kind has no such setting: the step filter_rows selects rows"}
+    not_applicable = {"where": NO_WHERE}
     damages = {
-        "empty": Damage(rewritten(lambda content: b""), "Parquet file size is 0 bytes"),
-        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "magic bytes not found in footer"),
         "cut": Damage(rewritten(lambda content: content[:-3]), "magic bytes not found in footer"),
-        "grown": Damage(rewritten(lambda content: content + b"more"), "magic bytes not found in footer"),
         "a page": Damage(rewritten(lambda content: overwritten(content, 4, 60)), "row group 0"),
         "its footer": Damage(rewritten(lambda content: overwritten(content, -300, -8)), "whole Parquet file"),
     }
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         with path.open("wb") as file:
             pq.write_table(rows, file, compression="none")
         return path
 
-    def source(self, folder: Path, **settings: Any) -> Parquet:
-        return Parquet(path=str(folder), **settings)
-
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         files = [pq.ParquetFile(path).read() for path in sorted(folder.rglob("*.parquet"))]
         return pa.concat_tables(files, promote_options="default").to_pylist()
-
-
-ADAPTER = ParquetFiles()

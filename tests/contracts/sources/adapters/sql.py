@@ -59,6 +59,3 @@ class SqlRows(Adapter):
     def row_ids(self, path: Path, folder: Path, count: int = ROWS) -> list[str]:
         last = int(path.name)
         return [str(number) for number in range(last - count + 1, last + 1)]
-
-
-ADAPTER = SqlRows()

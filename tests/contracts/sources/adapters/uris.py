@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.uris import Uris
-from tests.contracts.sources.adapter import ROWS, Adapter, Damage
+from tests.contracts.sources.adapter import NO_WHERE, ROWS, Adapter, Damage
 from tests.tasks.ingest.conftest import rewritten
 
 NO_VERSION = "a URI has no version when its list is read: test_uris.py has files that are missing"
@@ -16,12 +16,13 @@ NO_VERSION = "a URI has no version when its list is read: test_uris.py has files
 
 class UriLists(Adapter):
     kind = "uris"
+    extension = ".jsonl"
     values = pa.table({"n": range(5), "text": ["", "é 🦉", "02116", "null", "a\nb"]})
     not_applicable = {
         "vanished": NO_VERSION,
         "changed": NO_VERSION,
         "columns": "the setting keep chooses the columns, in every test here",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "where": NO_WHERE,
         "new column": "the setting keep names the columns, and a list without one of them is refused",
     }
     damages = {
@@ -34,8 +35,7 @@ class UriLists(Adapter):
     }
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         content = folder.with_name(f"{folder.name}-content")
         content.mkdir(exist_ok=True)
         lines = []
@@ -55,6 +55,3 @@ class UriLists(Adapter):
             for line in map(json.loads, path.read_text().splitlines()):
                 rows.append({"text": Path(line["uri"]).read_bytes().decode(), "n": line["n"]})
         return rows
-
-
-ADAPTER = UriLists()

@@ -8,26 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.ingest.sources.webdataset import WebDataset
-from tests.contracts.sources.adapter import Adapter, Damage
-from tests.tasks.ingest.conftest import overwritten, rewritten
+from tests.contracts.sources.adapter import NO_WHERE, Adapter, Damage
+from tests.tasks.ingest.conftest import rewritten
 
 FORMS = {"cls": int, "txt": bytes.decode, "json": bytes.decode}  # how the convention reads a file; others are bytes
 
 
-def apart(content: bytes) -> bytes:
-    """A shard whose second half of files is in another order: all of one extension, then all of the next."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = [(member, archive.extractfile(member)) for member in archive]
-        files[10:] = sorted(files[10:], key=lambda file: file[0].name.rpartition(".")[2])
-        written = io.BytesIO()
-        with tarfile.open(fileobj=written, mode="w") as other:
-            for member, file in files:
-                other.addfile(member, file)
-    return written.getvalue()
-
-
 class Shards(Adapter):
     kind = "webdataset"
+    leaf = WebDataset
+    extension = ".tar"
     values = pa.table(
         {
             "cls": [0, -(2**63), 2**63 - 1, None],
@@ -38,15 +28,11 @@ class Shards(Adapter):
         }
     )
     damages = {
-        "empty": Damage(rewritten(lambda content: b""), "expected the mark that ends a tar archive"),
-        "a text": Damage(rewritten(lambda content: b"<html>404</html>"), "tar archive"),
         "cut": Damage(rewritten(lambda content: content[: 4 * 1024 + 100]), "tar archive", range(1)),
-        "a header": Damage(rewritten(lambda content: overwritten(content, 4096, 4200)), "header of a file", range(1)),
-        "files apart": Damage(rewritten(apart), "next to each other", range(5)),
     }
     not_applicable = {
         "columns": "the setting names extensions by column, which tests of the kind itself show",
-        "where": "the kind has no such setting: the step filter_rows selects rows",
+        "where": NO_WHERE,
     }
 
     def rows(self, count: int = 10, first: int = 0) -> pa.Table:
@@ -54,8 +40,7 @@ class Shards(Adapter):
         return rows.rename_columns(["cls", "txt"])
 
     def write(self, folder: Path, name: str, rows: pa.Table) -> Path:
-        path = folder / f"{name}.tar"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.place(folder, name)
         with tarfile.open(path, "w") as archive:
             for number, row in enumerate(rows.to_pylist()):
                 for extension, value in row.items():
@@ -65,9 +50,6 @@ class Shards(Adapter):
                         member.size = len(content)
                         archive.addfile(member, io.BytesIO(content))
         return path
-
-    def source(self, folder: Path, **settings: Any) -> WebDataset:
-        return WebDataset(path=str(folder), **settings)
 
     def expected(self, folder: Path) -> list[dict[str, Any]]:
         samples: dict[tuple[Path, str], dict[str, Any]] = {}
@@ -81,6 +63,3 @@ class Shards(Adapter):
                     sample[extension] = FORMS.get(extension, bytes)(file.read())
         names = {name for sample in samples.values() for name in sample}
         return [dict.fromkeys(names) | sample for sample in samples.values()]
-
-
-ADAPTER = Shards()

@@ -1,12 +1,10 @@
 """The read through Ray Data: what is settled is skipped, what is left arrives once, in order."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import ray.data
 
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.ingest.listing.list_files import list_inputs
@@ -15,7 +13,6 @@ from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.rows import blocks as rows
-from overnight.tasks.rows import rebatch
 from overnight.tasks.state import read_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import Supervisor
@@ -41,19 +38,6 @@ def source(tmp_path: Path) -> Csv:
         lines = [f"{i},{n}" if n != 5 else "bad" for n in range(100)]
         (tmp_path / "in" / f"{i}.csv").write_text("file,n\n" + "\n".join(lines) + "\n")
     return Csv(path=str(tmp_path / "in"))
-
-
-def test_every_row_arrives_once_with_its_share_of_the_time(tmp_path: Path, source: Csv, ray_session: None):
-    run, units = lay_out(tmp_path, source, {}, blocks=4)
-    dataset = ray.data.read_datasource(
-        ManifestDatasource(source, run, source.common_schema(units)), override_num_blocks=1
-    )
-    found = rebatch.joined(dataset.iter_batches(batch_format="pyarrow", batch_size=None))
-    states = Counter(found["__state"].to_pylist())
-    assert states == {rows.LIVE: 990, rows.QUARANTINED: 10, rows.END: 10}
-    live = found.filter(pa.array(found["__state"].to_numpy() == rows.LIVE))
-    assert set(live["row_id"].to_pylist()) == {f"{i}.csv#{n}" for i in range(10) for n in range(100) if n != 5}
-    assert min(live["__ingest_seconds"].to_pylist()) > 0
 
 
 def test_the_supervisor_is_told_once_of_every_mark_of_a_file_s_end(
@@ -85,6 +69,8 @@ def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv)
     assert numbers[2] == [n for n in range(100) if n != 3]
     assert all(numbers[unit] == list(range(100)) for unit in range(3, 10))
     assert found["__state"].to_pylist().count(rows.END) == 10
+    live = found.filter(pa.array(found["__state"].to_numpy() == rows.LIVE))
+    assert min(live["__ingest_seconds"].to_pylist()) > 0
 
 
 def test_what_nobody_foresaw_fails_the_stage_by_its_name(tmp_path: Path):
@@ -105,10 +91,10 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
     import cloudpickle
 
     source, run = Csv(path=str(tmp_path)), make_run(tmp_path)
-    count = 100_000
+    count = 20_000
     columns = {
         "unit": np.arange(count), "path": pa.repeat("x" * 100, count), "uri": pa.repeat("y" * 100, count),
-        "size": pa.repeat(2**20, count), "version": pa.repeat("z", count), "first_row": pa.repeat(0, count),
+        "size": pa.repeat(5 * 2**20, count), "version": pa.repeat("z", count), "first_row": pa.repeat(0, count),
         "rows": pa.repeat(1000, count), "row_group": pa.nulls(count),
         "settled": pa.array(np.arange(20 * count) % 20 * 50).cast(pa.int64()),
     }  # fmt: skip

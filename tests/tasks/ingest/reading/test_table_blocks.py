@@ -3,103 +3,84 @@
 import bz2
 import errno
 import gzip
-import http.server
 import io
 import lzma
 import ssl
-import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import aiohttp
 import httpx
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import NoRegionError, ParamValidationError
 
 from overnight.tasks.errors import InputError, RowError, ServiceUnavailable
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file, translate_corruption, translate_panics
-from overnight.tasks.ingest.reading.unit_rows import counted_rows
+from overnight.tasks.ingest.reading.table_blocks import (
+    chosen_columns,
+    is_corrupt_file,
+    lost_unit,
+    rest_of_unit,
+    table_block,
+    translate_corruption,
+    translate_panics,
+)
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING
-from overnight.tasks.storage.s3 import PatientS3
+from tests.tasks.faulty_s3 import FaultyS3
 
-
-@pytest.fixture
-def broken_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An S3 server that answers every request with an internal error."""
-
-    class Broken(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = b"<Error><Code>InternalError</Code><Message>Internal Server Error</Message></Error>"
-            self.send_response(500)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "0.3")
-    PatientS3.clear_instance_cache()
-    yield
-    PatientS3.clear_instance_cache()
-    server.shutdown()
-    server.server_close()
+UNIT = {"unit": 7, "path": "a", "uri": "s3://bucket/a", "first_row": 0, "rows": None}
 
 
 @pytest.mark.parametrize("kind", [Csv, Jsonl, Parquet, Images])
-@pytest.mark.usefixtures("broken_store")
-def test_no_row_is_blamed_for_a_storage_that_fails(kind: type[Source]):
-    unit = {
-        "unit": 0, "path": "a", "uri": "s3://bucket/a", "size": 9, "version": "", "first_row": 0, "rows": None,
-        "row_group": None, "settled": None,
-    }  # fmt: skip
-    if kind is Parquet or kind is Images:
-        unit |= {"rows": 1, "row_group": 0}
+def test_no_row_is_blamed_for_a_storage_that_fails(
+    kind: type[Source], store: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.always = "fail"
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "0.3")
+    unit = UNIT | {"size": 9, "version": "", "row_group": None, "settled": None}
+    unit |= {"rows": 1, "row_group": 0} if kind in (Parquet, Images) else {}
     source = kind(path="s3://bucket", anonymous=True)
     with pytest.raises(ServiceUnavailable, match="Internal Server Error"):
         list(source.read(pa.Table.from_pylist([unit], schema=PENDING), None))
 
 
-def damage_of(content: bytes, read: Callable[[io.BytesIO], object]) -> Exception:
-    try:
-        read(io.BytesIO(content))
-    except Exception as error:
-        return error
-    raise AssertionError("read without an error")
+WHOLE = gzip.compress(bytes(range(256)) * 100)
+DAMAGED: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
+    "a gzip that ends early": (WHOLE[:-20], gzip.decompress),
+    "a gzip with other bytes": (WHOLE[:15] + b"\xff" * 9 + WHOLE[24:], gzip.decompress),
+    "Parquet": (b"PAR1", lambda content: pq.ParquetFile(io.BytesIO(content))),
+    "lzma": (b"\xfd7zXZ\0" + b"\xff" * 99, lzma.decompress),
+    "bz2": (b"BZh9" + b"\xff" * 99, bz2.decompress),
+}
 
 
-def test_a_file_is_to_blame_for_what_is_wrong_with_its_bytes():
-    whole = gzip.compress(bytes(range(256)) * 100)
-    assert is_corrupt_file(damage_of(whole[:-20], lambda file: gzip.GzipFile(fileobj=file).read()))
-    assert is_corrupt_file(
-        damage_of(whole[:15] + b"\xff" * 9 + whole[24:], lambda file: gzip.GzipFile(fileobj=file).read())
-    )
-    assert is_corrupt_file(damage_of(b"PAR1", pq.ParquetFile))
-    assert is_corrupt_file(zlib.error("bad"))
-    assert is_corrupt_file(FileNotFoundError(errno.ENOENT, "gone"))
-    assert is_corrupt_file(PermissionError("forbidden"))
-    assert is_corrupt_file(OSError(errno.ELOOP, "a link that leads to itself"))
-    assert is_corrupt_file(ParamValidationError(report="no bucket"))
-    assert is_corrupt_file(damage_of(b"\xfd7zXZ\0" + b"\xff" * 99, lambda file: lzma.decompress(file.read())))
-    assert is_corrupt_file(damage_of(b"BZh9" + b"\xff" * 99, lambda file: bz2.decompress(file.read())))
+@pytest.mark.parametrize(("content", "read"), DAMAGED.values(), ids=DAMAGED)
+def test_a_file_is_to_blame_for_what_a_library_says_of_its_bytes(
+    content: bytes, read: Callable[[bytes], object]
+) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever the library raises
+        read(content)
+    assert is_corrupt_file(caught.value)
 
 
-@pytest.mark.parametrize("error", [ValueError("no number"), KeyError("no such name"), IndexError(), MemoryError()])
-def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Exception):
+@pytest.mark.parametrize(
+    "error",
+    [
+        zlib.error("bad"), FileNotFoundError(errno.ENOENT, "gone"), PermissionError("forbidden"),
+        OSError(errno.ELOOP, "a link that leads to itself"), ParamValidationError(report="no bucket"),
+        ValueError("no number"), KeyError("no such name"), IndexError(), MemoryError(),
+    ],
+)  # fmt: skip
+def test_a_file_is_to_blame_for_what_is_wrong_with_it_or_its_path(error: Exception) -> None:
     assert is_corrupt_file(error)
 
 
@@ -112,30 +93,68 @@ def test_whatever_else_a_reader_raises_about_a_file_is_that_files(error: Excepti
         NoRegionError(), aiohttp.InvalidURL("http://"),
     ],
 )  # fmt: skip
-def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception):
+def test_a_file_is_not_to_blame_for_what_is_wrong_elsewhere(error: Exception) -> None:
     assert not is_corrupt_file(error)
 
 
-def test_rows_that_a_part_declares_and_does_not_have_are_told_as_that():
-    unit = {"unit": 0, "path": "a", "uri": "a", "first_row": 10, "rows": 5, "row_group": 1}
-    [data, lost] = counted_rows(unit, iter([pa.table({"x": [1, 2]})]))
-    assert data["row_id"].to_pylist() == ["a#10", "a#11"]
-    assert lost["row_id"].to_pylist() == ["a#12", "a#13", "a#14"]
-    told = "expected 5 rows in this part of the file, as it declares, found 2"
-    assert set(lost["__error_message"].to_pylist()) == {told}
+@pytest.mark.parametrize(
+    ("unit", "rows", "end"),
+    [
+        ({"rows": None}, ["a"], 1),
+        ({"rows": 1}, ["a"], None),
+        ({"rows": 3}, ["a#0", "a#1", "a#2"], None),
+        ({"rows": 1, "first_row": 5}, ["a#5"], None),
+        ({"rows": 2, "first_row": 5}, ["a#5", "a#6"], None),
+        ({"rows": None, "first_row": 5}, ["a#5"], 6),
+    ],
+)
+def test_a_lost_unit_loses_each_row_that_it_is_known_to_have(unit: dict, rows: list[str], end: int | None) -> None:
+    found = [row for block in lost_unit(UNIT | unit, RowError("gone")) for row in block.to_pylist()]
+    lost = [row for row in found if row["__state"] == blocks.QUARANTINED]
+    assert [row["row_id"] for row in lost] == rows
+    assert {(row["__unit"], row["__error_message"]) for row in lost} == {(7, "gone")}
+    assert [row["__row"] for row in found if row["__state"] == blocks.END] == ([] if end is None else [end])
 
 
-def test_what_pyarrow_cannot_read_is_not_called_damage():
+def test_many_lost_rows_come_in_blocks_of_bounded_size() -> None:
+    found = list(rest_of_unit(UNIT, 10, 20_010, RowError("gone")))
+    assert [len(block) for block in found] == [8192, 8192, 3616]
+    assert [row for block in found for row in block["__row"].to_pylist()] == list(range(10, 20_010))
+
+
+def test_a_block_keeps_columns_of_our_names_under_others_and_refuses_reserved_ones_and_twins() -> None:
+    rows = pa.table({"uri": ["x"], "n": [1]})
+    found = table_block(UNIT, np.array([4]), rows).to_pylist()[0]
+    expected = {"row_id": "a#4", "uri": "s3://bucket/a", "source_uri": "x", "n": 1, "__unit": 7, "__row": 4}
+    assert found | expected == found
+    assert table_block(UNIT | {"published": True}, np.array([4]), rows)["uri"].to_pylist() == ["x"]
+    for names in (["n", "n"], ["uri", "source_uri"], ["n", "__state"]):
+        with pytest.raises(InputError):
+            table_block(UNIT, np.array([4]), rows.rename_columns(names))
+
+
+def test_chosen_columns_have_plain_types_in_the_order_of_the_job() -> None:
+    schema = pa.schema(
+        [("n", pa.int64()), ("l", pa.large_list(pa.large_string())), ("d", pa.dictionary("int8", "string"))]
+    )
+    plain = {"n": pa.int64(), "l": pa.list_(pa.string()), "d": pa.string()}
+    assert chosen_columns(schema, None) == chosen_columns(schema, []) == pa.schema(plain.items())
+    assert chosen_columns(schema, ["d", "n"]) == pa.schema([("d", pa.string()), ("n", pa.int64())])
+    with pytest.raises(InputError, match="no column x; the columns are n, l, d"):
+        chosen_columns(schema, ["n", "x"])
+
+
+def test_what_pyarrow_cannot_read_is_not_called_damage() -> None:
     words = r"^pyarrow [\d.]+ cannot read a whole file: Nested data"
     with pytest.raises(RowError, match=words), translate_corruption("a whole file"):
         raise pa.ArrowNotImplementedError("Nested data conversions not implemented")
 
 
-def test_units_have_one_schema():
+def test_units_have_one_schema() -> None:
     assert PENDING.names[: len(UNITS)] == UNITS.names
 
 
-def test_a_panic_of_a_library_in_rust_is_an_error_like_others():
+def test_a_panic_of_a_library_in_rust_is_an_error_like_others() -> None:
     panic = type("PanicException", (BaseException,), {})  # as PyO3 makes it
     with pytest.raises(RuntimeError, match="the library broke off: index out of range"), translate_panics():
         raise panic("index out of range")

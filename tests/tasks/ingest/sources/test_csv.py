@@ -1,13 +1,11 @@
 """CSV files as nobody wants them."""
 
-import datetime
 import gzip
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError
@@ -15,7 +13,7 @@ from overnight.tasks.ingest.listing.list_files import list_inputs
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.state.manifest import read_warnings
 from overnight.tasks.storage.location import Location
-from tests.tasks.ingest.conftest import Read, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, overwritten
 from tests.tasks.manifests import write_manifest
 
 Reader = Callable[..., Read]
@@ -27,83 +25,22 @@ def numbers(count: int) -> bytes:
     return b"a,b\n" + b"".join(b"%d,%d\n" % (i, draw.randrange(10**9)) for i in range(count))
 
 
-def test_types_are_inferred_and_nulls_are_null(read: Reader):
-    found = read(
-        Csv,
-        {
-            "a.csv": b"i,f,b,d,t,s\n1,1.5,true,2024-01-31,2024-01-31T10:00:00Z,x\n,nan,true,,,\n"
-            b"2,1e3,false,2024-02-01,2024-02-01T10:00:00Z,NA\n"
-        },
-    )
-    first, second, third = found.good.values()
-    assert (first["i"], first["f"], first["b"], first["s"]) == (1, 1.5, True, "x")
-    assert first["d"] == datetime.date(2024, 1, 31)
-    assert first["t"] == datetime.datetime(2024, 1, 31, 10, tzinfo=datetime.UTC)
-    assert (second["i"], second["f"], second["b"], second["d"], second["t"]) == (None, None, True, None, None)
-    assert (second["s"], third["s"]) == ("", "NA")
-    assert (third["i"], third["f"], third["b"]) == (2, 1000.0, False)
-
-
-TEXTS = {
-    "leading zeros": ["02116", "00501", "10001"],
-    "a plus": ["+4912", "+4913"],
-    "20 digits": ["12345678901234567890", "1"],
-    "23 digits": ["12345678901234567890123", "22345678901234567890123"],
-    "16 digits beside a fraction": ["9007199254740993", "1.5"],
-    "a fraction with more digits than a float64 has": ["0.12345678901234567891", "0.5"],
-    "codes that look like powers of ten": ["1e5", "12E4", "7"],
-    "more than a float64 reaches": ["1.5", "1e999"],
-    "underscores": ["1_000", "2"],
-    "blanks around": [" 12 ", "13"],
-    "a minus zero": ["-0", "1"],
-    "zeros before and behind": ["007.50", "8.25"],
-    "versions": ["1.9", "1.10", "1.1"],
-    "hexadecimal": ["0x1F", "0x20"],
-    "truths of several spellings": ["TRUE", "true", "False"],
-    "truths and numbers": ["true", "1", "0"],
-    "times of day": ["10:30", "11:00"],
-    "infinite": ["inf", "1"],
-}
-TYPED = {
-    "int64": (["-12", "", "9223372036854775807"], [-12, None, 2**63 - 1]),
-    "double": (["0.10000000000000001", "1.0", "100", ".5", "1e-07", "-0.0"], [0.1, 1.0, 100.0, 0.5, 1e-07, -0.0]),
-    "double, two decimals each": (["1.50", "12.00", "3"], [1.5, 12.0, 3.0]),
-    "double, with all its digits": (["0.30000000000000004441", "1.5"], [0.1 + 0.2, 1.5]),
-    "bool": (["TRUE", "FALSE"], [True, False]),
-}
-
-
-@pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
-def test_a_column_is_text_if_its_type_would_write_a_value_in_another_way(read: Reader, texts: list[str]):
-    for place in range(len(texts)):  # whichever comes first
-        order = [*texts[place:], *texts[:place]]
-        found = read(Csv, {"a.csv": "\n".join(["n,x", *(f"0,{text}" for text in order)]).encode()})
-        assert found.column("x") == order
-
-
-@pytest.mark.parametrize(("texts", "values"), TYPED.values(), ids=TYPED)
-def test_a_column_has_a_type_if_no_digit_is_lost(read: Reader, texts: list[str], values: list):
-    assert read(Csv, {"a.csv": "\n".join(["n,x", *(f"0,{text}" for text in texts)]).encode()}).column("x") == values
-
-
-@pytest.mark.parametrize("text", ["02116", "+12", " 12", "-0"])
-def test_a_number_that_its_type_would_change_in_a_later_file_makes_the_column_text(read: Reader, text: str):
-    found = read(Csv, {"a.csv": b"zip,n\n10001,1\n", "b.csv": f"zip,n\n{text},2\n".encode()})
-    assert found.column("zip") == ["10001", text]
-
-
-@pytest.mark.parametrize("text", ["02116", "-0", "0x1F", " 12", "+12"])
-def test_a_number_that_its_type_would_change_is_quarantined_when_it_comes_late(read: Reader, text: str):
-    many = b"a,b\n" + b"1,%s\n" % (b"x" * 999) * 4500  # more than types are inferred from
-    found = read(Csv, {"a.csv": many + f"{text},y\n2,z\n".encode()})
-    told = f"column a: expected int64, found {text!r}, which int64 cannot represent as written; see source.types"
+def test_a_number_that_its_type_would_change_is_text_in_a_later_file_and_quarantined_far_behind(read: Reader):
+    found = read(Csv, {"a.csv": b"zip,n\n10001,1\n", "b.csv": b"zip,n\n02116,2\n"})
+    assert found.column("zip") == ["10001", "02116"]
+    many = b"zip,n\n" + b"1,%s\n" % (b"x" * 999) * 4500  # more than types are inferred from
+    found = read(Csv, {"a.csv": many + b"02116,y\n2,z\n", "b.csv": many})
+    told = "column zip: expected int64, found '02116', which int64 cannot represent as written; see source.types"
     assert found.bad == {"a.csv#4500": told}
-    assert found.good["a.csv#4501"]["a"] == 2
+    assert found.good["a.csv#4501"]["zip"] == 2
 
 
-def test_a_declared_type_takes_what_it_can_read_however_it_is_written(read: Reader):
-    found = read(Csv, {"a.csv": b"a,b\n 007 ,1e5\n"}, types={"a": "int64", "b": "float64"})
-    assert found.good["a.csv#0"] | {"a": 7, "b": 1e5} == found.good["a.csv#0"]
+def test_declared_types_hold_also_for_a_column_met_late_and_what_does_not_fit_is_quarantined(read: Reader):
+    files = {f"{i}.csv": b"a,b,d\n 007 ,1e5,x\n" for i in range(9)}
+    files["x.csv"] = b"a,b,c,d\n8,2,4,007\nnone,1,1,\n"
+    found = read(Csv, files, types={"a": "int64", "b": "float32", "c": "int32", "d": "large_string"})
+    assert (found.column("a"), found.column("b")) == ([7] * 9 + [8], [1e5] * 9 + [2.0])
+    assert (found.good["x.csv#0"]["c"], found.good["x.csv#0"]["d"], list(found.bad)) == (4, "007", ["x.csv#1"])
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
@@ -119,24 +56,13 @@ def test_blank_lines_are_no_rows_and_newlines_in_quotes_no_line_ends(read: Reade
     assert list(found.bad) == ["a.csv#1"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1", "cp1252", "utf-8-sig", "shift_jis"])
-def test_a_file_is_read_in_its_encoding_also_where_a_character_is_torn_between_two_reads(read: Reader, encoding: str):
-    text = "é" if encoding != "shift_jis" else "日"
-    content = "a,b\n" + "".join(f"{number},{text * 100}\n" for number in range(9000))
-    found = read(Csv, {"a.csv": content.encode(encoding)}, encoding=encoding)
+def test_a_file_is_read_in_its_encoding_also_where_a_character_is_torn_between_two_reads(read: Reader):
+    content = "a,b\n" + "".join(f"{number},{'日' * 100}\n" for number in range(9000))
+    found = read(Csv, {"a.csv": content.encode("utf-16")}, encoding="utf-16")
     assert found.column("a") == list(range(9000))
-    assert set(found.column("b")) == {text * 100}
-
-
-def test_bytes_without_a_character_in_the_encoding_cost_their_row_alone(read: Reader):
+    assert set(found.column("b")) == {"日" * 100}
     found = read(Csv, {"a.csv": b"a,b\n1,\xe9\n2,\x81\n3,x\n"}, encoding="cp1252")
-    assert found.column("b") == ["é", "x"]
-    assert list(found.bad) == ["a.csv#1"]
-
-
-def test_an_encoding_that_python_does_not_know_is_refused_with_the_job():
-    with pytest.raises(ValidationError):
-        Csv(path="x", encoding="rot13")
+    assert (found.column("b"), list(found.bad)) == (["é", "x"], ["a.csv#1"]), "0x81 is no character there"
 
 
 @pytest.mark.parametrize(
@@ -157,29 +83,20 @@ def test_nulls_are_the_texts_that_the_job_names_unless_they_have_quotes(
 
 NUMBERS = numbers(2000)
 PACKED = gzip.compress(NUMBERS)
-NO_FILES = {
+HOSTILE = {
     "empty.csv": (b"", 0, "expected a header line, found none"),
-    "blank.csv": (b"\n\n", 0, "expected a header line, found none"),
-    "packed-nothing.csv.gz": (gzip.compress(b""), 0, "expected a header line, found none"),
     "utf-16.csv": (NUMBERS.decode().encode("utf-16"), 0, "found the byte order mark of UTF-16"),
     "latin-1.csv": (b"a,\xfc\n1,2\n", 0, "expected UTF-8, found other bytes in the header line"),
-    "workbook.csv": (b"PK\x03\x04\x14\xff\n", 0, "expected UTF-8, found other bytes in the header line"),
-    "random.tsv": (random.Random(0).randbytes(999), 0, "expected UTF-8, found other bytes in the header line"),
     "page.csv": (b"<html>\n<body>404</body>\n</html>\n", 0, "expected the columns a, b, found <html>"),
     "headless.csv": (b"1,2\n3,4\n", 0, "expected the columns a, b, found 1, 2"),
     "headless-and-short.csv": (b"1,2\n", 0, "if the file has no header line, keep it apart"),
     "column-twice.csv": (b"a,a\n1,2\n", 0, "expected each column once in the header line, found several named a"),
     "semicolons.csv": (b"a;b\n1;2\n", 0, "if a semicolon separates the columns, set source.delimiter to ';'"),
-    "text.csv.gz": (NUMBERS, 0, "expected a whole gzip file: Not a gzipped file (b'a,')"),
-    "begun.csv.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended"),
-    "changed.csv.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
     "sum.csv.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
+    "no-tabs.tsv": (b"a,b\n1,2\n", 0, "if a comma separates the columns"),
+    "open-quote.csv": (b'"a,b\n1,2\n3,4\n', 0, "expected"),
+    "size.csv.gz": (PACKED[:-4] + bytes(4), 2000, "expected a whole gzip file: Incorrect length"),
 }
-
-
-def test_a_file_without_lines_is_one_bad_row_where_the_job_names_the_columns(read: Reader):
-    found = read(Csv, {"a.csv": b"1,2\n", "b.csv": b""}, column_names=["a", "b"])
-    assert (list(found.good), found.bad) == (["a.csv#0"], {"b.csv": "expected rows, found none"})
 
 
 NO_ROWS = {
@@ -187,11 +104,6 @@ NO_ROWS = {
     b"1,x,2": "expected 2 fields, found 3: 1,x,2",
     b'1,"x': "expected a closing quote, found the end of the file",
     b"one,x": "column a: expected int64, found 'one'",
-    b"1.5,x": "column a: expected int64, found '1.5'",
-    b"inf,x": "column a: expected int64, found 'inf'",
-    b'"1,000",x': "column a: expected int64, found '1,000'",
-    b"99999999999999999999,x": "column a: expected int64, found '99999999999999999999'",
-    b"1_000,x": "column a: expected int64, found '1_000'",
     b"\x00,x": "column a: expected int64, found '\\x00'",
     b"1,caf\xe9": "column b: expected UTF-8, found 'caf\ufffd'; see source.encoding",
 }
@@ -211,17 +123,12 @@ def test_bad_rows_are_numbered_right_beyond_the_reader_s_first_block(read: Reade
     assert all(name == f"a.csv#{row['a']}" for name, row in found.good.items())
 
 
-def test_declared_types_hold_and_what_does_not_fit_is_quarantined(read: Reader):
-    types = {"a": "string", "b": "float32", "c": "large_string"}
-    found = read(Csv, {"a.csv": b"a,b,c\n007,1,x\n8,none,\n"}, types=types)
-    assert found.good["a.csv#0"]["a"] == "007"
-    assert list(found.bad) == ["a.csv#1"]
-
-
-@pytest.mark.parametrize("name", ["integer please", "duration[s]"])
-def test_a_type_that_text_cannot_become_is_refused_with_the_job(name: str):
-    with pytest.raises(ValidationError, match="expected an Arrow type"):
-        Csv(path="x", types={"a": name})
+@pytest.mark.parametrize(
+    "settings", [{"types": {"a": "integer please"}}, {"types": {"a": "duration[s]"}}, {"encoding": "rot13"}]
+)
+def test_a_type_that_text_cannot_become_and_an_encoding_of_no_text_are_refused_with_the_job(settings: dict):
+    with pytest.raises(ValidationError, match=r"expected an Arrow type|latin_1"):
+        Csv(path="x", **settings)
 
 
 def test_a_type_for_a_column_that_is_not_there_names_those_that_are(read: Reader):
@@ -236,13 +143,6 @@ def test_a_row_longer_than_the_reader_s_block_is_read_whole(read: Reader):
     assert len(found.good["a.csv#11"]["b"]) == len(long)
     assert found.good["a.csv#12"]["b"] == "z"
     assert list(found.bad)[-1] == "a.csv#13"
-
-
-def test_a_line_that_is_too_long_to_be_held_ends_its_file_alone(read: Reader, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("overnight.tasks.ingest.formats.text_lines.LINE_BYTES", 3 * 2**20)
-    found = read(Csv, {"a.csv": b"a\n1\n" + b"x" * (5 * 2**20) + b"\n2\n", "b.csv": b"a\n3\n"})
-    assert found.column("a") == [1, 3]
-    assert "expected a line of at most 3,145,728 bytes, found 5,242,88" in found.bad["a.csv#1"]
 
 
 def test_a_gzip_that_breaks_off_keeps_every_whole_row_before_the_break(read: Reader):
@@ -260,28 +160,15 @@ def test_the_extension_s_case_does_not_matter(read: Reader):
     assert found.column("b") == [2, 4]
 
 
-def test_files_whose_columns_differ_are_joined_by_name(read: Reader):
-    files = {"a.csv": b"a,b\n1,2\n", "b.csv": b"b,a\n4,3\n", "c.csv": b"a,c\n5,6\n7,8\n", "d.csv": b"b\n9\n"}
-    found = read(Csv, files)
-    assert not found.bad
-    assert found.column("a") == [1, 3, 5, 7, None]
-    assert found.column("b") == [2, 4, None, None, 9]
-    assert found.column("c") == [None, None, 6, 8, None]
-
-
 def test_a_column_first_met_late_is_text_so_that_no_two_files_can_disagree_about_it(read: Reader):
     found = read(Csv, {**{f"{i}.csv": b"a,b\n1,2\n" for i in range(9)}, "x.csv": b"a,c\n3,4\n"})
     assert found.good["x.csv#0"] | {"a": 3, "b": None, "c": "4"} == found.good["x.csv#0"]
 
 
-def test_a_declared_type_holds_for_a_column_first_met_late(read: Reader):
-    files = {**{f"{i}.csv": b"a,b\n1,2\n" for i in range(9)}, "x.csv": b"a,c\n3,4\n"}
-    assert read(Csv, files, types={"c": "int32"}).good["x.csv#0"]["c"] == 4
-
-
-def test_files_without_a_header_are_given_names(read: Reader):
-    found = read(Csv, {"a.csv": b"1,2\n3\n4,5\n"}, column_names=["a", "b"])
+def test_files_without_a_header_are_given_names_and_one_without_lines_is_a_bad_row(read: Reader):
+    found = read(Csv, {"a.csv": b"1,2\n3\n4,5\n", "b.csv": b""}, column_names=["a", "b"])
     assert {name: row["b"] for name, row in found.good.items()} == {"a.csv#0": 2, "a.csv#2": 5}
+    assert (set(found.bad), found.bad["b.csv"]) == ({"a.csv#1", "b.csv"}, "expected rows, found none")
 
 
 def test_columns_without_a_name_are_named_by_their_place(read: Reader):
@@ -298,59 +185,16 @@ def test_a_header_line_in_the_middle_of_a_file_is_no_row(read: Reader):
     assert read(Csv, {"a.csv": b"word\nword\n"}).column("word") == ["word"]
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"id;name;price\n1;Ana;1.50\n", "one column is named 'id;name;price': if a semicolon separates the columns"),
-        (b"id\tname\n1\tAna\n", "if a tab separates the columns, set source.delimiter to '\\t'"),
-        (b"id|name\n1|Ana\n", "if a bar separates the columns, set source.delimiter to '|'"),
-        (b"1,Ana\n2,Bo\n", "the header line looks like a row: 1, Ana. If the files have no header line"),
-        (b"1.5,Ana\n2,Bo\n", "the header line looks like a row: 1.5, Ana."),
-        (b"country,2019,2020\nNL,1,2\n", None),
-        (b"country,2024-01-31,2024-02-29\nNL,1,2\n", None),
-        (b"id,name\n1,a;b\n", None),
-    ],
-)
-def test_a_header_line_that_is_hardly_one_is_a_warning(tmp_path, content: bytes, told: str | None):
-    (tmp_path / "a.csv").write_bytes(content)
-    source = Csv(path=str(tmp_path))
+def test_a_header_line_that_is_hardly_one_is_a_warning_of_the_manifest(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b"id;name;price\n1;Ana;1.50\n")
+    source, place = Csv(path=str(tmp_path)), Location(str(tmp_path / "manifest"), "all")
     schema = source.common_schema(source.units(list_inputs(source, "all")))
-    place = Location(str(tmp_path / "manifest"), "all")
     write_manifest(place, source.units([]), "", schema)
-    warnings = read_warnings(place)
-    assert [told in warning for warning in warnings] == ([True] if told else [])
-
-
-def test_a_row_cut_by_another_delimiter_s_commas_names_the_likely_one(read: Reader):
-    found = read(Csv, {"a.csv": b"id;price\n1;2,5\n"})
-    assert "set source.delimiter to ';'" in found.bad["a.csv#0"]
+    [warning] = read_warnings(place)
+    assert "a.csv: one column is named 'id;name;price': if a semicolon separates the columns" in warning
 
 
 def test_many_unreadable_files_do_not_hide_the_types_of_the_next(read: Reader):
     found = read(Csv, {**{f"{i}.csv": b"" for i in range(9)}, "x.csv": b"a,b\n1,2\nx,3,\n4,5\n"})
     assert found.column("a") == [1, 4]
     assert len(found.bad) == 10
-
-
-rubbish = st.lists(
-    st.sampled_from(
-        [b"1,2", b"x", b",", b'"', b"\n", b"\r\n", b"\r", b"\x00", b"\xff", b"\xef\xbb\xbf", b'"a\nb",1\n', b"3,4\n"]
-    ),
-    max_size=30,
-).map(b"".join)
-
-
-@given(rubbish)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_the_bytes_every_row_is_settled_once(tmp_path, content: bytes):
-    (tmp_path / "a.csv").write_bytes(b"a,b\n" + content)
-    read_all(Csv(path=str(tmp_path)))
-
-
-@given(st.integers(0, 10_000), st.integers(0, 255))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_wherever_a_gzip_is_damaged_every_row_is_settled_once(tmp_path, place: int, byte: int):
-    packed = bytearray(gzip.compress(numbers(1000)))
-    packed[place % len(packed)] = byte
-    (tmp_path / "a.csv.gz").write_bytes(packed)
-    read_all(Csv(path=str(tmp_path)))

@@ -1,7 +1,7 @@
 """Hugging Face datasets as the library itself saves them."""
 
-import gzip
 import io
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,14 +82,18 @@ TEXT = ["text"] * 100
 WHOLE = stream({"n": range(100), "text": TEXT}, batches=3)
 LATIN_1 = pa.Array.from_buffers(pa.string(), 1, pa.array([b"gr\xfcn"]).buffers())
 BEGINS = "expected an Arrow stream as save_to_disk writes it, found a file that begins with "
-BROKEN = {
+
+
+def declaring(found: int, instead: int) -> bytes:
+    """A stream of a batch of 100 rows, in whose header a number is another one."""
+    content = stream({"n": range(100), "text": TEXT})
+    assert struct.pack("<q", found) in content
+    return content.replace(struct.pack("<q", found), struct.pack("<q", instead))
+
+
+HOSTILE = {
     "empty.arrow": (b"", 0, BEGINS + "b''"),
-    "text.arrow": (b"no arrow", 0, BEGINS + "b'no arrow'"),
-    "page.arrow": (b"<!DOCTYPE html><title>404</title>", 0, BEGINS + "b'<!DOCTYP'"),
     "other-format.arrow": (stream({"n": [1], "text": ["x"]}, pa.ipc.new_file), 0, BEGINS + "b'ARROW1"),
-    "packed.arrow": (gzip.compress(WHOLE), 0, BEGINS + "b'\\x1f\\x8b"),
-    "random.arrow": (b"\xab" * 300, 0, BEGINS + "b'\\xab"),
-    "begun.arrow": (WHOLE[:100], 0, "metadata bytes, but only read 92"),
     "half.arrow": (WHOLE[: len(WHOLE) // 2], 100, "bytes for message body, got "),
     "cut.arrow": (WHOLE[:-8], 300, "expected the mark that ends an Arrow stream, found the end of the file"),
     "header-changed.arrow": (overwritten(WHOLE, -1800, -1750), 200, "Invalid flatbuffers message"),
@@ -97,4 +101,10 @@ BROKEN = {
     "latin-1.arrow": (stream({"n": [1], "text": LATIN_1}), 0, "In column 1: Invalid: Invalid UTF8 sequence"),
     "text-for-number.arrow": (stream({"n": ["x"], "text": ["x"]}), 0, "column n: expected int64, as in "),
     "list.arrow": (stream({"n": [[1]], "text": ["x"]}), 0, "found list<item: int64> in "),
+    "rows.arrow": (declaring(100, 10**12), 0, "expected"),
+    "fewer-rows.arrow": (declaring(100, 7), 0, "expected 7 rows in a batch, as it declares, found 800 bytes in"),
+    "negative-rows.arrow": (declaring(100, -1), 0, "expected"),
+    "bytes.arrow": (declaring(800, 2**40), 0, "expected"),
+    "fewer-bytes.arrow": (declaring(800, 8), 0, "expected"),
+    "negative-bytes.arrow": (declaring(800, -8), 0, "expected"),
 }

@@ -1,7 +1,5 @@
 """Iceberg tables in a catalogue of SQLite: read in the snapshot that was listed."""
 
-import random
-import re
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -21,7 +19,7 @@ from overnight.tasks.ingest.sources.iceberg import Iceberg
 from overnight.tasks.state.manifest import digest, read_manifest, read_snapshot
 from overnight.tasks.storage.location import Location
 from tests.contracts.sources.reading import Read, read_all
-from tests.tasks.ingest.conftest import overwritten, rewritten
+from tests.tasks.ingest.conftest import rewritten
 from tests.tasks.ingest.sources.test_parquet import varint
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("day", pa.date32()), ("v", pa.list_(pa.float32()))])
@@ -83,6 +81,8 @@ def test_no_row_is_lost_in_silence_where_the_metadata_lie_about_their_number(
 
 
 def test_only_the_files_of_a_partition_are_inputs(source: Callable[..., Iceberg], catalog: Catalog) -> None:
+    without_catalogue = Iceberg(table=catalog.load_table("news.daily").metadata_location)
+    assert sorted(read(without_catalogue).column("n")) == [0, 1, 2, 10, 11, 12, 13]
     dated = source(where={"day": "{partition}"})
     assert dated.is_dated
     for partition, expected in (("2026-01-01", [0, 1, 2]), ("2026-01-02", [10, 11, 12, 13])):
@@ -93,12 +93,6 @@ def test_only_the_files_of_a_partition_are_inputs(source: Callable[..., Iceberg]
     assert sorted(read(dated, "2026-01-02").column("n")) == [*range(10, 14), 90]
     with pytest.raises(InputError, match="found none"):
         list_inputs(dated, "2026-01-03")
-
-
-def test_a_condition_within_files_counts_their_rows_while_reading(source: Callable[..., Iceberg]) -> None:
-    found = read(source(where={"n": "12"}))
-    assert found.column("text") == ["row 12"]
-    assert sum(found.counts.values()) == 1
 
 
 def delete_by_position(
@@ -156,46 +150,13 @@ def test_rows_that_a_file_of_deletes_marks_are_none(
     assert sorted(read_all(then, read_manifest(place)[0]).column("n")) == [0, 1, 2, 10, 11, 12, 13]
 
 
-def test_a_table_without_a_catalogue_is_named_by_its_metadata(catalog: Catalog) -> None:
-    found = read(Iceberg(table=catalog.load_table("news.daily").metadata_location))
-    assert sorted(found.column("n")) == [0, 1, 2, 10, 11, 12, 13]
-
-
-NO_FILE = "expected a data file, as written: "
-NO_MAGIC = "Parquet magic bytes not found in footer"
-NO_THRIFT = "Couldn't deserialize thrift"
-DAMAGES = {
-    "random": (rewritten(lambda content: random.Random(0).randbytes(len(content))), NO_MAGIC),
-    "zeros": (rewritten(lambda content: bytes(len(content))), NO_MAGIC),
-    "overwritten at its end": (rewritten(lambda content: overwritten(content, -4, None)), NO_MAGIC),
-    "overwritten in its footer": (rewritten(lambda content: overwritten(content, -300, -8)), NO_THRIFT),
-    "overwritten inside": (rewritten(lambda content: overwritten(content, 4, 60)), NO_THRIFT),
-}
-
-
-@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
-def test_a_file_that_was_broken_loses_its_rows_and_no_others_and_tells_why(
-    source: Callable[..., Iceberg], damage: Callable[[Path], object], reason: str
-) -> None:
-    listed = source()
-    files = list_inputs(listed, "all")
-    damage(Path(files[0].uri.removeprefix("file://")))
-    found = read(listed)
-    assert set(found.bad) == {f"{files[0].path}#{n}" for n in range(3)}
-    [told] = set(found.bad.values())
-    assert reason in told
-    assert told.startswith(("expected a file", NO_FILE))
-    assert found.column("n") == [10, 11, 12, 13]
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
         (Path.unlink, "deletes.parquet'. Detail: [errno 2] No such file"),
-        (rewritten(lambda content: b""), "Parquet file size is 0 bytes"),
-        (rewritten(lambda content: content[:-9]), NO_MAGIC),
+        (rewritten(lambda content: content[:-9]), "Parquet magic bytes not found in footer"),
     ],
-    ids=["gone", "empty", "cut"],
+    ids=["gone", "cut"],
 )
 def test_rows_that_a_broken_file_of_deletes_is_about_are_never_read(
     source: Callable[..., Iceberg], catalog: Catalog, tmp_path: Path, damage: Callable[[Path], object], reason: str
@@ -212,35 +173,24 @@ def test_rows_that_a_broken_file_of_deletes_is_about_are_never_read(
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        Path.unlink,
-        rewritten(lambda content: b""),
-        rewritten(lambda content: content[:-9]),
-        rewritten(lambda content: overwritten(content, 0, None)),
-        rewritten(lambda content: random.Random(0).randbytes(500)),
-    ],
-    ids=["gone", "empty", "cut", "overwritten", "random"],
-)
-@pytest.mark.parametrize(
     ("files", "refusal"),
     [
         ("*.metadata.json", "cannot read the metadata of the Iceberg table news.daily"),
         ("snap-*.avro", "cannot plan to read news.daily"),
         ("*-m0.avro", "cannot plan to read news.daily"),
     ],
-    ids=["metadata", "list of manifests", "manifests"],
 )
-def test_a_table_whose_own_files_are_broken_is_refused(
-    source: Callable[..., Iceberg], tmp_path: Path, files: str, refusal: str, damage: Callable[[Path], object]
+def test_a_table_whose_own_files_are_gone_is_refused(
+    source: Callable[..., Iceberg], tmp_path: Path, files: str, refusal: str
 ) -> None:
+    """tests/fuzz damages them in every other way."""
     for path in tmp_path.rglob(files):
-        damage(path)
-    with pytest.raises(InputError, match=rf"^source\.table: {re.escape(refusal)}: \S+"):
+        path.unlink()
+    with pytest.raises(InputError, match=rf"^source\.table: {refusal}: \S+"):
         list_inputs(source(), "all")
 
 
-@pytest.mark.parametrize("length", [10**9, -(10**9), 2**62], ids=["long", "negative", "huge"])
+@pytest.mark.parametrize("length", [10**9, 2**62], ids=["long", "huge"])
 @pytest.mark.parametrize("files", ["snap-*.avro", "*-m0.avro"], ids=["list of manifests", "manifests"])
 def test_a_length_beyond_the_end_of_a_manifest_is_an_error_and_ends_no_process(
     source: Callable[..., Iceberg], tmp_path: Path, files: str, length: int
@@ -250,20 +200,23 @@ def test_a_length_beyond_the_end_of_a_manifest_is_an_error_and_ends_no_process(
         content = path.read_bytes()
         place = content.index(b"avro.codec") + len(b"avro.codec")
         path.write_bytes(content[:place] + varint(length) + content[place + 1 :])
-    listed = source()
     with pytest.raises(InputError, match=r"^source\.table: cannot plan to read news\.daily: \w+Error: "):
-        list_inputs(listed, "all")
+        list_inputs(source(), "all")
 
 
-def test_what_is_no_table_snapshot_or_column_says_so(source: Callable[..., Iceberg], catalog: Catalog) -> None:
-    with pytest.raises(InputError, match=r"expected an Iceberg table, found none named news\.weekly"):
-        list_inputs(source("news.weekly"), "all")
-    with pytest.raises(InputError, match="has no snapshot 7"):
-        list_inputs(source(snapshot_id=7), "all")
-    with pytest.raises(InputError, match="no column date; the columns are n, text, day, v"):
-        list_inputs(source(where={"date": "x"}), "all")
-    with pytest.raises(InputError, match="no column old"):
-        read(source(columns=["old"]))
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"table": "news.weekly"}, r"expected an Iceberg table, found none named news\.weekly"),
+        ({"snapshot_id": 7}, "has no snapshot 7"),
+        ({"where": {"date": "x"}}, "no column date; the columns are n, text, day, v"),
+        ({"columns": ["old"]}, "no column old"),
+        ({"table": "news.empty"}, r"below the Iceberg table news\.empty, found none"),
+    ],
+)
+def test_what_is_no_table_snapshot_or_column_says_so(
+    source: Callable[..., Iceberg], catalog: Catalog, settings: dict[str, Any], told: str
+) -> None:
     catalog.create_table("news.empty", schema=SCHEMA)
-    with pytest.raises(InputError, match=r"below the Iceberg table news\.empty, found none"):
-        list_inputs(source("news.empty"), "all")
+    with pytest.raises(InputError, match=told):
+        read_all(source(**settings))

@@ -7,31 +7,30 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.sources.jsonl import Jsonl
-from tests.tasks.ingest.conftest import Read, overwritten, read_all
+from tests.tasks.ingest.conftest import Read, overwritten
 
 Reader = Callable[..., Read]
 MANY = b'{"a":1}\n' * 1500  # more than types are inferred from
 
 
 def test_byte_order_marks_blank_lines_and_carriage_returns_are_no_rows(read: Reader):
-    found = read(Jsonl, {"a.jsonl": b'\xef\xbb\xbf{"a":1}\r\n\r\n \n{"a":2}\r\n', "b.json": b"", "c.ndjson": b"\n"})
-    assert found.column("a") == [1, 2]
-    assert found.counts == {"a.jsonl": 2, "b.json": 0, "c.ndjson": 0}
+    found = read(
+        Jsonl, {"a.jsonl": b'\xef\xbb\xbf{"a":1}\r\n\r\n \n{"a":1,"a":2}\r\n{}', "b.json": b"", "c.ndjson": b"\n"}
+    )
+    assert found.column("a") == [1, 2, None], "of a key that is there twice the last one, as in every parser"
+    assert found.counts == {"a.jsonl": 3, "b.json": 0, "c.ndjson": 0}
+    found = read(Jsonl, {"a.jsonl": '{"a":"é"}\n{"a":"x"}'.encode("utf-16")}, encoding="utf-16")
+    assert found.column("a") == ["é", "x"]
 
 
 NO_OBJECTS = {
     b"{": "expected a line that is a JSON object, found '{': unexpected end of data",
     b"null": "expected a line that is a JSON object, found null",
-    b'[{"a":1},{"a":2}]': 'expected a line that is a JSON object, found [{"a":1},{"a":2}]',
-    b"a,b": "expected a line that is a JSON object, found 'a,b': unexpected character",
+    b'[{"a":1},{"a":2}]': "write one object per line, for example with jq -c '.[]' for an array",
     b'{"a":1}{"a":2}': "unexpected content after document: line 1 column 8",
-    b"{'a':1}": "unexpected character, expected a string key: line 1 column 2",
-    b'{"a":1,}': "trailing comma is not allowed",
     b'{"a":NaN}': "expected JSON, which has no NaN, found",
     b'{"a":[-Infinity]}': "expected JSON, which has no -Infinity, found",
     b'{"a":1e999}': "number is infinity",
@@ -39,11 +38,9 @@ NO_OBJECTS = {
     b'{"a":"\\ud800"}': "no low surrogate in string",
     b'{"a":' + b"[" * 3000: "depth limit exceeded",
     b'{"new":' + b"[" * 700 + b"]" * 700 + b"}": "column new: expected a value with less nesting",
-    b"\x00": "found '\\x00': unexpected character",
     b'{"__state":0}': "the key __state is reserved; rename it in the source",
     b'{"__left_out_x":0}': "the key __left_out_x is reserved; rename it in the source",
     b'{"a":"x"}': 'column a: expected int64, found "x"',
-    b'{"a":"5"}': 'column a: expected int64, found "5"',
     b'{"a":[1]}': "column a: expected int64, found [1]",
     b'{"a":{"b":null}}': 'column a: expected int64, found {"b": null}',
     b'{"a":true}': "column a: expected int64, found true",
@@ -62,22 +59,13 @@ def test_a_line_that_is_no_such_object_is_quarantined_alone_with_the_reason(read
 
 
 PACKED = gzip.compress(b"".join(b'{"a":%d}\n' % random.Random(n).randrange(10**9) for n in range(2000)), mtime=0)
-NO_FILES = {
-    "text.jsonl.gz": (b'{"a":1}\n', 0, "expected a whole gzip file: Not a gzipped file"),
-    "begun.jsonl.gz": (PACKED[:5], 0, "expected a whole gzip file: Compressed file ended before"),
-    "changed.jsonl.gz": (overwritten(PACKED, 200, 220), 0, "expected a whole gzip file: Error -3"),
+HOSTILE = {
     "sum.jsonl.gz": (overwritten(PACKED, -8, -4), 2000, "expected a whole gzip file: CRC check failed"),
-    "more.jsonl.gz": (PACKED + b"more", 2000, "expected a whole gzip file: Not a gzipped file (b'mo')"),
     "packed-twice.jsonl.gz": (gzip.compress(PACKED[:9], mtime=0), 0, r"expected text in UTF-8, found '\x1f"),
     "utf-16.json": ('{"a":1}\n{"a":2}\n'.encode("utf-16"), 0, "found the byte order mark of UTF-16"),
-    "parquet.jsonl": (b"PAR1\x15\x04\x15\xff", 0, "expected text in UTF-8, found 'PAR1"),
-    "page.json": (b"<!DOCTYPE html><title>404</title>", 0, "expected a line that is a JSON object, found '<!DOCTYPE"),
     "cut.ndjson": (b'{"a":1}\n{"a":2', 1, """expected a line that is a JSON object, found '{"a":2': unexpected end"""),
+    "array-of-none.json": (b'[\n{"a":1},\n', 1, "expected"),
 }
-
-
-def test_of_a_key_named_twice_the_last_counts_as_in_every_parser(read: Reader):
-    assert read(Jsonl, {"a.jsonl": b'{"a":1,"a":2}\n'}).column("a") == [2]
 
 
 @pytest.mark.parametrize(
@@ -111,18 +99,24 @@ def test_nan_is_no_whole_number_and_is_text_in_a_key_that_is_met_late(read: Read
     assert (list(found.bad), found.good["a.jsonl#1501"]["late"]) == (["a.jsonl#1500"], "[NaN]")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_a_file_is_read_in_its_encoding(read: Reader, encoding: str):
-    content = '{"a":"é"}\n{"a":"x"}'.encode(encoding)
-    assert read(Jsonl, {"a.jsonl": content}, encoding=encoding).column("a") == ["é", "x"]
+LATE: list[tuple[str, str, str | None]] = [  # the first values, a late one, and what became of it; None: quarantined
+    ("1.5", "18446744073709551617", None),
+    ("[1]", "[-9223372036854775809]", None),
+    ("1", "1.5", None),
+    ("1", "2.0", "2"),
+    ('{"x":1}', '{"x":2,"y":3}', None),
+    ('{"x":1}', "{}", "{'x': None}"),
+]
 
 
-def test_a_number_beyond_64_bits_is_quarantined_when_it_comes_late(read: Reader):
-    found = read(
-        Jsonl, {"a.jsonl": b'{"a":1.5,"b":[1]}\n' * 1500 + b'{"a":18446744073709551617}\n{"b":[-9223372036854775809]}'}
-    )
-    assert "expected double, found 18446744073709551617" in found.bad["a.jsonl#1500"]
-    assert "expected list<item: int64>, found [-9223372036854775809]" in found.bad["a.jsonl#1501"]
+@pytest.mark.parametrize(("usual", "late", "kept"), LATE)
+def test_a_late_value_that_the_type_of_its_column_does_not_hold_is_quarantined_and_never_cut(
+    read: Reader, usual: str, late: str, kept: str | None
+):
+    found = read(Jsonl, {"a.jsonl": (f'{{"a":{usual}}}\n' * 1500 + f'{{"a":{late}}}\n{{"a":null}}').encode()})
+    values = [str(value) for value in found.column("a")[1500:]]
+    assert values == ([kept, "None"] if kept else ["None"])
+    assert list(found.bad) == ([] if kept else ["a.jsonl#1500"])
 
 
 def test_declared_types_hold_and_what_does_not_fit_is_quarantined(read: Reader):
@@ -145,24 +139,16 @@ def test_a_declared_type_for_a_key_that_is_not_there_names_those_that_are(read: 
     assert found.good["a.jsonl#1500"]["z"] == 7
 
 
-ROWS = [{"a": 1, "t": "x\ny, [z]"}, {"a": 2, "t": None}, {"a": 3, "t": "é"}]
-DOCUMENTS = {
-    "one-line.json": json.dumps(ROWS),
-    "a-row-a-line.jsonl": "[\n" + ",\n".join(map(json.dumps, ROWS)) + "\n]\n",
-    "pretty.json": json.dumps(ROWS, indent=2),
-    "pretty-objects.json": "\n".join(json.dumps(row, indent=1) for row in ROWS),
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_has_a_row_for_each_of_its_objects(read: Reader, name: str):
-    found = read(Jsonl, {name: DOCUMENTS[name].encode()})
-    assert [(row["a"], row["t"]) for row in found.good.values()] == [(row["a"], row["t"]) for row in ROWS]
+def test_an_array_has_a_row_for_each_of_its_objects_on_one_line_and_on_several(read: Reader):
+    rows = [{"a": 1, "t": "x\ny, [z]"}, {"a": 2, "t": None}, {"a": 3, "t": "é"}]
+    lines = "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
+    found = read(Jsonl, {"one.json": json.dumps(rows).encode(), "rows.jsonl": lines.encode()})
+    assert [{"a": row["a"], "t": row["t"]} for row in found.good.values()] == rows * 2
     assert not found.bad
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-@pytest.mark.parametrize("size", [1, 2**20, 5 * 2**20])  # the file is read in pieces of a mebibyte
+@pytest.mark.parametrize("size", [1, 2 * 2**20])  # the file is read in pieces of a mebibyte
 def test_an_object_over_several_lines_is_a_row_whatever_its_size_and_its_last_line(read: Reader, size: int, end: str):
     objects = [{"a": 1, "t": ["x" * 1000] * (size // 1000)}, {"a": 2, "t": []}]
     contents = {"one.json": objects[:1], "two.json": objects}
@@ -170,15 +156,14 @@ def test_an_object_over_several_lines_is_a_row_whatever_its_size_and_its_last_li
     files["array.json"] = json.dumps(objects, indent=2) + end
     found = read(Jsonl, {name: content.encode() for name, content in files.items()})
     assert found.counts == {"array.json": 2, "one.json": 1, "two.json": 2}
-    assert {name: row["a"] for name, row in found.good.items()} == {
-        "array.json#0": 1, "array.json#1": 2, "one.json#0": 1, "two.json#0": 1, "two.json#1": 2
-    }  # fmt: skip
+    assert list(found.good) == ["array.json#0", "array.json#1", "one.json#0", "two.json#0", "two.json#1"]
+    assert found.column("a") == [1, 2, 1, 1, 2]
     assert [len(row["t"]) for row in found.good.values()] == [size // 1000, 0, size // 1000, size // 1000, 0]
 
 
-@pytest.mark.parametrize("content", ["[]", "[\n]", "[ \n\n ]\n"])
-def test_an_array_without_items_has_no_row(read: Reader, content: str):
-    assert read(Jsonl, {"a.json": content.encode()}).counts == {"a.json": 0}
+def test_an_array_without_items_has_no_row(read: Reader):
+    files = {"a.json": b"[]", "b.json": b"[\n]", "c.json": b"[ \n\n ]\n"}
+    assert read(Jsonl, files).counts == dict.fromkeys(files, 0)
 
 
 def test_a_line_that_breaks_off_inside_an_object_costs_itself_and_no_document_is_made_of_the_next(read: Reader):
@@ -206,13 +191,7 @@ def test_of_a_broken_document_the_rows_before_the_damage_stay(read: Reader, cont
     assert told in next(iter(found.bad.values()))
 
 
-def test_an_array_on_a_line_of_a_file_of_lines_is_no_row_and_the_reason_says_what_to_do(read: Reader):
-    found = read(Jsonl, {"a.jsonl": b'[{"a":1}]\n[{"a":2}]\n'})
-    assert len(found.bad) == 2
-    assert "write one object per line, for example with jq -c '.[]' for an array" in found.bad["a.jsonl#0"]
-
-
-@pytest.mark.parametrize("depth", [300, 900, 1023, 1100, 100_000])
+@pytest.mark.parametrize("depth", [300, 1023, 100_000])
 def test_a_value_nested_beyond_all_bounds_costs_its_row(read: Reader, depth: int):
     lists, objects = b"[" * depth + b"]" * depth, b'{"b":' * depth + b"1" + b"}" * depth
     lines = [b'{"a":1}', b'{"a":%s}' % lists, b'{"a":%s}' % objects, b'{"c":%s}' % lists, b'{"a":2}']
@@ -223,26 +202,10 @@ def test_a_value_nested_beyond_all_bounds_costs_its_row(read: Reader, depth: int
         assert {"1", "2"} >= {str(row["a"]) for row in found.good.values()}
 
 
-def test_a_fraction_in_a_column_of_whole_numbers_is_never_cut_off(read: Reader):
-    found = read(Jsonl, {"a.jsonl": MANY + b'{"a":1.5}\n{"a":2.0}\n'})
-    assert "a.jsonl#1500" in found.bad
-    assert found.good["a.jsonl#1501"]["a"] == 2
-
-
-def test_a_nested_key_that_the_type_lacks_is_never_dropped_in_silence(read: Reader):
-    found = read(Jsonl, {"a.jsonl": b'{"a":{"x":1}}\n' * 1500 + b'{"a":{"x":2,"y":3}}\n{"a":{}}\n{"a":null}\n'})
-    assert list(found.bad) == ["a.jsonl#1500"]
-    assert found.good["a.jsonl#1501"]["a"] == {"x": None}
-
-
 def test_a_key_first_met_late_is_text_so_that_no_two_files_can_disagree_about_it(read: Reader):
     found = read(Jsonl, {"a.jsonl": MANY + b'{"z":3}\n{"z":"q"}\n', "b.jsonl": b'{"z":{"b":[1]}}\n{"a":1}\n'})
     assert [row["z"] for row in found.good.values() if row.get("z")] == ["3", "q", '{"b":[1]}']
     assert not found.bad
-
-
-def test_objects_without_keys_are_rows_all_the_same(read: Reader):
-    assert read(Jsonl, {"a.jsonl": b"{}\n{}\n"}).counts == {"a.jsonl": 2}
 
 
 def test_values_nested_deeper_than_parquet_can_be_read_are_text_or_quarantined(read: Reader):
@@ -251,13 +214,7 @@ def test_values_nested_deeper_than_parquet_can_be_read_are_text_or_quarantined(r
     assert found.good["a.jsonl#0"]["a"] == json.dumps(deep["a"])
 
 
-def test_huge_lines_are_read_whole(read: Reader):
-    line = json.dumps({"a": "x" * (5 * 2**20)}).encode()
-    assert [len(text) for text in read(Jsonl, {"a.jsonl": b"\n".join([line] * 5)}).column("a")] == [5 * 2**20] * 5
-
-
-@pytest.mark.parametrize("length", [100, 3 * 2**20])
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize(("length", "place"), [(100, 0), (100, 2), (3 * 2**20, 1), (3 * 2**20, 3)])
 def test_a_line_beyond_the_bound_is_quarantined_alone(read: Reader, length: int, place: int):
     lines = [b'{"a":"%d"}' % n for n in range(3)]
     lines.insert(place, json.dumps({"a": "x" * length}).encode())
@@ -274,28 +231,3 @@ def test_a_document_beyond_the_bound_is_one_bad_row(read: Reader):
     found = read(Jsonl, {"a.json": b'{\n"a": 1\n}\n' * 300_000, "b.jsonl": b'{"a":2}'}, max_row_bytes=2**20)
     assert found.column("a") == [2]
     assert "expected a JSON document of 1,048,576 bytes at most" in found.bad["a.json"]
-
-
-pieces = [
-    b'{"a":1}',
-    b'{"b":[1,{"c":null}]}',
-    b'{"b":{}}',
-    b"{",
-    b"}",
-    b'"',
-    b"\n",
-    b"\r",
-    b"\xff",
-    b"null",
-    b"\n{}\n",
-    b",",
-    b"1e999",
-]
-
-
-@given(st.lists(st.sampled_from(pieces), max_size=30).map(b"".join), st.booleans(), st.integers(0, 200))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_the_bytes_every_line_is_settled_once(tmp_path, content: bytes, packed: bool, cut: int):
-    (tmp_path / "a.jsonl").write_bytes(content)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content)[: cut if packed else None])
-    read_all(Jsonl(path=str(tmp_path)))

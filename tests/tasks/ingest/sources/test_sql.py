@@ -1,5 +1,6 @@
 """Rows of queries, on SQLite and on a real PostgreSQL."""
 
+import contextlib
 import datetime
 import decimal
 import itertools
@@ -7,7 +8,7 @@ import json
 import re
 import sqlite3
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ def test_a_day_s_rows_are_named_by_their_key(reviews: Any) -> None:
     assert len(listed(source())) == 9
     with pytest.raises(InputError, match="found none"):
         listed(source(), "2026-01-03")
+    by_text = read(source("SELECT 'ü/' || id AS id, text FROM reviews WHERE day = {partition}"))
+    assert set(by_text.good) == {f"ü/{n * 3}" for n in range(60)}
 
 
 def test_a_partition_is_a_value_and_never_part_of_the_query(reviews: Any) -> None:
@@ -100,13 +103,6 @@ def test_a_partition_is_a_value_and_never_part_of_the_query(reviews: Any) -> Non
     query = "SELECT * FROM reviews WHERE text <> {partition} AND text LIKE 'it%' AND text <> '%s ? :a'"
     assert len(read(source(query), "x' OR 1=1; DROP TABLE reviews; --").good) == 100
     assert connection.execute("SELECT count(*) FROM reviews").fetchone()[0] == 100
-
-
-def test_a_row_that_came_since_the_listing_waits_for_the_next_run(reviews: Any) -> None:
-    connection, source = reviews
-    units = listed(source())
-    connection.execute(f"INSERT INTO reviews VALUES (4, '{DAY}', 'new', 0)")
-    assert set(read_all(source(), units).good) == {str(n * 3) for n in range(60)}
 
 
 def test_rows_are_held_by_their_bytes_and_each_key_is_settled_once(
@@ -118,7 +114,7 @@ def test_rows_are_held_by_their_bytes_and_each_key_is_settled_once(
     connection.execute(f"INSERT INTO more VALUES ('{'x' * 1000}')")
     units = listed(wide)
     monkeypatch.setattr(sql, "LARGEST_BLOCK_BYTES", 5_000)
-    connection.execute(f"INSERT INTO reviews VALUES (30, '{DAY}', 'twice', 0)")
+    connection.execute(f"INSERT INTO reviews VALUES (4, '{DAY}', 'since the listing', 0), (30, '{DAY}', 'twice', 0)")
     connection.execute("DELETE FROM reviews WHERE id IN (0, 33, 177)")
     pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
     live = [block for block in wide.read(pending, None) if block["__state"][0].as_py() == blocks.LIVE]
@@ -142,12 +138,8 @@ def test_a_key_that_a_damaged_database_lists_again_is_settled_at_each_place(revi
     units = source().units([replace(files[0], version=json.dumps(about))])
     pending = units.append_column("settled", pa.nulls(1, pa.list_(pa.int64()))).cast(PENDING)
     found = {row["__row"]: row for block in source().read(pending, None) for row in block.to_pylist()}
-    assert {n: row["__state"] for n, row in found.items()} == {
-        0: blocks.QUARANTINED,
-        1: blocks.LIVE,
-        2: blocks.QUARANTINED,
-        3: blocks.LIVE,
-    }
+    states = [found[number]["__state"] for number in range(4)]
+    assert states == [blocks.QUARANTINED, blocks.LIVE, blocks.QUARANTINED, blocks.LIVE]
 
 
 def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
@@ -161,12 +153,6 @@ def test_inputs_are_others_when_a_key_or_a_version_is(reviews: Any) -> None:
     assert digest(list_inputs(by_key, DAY)) != before[0]
 
 
-def test_keys_may_be_texts_in_the_order_of_the_database(reviews: Any) -> None:
-    _, source = reviews
-    found = read(source("SELECT 'ü/' || id AS id, text FROM reviews WHERE day = {partition}"))
-    assert set(found.good) == {f"ü/{n * 3}" for n in range(60)}
-
-
 @pytest.mark.parametrize(
     ("query", "told"),
     [
@@ -174,7 +160,6 @@ def test_keys_may_be_texts_in_the_order_of_the_database(reviews: Any) -> None:
         ("SELECT NULL AS id, text FROM reviews", "expected whole numbers or texts in id, found None"),
         ("SELECT id + 0.5 AS id FROM reviews", "expected whole numbers or texts in id, found"),
         ("SELECT text FROM reviews", "source.query: "),
-        ("SELECT id FROM nothing", "source.query: .*nothing"),
         ("SELEKT id", "source.query: .*(SELEKT|syntax)"),
     ],
 )
@@ -182,44 +167,33 @@ def test_what_cannot_be_read_row_by_row_is_refused(reviews: Any, query: str, tol
     _, source = reviews
     with pytest.raises(InputError, match=told):
         listed(source(query))
-
-
-def test_columns_come_once_and_types_only_of_columns_that_there_are(reviews: Any) -> None:
-    _, source = reviews
     with pytest.raises(InputError, match="no column price; the columns are id, text"):
         read(source("SELECT id, text FROM reviews", types={"price": "double"}))
 
 
 @pytest.fixture
-def values(database: Any) -> Any:
-    """A table of fifty rows whose column n is of no type, and its settings; PostgreSQL has one type a column."""
-    connection, settings = database
-    if not settings["url"].startswith("sqlite"):
-        pytest.skip("PostgreSQL has one type a column")
-    connection.execute("CREATE TABLE t (id integer, n)")
-    connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(50)])
-    return connection, {**settings, "query": "SELECT * FROM t", "key": "id", "rows_per_unit": 10}
+def values(tmp_path: Path) -> Iterator[Any]:
+    """A table of fifty rows whose column n is of no type, which only SQLite has, and its settings."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE t (id integer, n)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, n) for n in range(50)])
+        url = f"sqlite:///{tmp_path}/t.db"
+        yield connection, {"url": url, "query": "SELECT * FROM t", "key": "id", "rows_per_unit": 10}
 
 
 MISFITS = [
     ("'many'", "", "expected int64, found 'many'"),
-    ("''", "", "expected int64, found ''"),
     ("2.5", "", "expected int64, found 2.5"),
     ("1e400", "", "expected int64, found inf"),
-    ("9e19", "", "expected int64, found 9e+19"),
     ("x'ff'", "", r"expected int64, found b'\xff'"),
     ("1000", "int8", "expected int8, found 1000"),
-    ("-1", "uint8", "expected uint8, found -1"),
-    ("7", "bool", "expected bool, found 7"),
     ("'maybe'", "bool", "expected bool, found 'maybe'"),
     ("'1,5'", "double", "expected double, found '1,5'"),
-    ("x'00'", "double", r"expected double, found b'\x00'"),
     ("'2026-13-01'", "date32", "expected date32[day], found '2026-13-01'"),
     ("'yesterday'", "timestamp[us]", "expected timestamp[us], found 'yesterday'"),
     ("5", "binary", "expected binary, found 5"),
     ("x'6772fc6e'", "string", r"expected string, found b'gr\xfcn'"),
     ("CAST(x'6772fc6e' AS TEXT)", "string", r"expected string, found b'gr\xfcn'"),
-    ("CAST(x'6772fc6e' AS TEXT)", "", r"expected int64, found b'gr\xfcn'"),
 ]
 
 
@@ -244,54 +218,40 @@ def test_a_column_of_several_types_may_be_read_as_one(values: Any) -> None:
     assert (found.good["51"]["day"], found.good["51"]["n"], list(found.bad)) == (datetime.date(2026, 1, 2), 2.5, ["50"])
 
 
+GONE = "expected the row with id 3, as listed, found none any more"
+CHANGED = "expected the row with id 3 as listed, found another changed"
 LOSSES = {
-    "gone": ("DELETE FROM reviews WHERE id = 3", "expected the row with id 3, as listed, found none any more"),
-    "renamed": ("UPDATE reviews SET id = 4 WHERE id = 3", "expected the row with id 3, as listed, found none any more"),
-    "of another day": (f"UPDATE reviews SET day = '{NEXT}' WHERE id = 3", "id 3, as listed, found none any more"),
-    "without an id": ("UPDATE reviews SET id = NULL WHERE id = 3", "id 3, as listed, found none any more"),
-    "changed": ("UPDATE reviews SET changed = 1 WHERE id = 3", "row with id 3 as listed, found another changed"),
-    "of no version": (
-        "UPDATE reviews SET changed = NULL WHERE id = 3",
-        "row with id 3 as listed, found another changed",
-    ),
-    "there twice": (f"INSERT INTO reviews VALUES (3, '{DAY}', 'x', 0)", "one row with id 3, as listed, found several"),
+    "DELETE FROM reviews WHERE id = 3": GONE,
+    "UPDATE reviews SET id = NULL WHERE id = 3": GONE,
+    f"UPDATE reviews SET day = '{NEXT}' WHERE id = 3": GONE,
+    "UPDATE reviews SET changed = 1 WHERE id = 3": CHANGED,
+    "UPDATE reviews SET changed = NULL WHERE id = 3": CHANGED,
+    f"INSERT INTO reviews VALUES (3, '{DAY}', 'x', 0)": "expected one row with id 3, as listed, found several",
 }
 
 
-@pytest.mark.parametrize(("statement", "reason"), LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(("statement", "reason"), LOSSES.items(), ids=LOSSES)
 def test_a_row_that_is_not_as_listed_is_lost_alone_with_the_reason(reviews: Any, statement: str, reason: str) -> None:
     connection, source = reviews
     units = listed(source(version_column="changed"))
     connection.execute(statement)
     found = read_all(source(version_column="changed"), units)
     assert list(found.bad) == ["3"]
-    assert reason in found.bad["3"]
-    assert {name: row["text"] for name, row in found.good.items()} == {
-        str(n * 3): f"it's 100% of {n}" for n in range(60) if n != 1
-    }
+    assert found.bad["3"].startswith(reason)
+    assert found.column("text") == [f"it's 100% of {n}" for n in range(60) if n != 1]
     with pytest.raises(InputError, match=r"id 3.*source\.on_changed is fail"):
         read_all(source(version_column="changed", on_changed="fail"), units)
 
 
 REFUSED = {
-    "a column is gone": (
-        "ALTER TABLE reviews DROP COLUMN text",
-        r"columns id, day, text, changed, as listed, found no text",
-    ),
-    "a column is renamed": (
-        "ALTER TABLE reviews RENAME COLUMN text TO words",
-        "found no text any more. Restore the column",
-    ),
-    "the version is gone": (
-        "ALTER TABLE reviews DROP COLUMN changed",
-        "found no changed any more. Restore the column",
-    ),
-    "the key is gone": ("ALTER TABLE reviews RENAME COLUMN id TO number", "source.query: "),
-    "the table is gone": ("DROP TABLE reviews", "source.query: "),
+    "ALTER TABLE reviews DROP COLUMN text": "columns id, day, text, changed, as listed, found no text",
+    "ALTER TABLE reviews DROP COLUMN changed": "found no changed any more. Restore the column",
+    "ALTER TABLE reviews RENAME COLUMN id TO number": "source.query: ",
+    "DROP TABLE reviews": "source.query: ",
 }
 
 
-@pytest.mark.parametrize(("statement", "refusal"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("statement", "refusal"), REFUSED.items(), ids=REFUSED)
 def test_a_table_that_is_another_than_was_listed_is_refused(reviews: Any, statement: str, refusal: str) -> None:
     connection, source = reviews
     dated = source(version_column="changed")
@@ -385,15 +345,18 @@ def test_a_url_that_the_driver_does_not_take_is_told_without_what_variables_stan
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_url_that_holds_a_password_is_refused_as_in_the_sink() -> None:
-    with pytest.raises(ValidationError, match=r"password.* \$\{ENV_VAR\}"):
-        Sql(url="postgresql+psycopg://me:s3cret@host/db", query="SELECT 1 AS id", key="id")
-
-
-def test_a_driver_and_its_arguments_are_refused_with_the_url_in_their_place() -> None:
-    formerly = {"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}, "query": "SELECT 1", "key": "id"}
-    with pytest.raises(ValidationError, match=r"found connect, kwargs\. Write url: postgresql\+psycopg://\$\{DAT"):
-        Sql(**formerly)
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"url": "postgresql+psycopg://me:s3cret@host/db"}, r"password.* \$\{ENV_VAR\}"),
+        ({"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}}, r"found connect, kwargs\. Write url: "),
+        ({"url": "sqlite:////data.db", "query": "SELECT * FROM t WHERE day = '{partition}'"}, "without quotes"),
+    ],
+    ids=["a password", "a driver and its arguments", "a partition in quotes"],
+)
+def test_settings_of_which_one_is_no_good_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Sql(**{"query": "SELECT 1 AS id", "key": "id", **settings})
 
 
 @pytest.mark.parametrize("server_kind", ["sqlite", "postgresql"])
@@ -408,14 +371,7 @@ def test_no_character_of_a_query_is_taken_for_a_parameter(server_kind: str, requ
             names, found = rows(opened, query, {"partition": "x"})
         assert names == ["day", *(f"c{n}" for n in range(len(some)))]
         assert tuple(found) == ("x", *some)
-
-
-def test_a_cast_beside_a_parameter_stays_one(server: str) -> None:
-    with connection(server) as opened:
-        _, found = rows(opened, "SELECT {day}::date + 1, '5'::int", {"day": DAY})
-    assert tuple(found) == (datetime.date(2026, 1, 2), 5)
-
-
-def test_a_partition_in_quotes_is_refused() -> None:
-    with pytest.raises(ValidationError, match="without quotes"):
-        Sql(url="sqlite:////data.db", query="SELECT * FROM t WHERE day = '{partition}'", key="id")
+    if server_kind == "postgresql":
+        with connection(url) as opened:
+            _, found = rows(opened, "SELECT {day}::date + 1, '5'::int", {"day": DAY})
+        assert tuple(found) == (datetime.date(2026, 1, 2), 5), "a cast beside a parameter stays one"

@@ -1,6 +1,5 @@
 """WebDataset shards as its own writers make them, and as disks and programs break them."""
 
-import bz2
 import gzip
 import io
 import tarfile
@@ -56,10 +55,14 @@ def test_files_of_one_name_are_a_row_with_a_column_an_extension(read: Reader) ->
     }
 
 
-@pytest.mark.parametrize("name", ["s.tar.gz", "s.tgz", "s.tar"])
-def test_shards_may_be_packed_whatever_their_names(read: Reader, name: str) -> None:
-    found = read(WebDataset, {name: gzip.compress(tar(pairs(5)))})
-    assert found.column("cls") == [0, 1, 2, 3, 4]
+def test_shards_may_be_packed_whatever_their_names_and_an_extension_may_be_met_late(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webdataset, "SAMPLE_ROWS", 1)
+    monkeypatch.setattr(webdataset, "ROWS_AT_ONCE", 2)
+    content = gzip.compress(tar({"0.a": b"", "1.a": b"", "2.a": b"", "2.b": b"x"}))
+    found = read(WebDataset, {"s.tar.gz": content, "s.tgz": content, "t.tar": content})
+    assert [row.get("b") for row in found.good.values()] == [None, None, b"x"] * 3
 
 
 def test_columns_are_named_and_take_the_first_extension_that_is_there(read: Reader) -> None:
@@ -69,20 +72,8 @@ def test_columns_are_named_and_take_the_first_extension_that_is_there(read: Read
     assert found.bad == {"s.tar#2": "sample 2: expected a file that ends in jpg;png, found txt"}
 
 
-def test_an_extension_that_is_first_met_late_is_a_column_of_the_rows_from_there(
-    read: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webdataset, "SAMPLE_ROWS", 1)
-    monkeypatch.setattr(webdataset, "ROWS_AT_ONCE", 2)
-    found = read(WebDataset, {"s.tar": tar({"0.a": b"", "1.a": b"", "2.a": b"", "2.b": b"x"})})
-    assert [row.get("b") for row in found.good.values()] == [None, None, b"x"]
-
-
 NO_SAMPLES: dict[str, tuple[list[tuple[str, bytes]], str]] = {
     "no UTF-8": ([("x.txt", b"\xff")], "x.txt: expected text in UTF-8, found b'\\xff'"),
-    "UTF-16": ([("x.json", "{}".encode("utf-16"))], "x.json: expected text in UTF-8, found b'\\xff\\xfe{"),
-    "a word": ([("x.cls", b"two")], "x.cls: expected a whole number of 64 bits, found b'two'"),
-    "a fraction": ([("x.cls", b"1.5")], "x.cls: expected a whole number of 64 bits, found b'1.5'"),
     "no number": ([("x.cls", b"")], "x.cls: expected a whole number of 64 bits, found b''"),
     "a long number": ([("x.cls", b"9" * 30)], "x.cls: expected a whole number of 64 bits, found b'999"),
     "one name twice": ([("x.txt", b"a"), ("x.txt", b"b")], "sample x: found two files named x.txt"),
@@ -112,22 +103,32 @@ WHOLE = tar(pairs(20))  # a sample is 512 + 1024 + 512 + 512 bytes
 PACKED = gzip.compress(WHOLE, 1, mtime=0)
 HEADER = "expected the header of a file in a tar archive: "
 PACKING = "expected a whole gzip file: "
-NO_SHARDS = {
+
+
+def of_size(size: int, name: str = "0.bin") -> bytes:
+    """A shard whose first file, of 512 bytes, is declared to have another size, with a right check sum."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT) + tar({name: b"x" * 512, "1.bin": b"x" * 512})[512:]
+
+
+HOSTILE = {
+    "files-apart.tar": (tar([("0.txt", b"a"), ("1.txt", b"b"), ("0.cls", b"1")]), 1, "next to each other"),
     "empty.tar": (b"", 0, "expected the mark that ends a tar archive, found the end of the file"),
     "text.tar": (b"no tar", 0, HEADER + "truncated header"),
-    "page.tar": (b"<!DOCTYPE html><title>404</title>" * 99, 0, HEADER + "invalid header"),
-    "random.tar": (b"\xab" * 2000, 0, HEADER + "invalid header"),
     "zip.tar": (b"PK\x03\x04" + bytes(999), 0, HEADER + "bad checksum"),
-    "bzip.tar": (bz2.compress(WHOLE), 0, HEADER + "truncated header"),
     "cut-in-header.tar": (WHOLE[: 2560 * 7 + 100], 6, HEADER + "truncated header"),
     "cut-in-file.tar": (WHOLE[: 2560 * 7 + 700], 7, "expected a whole tar archive: unexpected end of data"),
     "cut-between-samples.tar": (WHOLE[: 2560 * 8], 7, "expected the mark that ends a tar archive"),
-    "header-changed.tar": (overwritten(WHOLE, 2560 * 5, 2560 * 5 + 512), 4, HEADER + "invalid header"),
     "size-changed.tar": (overwritten(WHOLE, 2560 * 5 + 124, 2560 * 5 + 130), 4, HEADER + "bad checksum"),
-    "packed-text.tar": (gzip.compress(b"no tar", mtime=0), 0, HEADER + "truncated header"),
     "unpacked.tgz": (b"\x1f\x8bno gzip", 0, PACKING),
     "cut.tar.gz": (PACKED[: len(PACKED) * 2 // 3], 13, PACKING + "Compressed file ended before"),
     "sum.tgz": (overwritten(PACKED, -8, -4), 19, PACKING + "CRC check failed"),
+    "larger.tar": (of_size(2**20), 0, "expected a whole tar archive"),
+    "huge.tar": (of_size(2**60), 0, "expected"),
+    "smaller.tar": (of_size(1), 2, ""),
+    "negative.tar": (of_size(-5), 0, "expected"),
+    "folder.tar": (of_size(512, "0.d/"), 1, ""),
 }
 
 
@@ -158,10 +159,6 @@ def test_a_sample_beyond_the_bound_is_quarantined_alone(read: Reader) -> None:
     assert found.bad["a.tar#1"].startswith("expected files of the sample 1 of at most max_row_bytes = 100 bytes")
 
 
-def test_an_archive_without_samples_has_no_rows(read: Reader) -> None:
-    assert read(WebDataset, {"a.tar": tar({}), "b.tar": tar({"readme": b""})}).counts == {"a.tar": 0, "b.tar": 0}
-
-
 def test_links_and_folders_in_a_shard_are_no_files(read: Reader, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -169,4 +166,5 @@ def test_links_and_folders_in_a_shard_are_no_files(read: Reader, tmp_path: Path)
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, "/etc/passwd"
             archive.addfile(member)
-    assert read(WebDataset, {"a.tar": buffer.getvalue()}).counts == {"a.tar": 0}
+    files = {"a.tar": buffer.getvalue(), "b.tar": tar({}), "c.tar": tar({"readme": b""})}
+    assert read(WebDataset, files).counts == dict.fromkeys(files, 0)

@@ -13,18 +13,20 @@ import pyarrow as pa
 
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import Source
-from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.rows import rebatch
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import File
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Supervisor
 
-ROWS = 3  # of each file
 
+class Deadly(Source):
+    """A local source of which some units end the process that reads them, each in a way."""
 
-class Unlisted(Source):
-    """A local source whose units the test makes."""
+    kind: str = "deadly"
+    inner: Any
+    ways: dict[str, str]
 
     def is_local(self, partition: str) -> bool:
         return True
@@ -34,33 +36,6 @@ class Unlisted(Source):
 
     def units(self, files: list[File]) -> pa.Table:
         return UNITS.empty_table()
-
-
-class Killing(Unlisted):
-    """Files of three rows, of which the listed ones end the process."""
-
-    kind: str = "killing"
-    killers: list[str] = []
-    counted: bool = True
-
-    def place(self, partition: str) -> str:
-        return "here"
-
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            if unit["path"] in self.killers:
-                os._exit(1)
-            names = [f"{unit['path']}#{row}" for row in range(ROWS)]
-            table = pa.table({"row_id": names, "uri": [unit["uri"]] * ROWS})
-            yield blocks.with_hidden(table, [unit["unit"]] * ROWS, list(range(ROWS)))
-
-
-class Deadly(Unlisted):
-    """A source of which some units end the process that reads them, each in a way."""
-
-    kind: str = "deadly"
-    inner: Any
-    ways: dict[str, str]
 
     def place(self, partition: str) -> str:
         return str(self.inner.place(partition))
