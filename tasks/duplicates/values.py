@@ -143,5 +143,7 @@ def _array(value: np.ndarray) -> bytes:
         value = value.astype("<f8") + 0.0  # -0.0 becomes 0.0
         value[np.isnan(value)] = np.nan
     shape = ",".join(map(str, value.shape)).encode()
-    integers = value.astype("<i8") if value.dtype.kind in "iu" and value.dtype != np.uint64 else value
-    return _sized(b"a%b;%b" % (value.dtype.kind.replace("u", "i").encode(), shape), integers.tobytes())
+    kind = value.dtype.kind.encode()
+    if kind in b"iu" and not (value.dtype == np.uint64 and value.size and value.max() >= 2**63):
+        kind, value = b"i", value.astype("<i8")
+    return _sized(b"a%b;%b" % (kind, shape), value.tobytes())

@@ -26,9 +26,8 @@ def drawn() -> dict[str, str]:
 def written() -> dict[str, str]:
     """The parent of each class of the code that is an `OvernightError` or a `RowError`."""
     paths = [path for folder in ("tasks", "flows", "cli") for path in (PACKAGE / folder).rglob("*.py")]
-    classes = [
-        node for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-    ]
+    texts = [text for path in paths if "class " in (text := path.read_text())]
+    classes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
     found = {"OvernightError": "Exception", "RowError": "Exception"}
     for _ in range(4):  # as deep as a tree may be: a child may come before its parent
         found |= {node.name: base.id for node in classes for base in node.bases if getattr(base, "id", "") in found}

@@ -42,6 +42,7 @@ EQUAL = {
     "a date and its midnight": (one(NOON.date(), pa.date32()), one(dt.datetime(2026, 1, 2), pa.timestamp("ms"))),
     "lists of other kinds": (one([1, None], pa.list_(pa.int32())), one([1.0, None], pa.list_(pa.float64(), 2))),
     "structs of other fields": (one({"a": 1, "b": "x"}, STRUCT), one({"b": "x", "c": None, "a": 1}, LONGER)),
+    "arrays of whole numbers": (tensor(np.array([[1, 2]], np.int8)), tensor(np.array([[1, 2]], np.uint64))),
     "arrays": (tensor(np.array([[-0.0, np.nan]], np.float32)), tensor(np.array([[0.0, np.nan]]))),
 }
 DIFFERENT = {
@@ -58,6 +59,7 @@ DIFFERENT = {
     "a time with and without a zone": (one(NOON, pa.timestamp("s", "UTC")), one(NOON, pa.timestamp("s"))),
     "fields that change places": (one({"a": 1, "b": None}), one({"a": None, "b": 1})),
     "a struct of nulls and null": (one({"a": None, "b": None}, STRUCT), one(None, STRUCT)),
+    "an array of large numbers and of their bits": (tensor(np.array([[2**64 - 1]])), tensor(np.array([[-1]]))),
     "arrays of other shapes": (tensor(np.zeros((1, 2))), tensor(np.zeros((2, 1)))),
 }
 

@@ -40,6 +40,8 @@ def test_innermost_values_are_those_of_lists_structs_maps_and_dictionaries() -> 
     assert list(map(str, kinds_in(pa.list_(pa.struct([("a", pa.int8())]))))) == [
         "list<item: struct<a: int8>>", "struct<a: int8>", "int8",
     ]  # fmt: skip
+    union = pa.dense_union([pa.field("a", pa.int8())])
+    assert list(kinds_in(union)) == [union], "none inside of a union"
 
 
 def test_texts_bytes_and_lists_are_known_in_each_of_their_types() -> None:

@@ -55,3 +55,13 @@ def test_a_column_of_another_number_of_values_is_refused_with_both_numbers() -> 
     with pytest.raises(ContractError, match="column 'y' has 2 values for a batch of 3 rows") as caught:
         outcome_of(lambda batch: {"y": [1, 2]}, pa.table(COLUMNS), "infer", "model")
     assert caught.value.stage == "infer"
+
+
+def test_columns_that_are_asked_for_as_cells_are_python_values_in_memory_of_their_own() -> None:
+    held = [np.array([1, 2]), np.array([3]), [4]]
+    made = {"x": held, "y": np.array([[1, 2], [3, 4], [5, 6]]), "z": np.zeros(3)}
+    found = outcome_of(lambda batch: made, pa.table(COLUMNS), "infer", "model", as_cells=["x", "y"]).columns
+    held[0][0] = 9
+    assert [[int(entry) for entry in cell] for cell in found["x"]] == [[1, 2], [3], [4]]
+    assert [cell.tolist() for cell in found["y"]] == [[1, 2], [3, 4], [5, 6]]
+    assert isinstance(found["z"], pa.Array)
