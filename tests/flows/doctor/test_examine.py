@@ -273,7 +273,8 @@ def test_another_job_that_has_not_published_yet_is_a_warning(tmp_path: Path) -> 
     undated = {"kind": "parquet", "path": str(tmp_path)}
     upstream = jobs.write_job(tmp_path / "first.yaml", source=undated)
     sink = {"kind": "parquet", "path": str(tmp_path / "second")}
-    found = list(check_storage(jobs.load(tmp_path, source={"kind": "job", "job": str(upstream)}, sink=sink)))
+    source = {"kind": "job", "job": str(upstream)}
+    found = list(check_storage(load_job(jobs.write_job(tmp_path / "second.yaml", name="b", source=source, sink=sink))))
     assert levels(found) == {"source": "warning", "sink": "ok"}
     assert "found it not published" in of(found, "source")
 

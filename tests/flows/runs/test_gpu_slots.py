@@ -91,6 +91,7 @@ def in_use(api: str) -> int:
     return int(ask(api, f"/v2/concurrency_limits/{LIMIT}")["active_slots"])
 
 
+@pytest.mark.slow
 def test_slots_are_held_while_a_run_takes_gpus_and_given_back_when_it_ends_or_fails(
     prefect_api: str, limit: Callable[[int], None]
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_run_waits_for_slots_until_it_is_interrupted_or_gets_those_of_a_proces
     assert in_use(prefect_api) == 0
 
 
+@pytest.mark.slow
 def test_a_job_holds_as_many_slots_as_its_plan_takes_gpus_and_none_while_it_waits_for_its_inputs(
     prefect_api: str, limit: Callable[[int], None], run_job: RunJob, tmp_path: Path
 ) -> None:
