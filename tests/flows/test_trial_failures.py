@@ -1,6 +1,7 @@
 """A model that fails for every row that it is tried on ends the run before the stream, unless it refuses the rows."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def test_a_model_may_refuse_the_rows_of_its_trial_as_far_as_the_job_allows_it(
     assert failure["error_message"].startswith("at least 8 rows are quarantined;")  # a batch has 16
     assert "8 x infer: RowError: no face (failing.py:10, in refuses)" in failure["error_message"]
     assert any(REFUSED in line for line in shown)
+    shutil.rmtree(tmp_path / "out")
     receipt, _ = run(overnight, tmp_path, "refuses", max_quarantined=1, min_rows=0)
     assert (receipt["rows_quarantined"], receipt["rows_out"]) == (40, 0)
     assert [warning for warning in receipt["warnings"] if warning.startswith(REFUSED)]
