@@ -120,8 +120,9 @@ def _is_part_of_size(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return any(pattern.fullmatch(node.id) for pattern in (FUNCTIONS, CONSTANTS, SIZE))
     if isinstance(node, ast.Constant):
-        is_text = isinstance(node.value, str)
-        return WORD.fullmatch(node.value) is not None if is_text else isinstance(node.value, bool | int | float)
+        if isinstance(node.value, str):
+            return WORD.fullmatch(node.value) is not None
+        return isinstance(node.value, bool | int | float)
     if isinstance(node, ast.Attribute):  # S.Half
         return isinstance(node.value, ast.Name) and node.value.id == "S" and node.attr.isalpha()
     return isinstance(node, ast.keyword | ast.expr_context | ast.UnaryOp | ast.USub | ast.Tuple)
