@@ -60,6 +60,7 @@ _KEY = re.compile(
     r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
 
+_FILE = re.compile(r"(/[\w.-]+){2,}")
 _TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{16,}")
 _SECRET_VARIABLE = re.compile(
     r"(?!(old)?pwd$).*(password|passwd|passphrase|pwd|secret|token|credentials?|connection_string|auth_string)|(.*_)?key",
@@ -117,7 +118,7 @@ def _secret_values() -> Iterator[str]:
 
 def _is_file(value: str) -> bool:
     """Return True for the path of a file: variables such as GOOGLE_APPLICATION_CREDENTIALS name one."""
-    return value.startswith("/") and os.path.exists(value)
+    return _FILE.fullmatch(value) is not None
 
 
 @functools.lru_cache(8)

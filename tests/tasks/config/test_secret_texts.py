@@ -104,7 +104,7 @@ def test_the_password_of_a_database_is_masked_whatever_its_variable_is(monkeypat
 
 def test_short_values_and_names_of_files_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SOME_TOKEN", "false")
-    monkeypatch.setenv("GOOGLE_CREDENTIALS", str(tmp_path))
+    monkeypatch.setenv("GOOGLE_CREDENTIALS", str(tmp_path / "gone.json"))
     assert masked(f"false {tmp_path}") == f"false {tmp_path}"
 
 
