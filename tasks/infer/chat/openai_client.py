@@ -35,6 +35,7 @@ SECONDS_BETWEEN_WARNINGS = 60.0
 CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 MESSAGE_CHARACTERS = 300
 MOST_BYTES = 64 * 2**20  # of an answer, unpacked
+MOST_BYTES_OF_FAULTS = 2**20  # of the words of another status; what follows is left
 ENCODINGS = ("identity", "gzip", "deflate")
 OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers that are about the packed content
 SHORTEST_SECRET = 6  # minimum characters of a value in the query that is masked in responses
@@ -265,15 +266,15 @@ async def _whole(response: "httpx.Response") -> "httpx.Response":
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ENCODINGS:  # several, or another one, could unpack one packet to more than the memory
         raise Fault(Blame.SETTINGS, f"an answer in the encoding {encoding!r}, expected {' or '.join(ENCODINGS)}")
-    content = bytearray()
+    content, is_answer = bytearray(), response.status_code == 200
     async for part in response.aiter_bytes():
         content += part
-        if len(content) > MOST_BYTES:
-            if response.status_code == 200:
-                raise Fault(Blame.ROW, f"an answer of more than {MOST_BYTES:,} bytes")
+        if is_answer and len(content) > MOST_BYTES:
+            raise Fault(Blame.ROW, f"an answer of more than {MOST_BYTES:,} bytes")
+        if not is_answer and len(content) > MOST_BYTES_OF_FAULTS:
             break
     headers = [(name, value) for name, value in response.headers.items() if name not in OF_TRANSFER]
-    return httpx.Response(response.status_code, headers=headers, content=bytes(content[:MOST_BYTES]))
+    return httpx.Response(response.status_code, headers=headers, content=bytes(content))
 
 
 def is_in_no_proxy(host: str) -> bool:
