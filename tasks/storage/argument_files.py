@@ -4,13 +4,13 @@ A text at any depth of `kwargs` names a local file or folder if one exists there
 file or folder in a store. Each such text has one version: a digest of the content of its local files, or of the sizes
 and versions of its files in the store. Of a local folder that is too large to read, it has sizes and times.
 
-Only files with an ending of `READ_ENDINGS` count: code also gets the names of files that it writes, such as a log, and
-those must not turn its own rows stale while it runs.
+Only files with an ending of `READ_ENDINGS` count, and folders with an ending of `WEIGHTS` in them: code also gets the
+names of files that it writes, such as a log, and of folders that it works in. Those must not turn its own rows stale.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from overnight.tasks.storage.location import Location
 
 STORES = ("s3://", "s3a://", "gs://", "gcs://", "abfs://", "abfss://", "az://", "hf://")
 MOST_FILES, MOST_BYTES = 10_000, 64 * 2**30  # of a folder whose content counts
-READ_ENDINGS = (
+WEIGHTS = (
     *(".pt", ".pth", ".pt2", ".ckpt", ".bin", ".safetensors", ".onnx", ".onnx_data", ".keras", ".h5", ".hdf5"),
     *(".tflite", ".pb", ".gguf", ".joblib", ".pkl", ".pickle", ".npy", ".npz", ".model", ".index", ".ubj", ".cbm"),
-    *(".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".tsv", ".jinja"),
 )
+READ_ENDINGS = (*WEIGHTS, ".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".tsv", ".jinja")
 STATE = "_overnight"  # in a folder to which a job publishes
 
 
@@ -64,7 +64,7 @@ def _stored_version(uri: str) -> str | None:
         files = {name: version for name, version in list_folder(place).items() if name.lower().endswith(READ_ENDINGS)}
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return _digest(files) if files else None
+    return _digest(files) if _has_weights(files) else None
 
 
 def _local_version(text: str) -> str | None:
@@ -79,12 +79,16 @@ def _local_version(text: str) -> str | None:
     published = {state.parent for state in path.rglob(STATE)}
     inner = (file for file in path.rglob("*") if file.is_file() and published.isdisjoint(file.parents))
     files = sorted(file for file in inner if not _is_passed_over(file.relative_to(path)))
-    if not files:
+    if not _has_weights(file.name for file in files):
         return None
     states = {file: file.stat() for file in files}
     if len(files) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
         return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
     return _digest({file.relative_to(path).as_posix(): _content(file) for file in files})
+
+
+def _has_weights(names: Iterable[str]) -> bool:
+    return any(name.lower().endswith(WEIGHTS) for name in names)
 
 
 def _is_passed_over(path: Path) -> bool:

@@ -64,6 +64,14 @@ def test_files_that_code_writes_do_not_count(weights: Path) -> None:
     assert argument_files({"trace": "trace", "log": "run.log", "rows": "rows.jsonl", "folder": "written"}) == {}
 
 
+def test_a_folder_without_weights_in_which_code_works_does_not_count(weights: Path) -> None:
+    (weights.parent / "work").mkdir()
+    (weights.parent / "work/job.yaml").write_text("name: a")
+    assert argument_files({"folder": "work"}) == {}
+    (weights.parent / "work/model.pt").write_bytes(b"1")
+    assert argument_files({"folder": "work"}).keys() == {"kwargs.folder"}
+
+
 def test_what_a_job_publishes_below_a_folder_does_not_count(weights: Path) -> None:
     (weights / "labels.txt").write_text("a")
     before = argument_files({"folder": "weights"})
