@@ -90,7 +90,7 @@ def dead_machine(prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.usefixtures("dead_machine")
-def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_time(
+def test_a_served_run_that_never_began_is_killed_and_is_cancelled_repeats_no_settled_work(
     tmp_path: Path, prefect_api: str, moments: Moments, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = write_job(tmp_path, "served")
@@ -109,7 +109,19 @@ def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_
         wait_for_moment(moments, "the flow killed", server, folder)
         kill_served_flow(run)
         settled, traced = settled_rows(folder), traced_rows(folder)
+        wait_for("a second start", lambda: ask(prefect_api, f"/flow_runs/{run}")["run_count"] == 2)
+        assert states_of(prefect_api, run).count("CRASHED") == 1
+
+        wait_for_moment(moments, "Cancel pressed", server, folder)
+        set_state(prefect_api, run, "CANCELLING")
+        wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
+        wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
+        assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
+        assert traced_rows(folder) - traced <= settled_rows(folder) - settled + UNDER_WAY
+
+        settled, traced = settled_rows(folder), traced_rows(folder)
         set_pace(folder, 0)
+        set_state(prefect_api, run, "SCHEDULED")
         wait_for_state(prefect_api, run, "COMPLETED", "FAILED", seconds=240)
     assert [states_of(prefect_api, run).count(state) for state in ("CRASHED", "COMPLETED")] == [1, 1]
     receipt = receipt_of(folder)
@@ -117,23 +129,12 @@ def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_
     assert_resumed(receipt, folder, settled, traced)
 
 
-def test_a_run_whose_machine_died_is_taken_up_by_another_then_cancelled_and_scheduled_again(
-    dead_machine: DeadMachine, prefect_api: str, moments: Moments
-) -> None:
+def test_a_run_whose_machine_died_is_taken_up_by_another(dead_machine: DeadMachine, prefect_api: str) -> None:
     folder, run = dead_machine.folder, dead_machine.run
     settled, traced = settled_rows(folder), traced_rows(folder)
     wait_for_state(prefect_api, run, "CRASHED", "SCHEDULED")
-    worker = dead_machine.start("worker")
-    wait_for_moment(moments, "Cancel pressed", worker, folder)
-    set_state(prefect_api, run, "CANCELLING")
-    wait_for_state(prefect_api, run, "CANCELLED", seconds=SECONDS)
-    wait_for("the partition to be given back", lambda: not lease_is_held(folder), SECONDS)
-    assert set(task_runs(prefect_api, run).values()) == {"COMPLETED", "CRASHED", "CANCELLED"}
-    assert traced_rows(folder) - traced <= settled_rows(folder) - settled + UNDER_WAY
-
-    settled, traced = settled_rows(folder), traced_rows(folder)
+    dead_machine.start("worker")
     set_pace(folder, 0)
-    set_state(prefect_api, run, "SCHEDULED")
     wait_for_state(prefect_api, run, "COMPLETED", "FAILED", "CRASHED", seconds=240)
     assert states_of(prefect_api, run)[-1] == "COMPLETED"
     assert states_of(prefect_api, run).count("CRASHED") == 1
