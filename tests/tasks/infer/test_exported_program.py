@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.exported_program import NoProgram, require_data
 from overnight.tasks.infer.models.torch import TorchModel
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
