@@ -92,7 +92,7 @@ def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_
 ) -> None:
     folder = write_job(tmp_path, "served")
     set_pace(folder, SLOWLY)
-    apply_impatient(tmp_path_factory.mktemp("lost"), "run-that-never-began-starts-again", 10, "served")
+    apply_impatient(tmp_path_factory.mktemp("lost"), "run-that-never-began-starts-again", 30, "served")
     with started_runs(folder, prefect_api) as start:
         taker = start("serve", "job.yaml")
         run = start_deployed(prefect_api, "batch-inference/served")
@@ -100,7 +100,7 @@ def test_a_served_run_that_never_began_and_then_is_killed_is_started_again_each_
         end(taker)
         lost = ask(prefect_api, f"/flow_runs/{run}")
         assert (lost["state_type"], lost["run_count"]) == ("PENDING", 0)
-        wait_for_state(prefect_api, run, "SCHEDULED", seconds=60)
+        wait_for_state(prefect_api, run, "SCHEDULED", seconds=90)
 
         server = start("serve", "job.yaml")
         wait_for_moment(moments, "the flow killed", server, folder)
