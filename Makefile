@@ -9,7 +9,7 @@ LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py
 ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
 	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner \
 	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder rows/test_padding)
-AT_LEAST_WITHOUT_TORCH := 2200
+AT_LEAST_WITHOUT_TORCH := 2500
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file per target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
