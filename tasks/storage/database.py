@@ -13,12 +13,11 @@ from pydantic import AfterValidator, Field
 from overnight.tasks.config.extras import missing
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
-from overnight.tasks.storage.location import expand
+from overnight.tasks.storage.location import VARIABLE, expand
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-VARIABLE = re.compile(r"\$\{[^}]*\}")
 SECRETS = re.compile(r"[?&]([^=&]*(?:pass|secret|token|key)[^=&]*)=([^&]*)", re.IGNORECASE)
 
 
@@ -55,7 +54,7 @@ def expanded(url: str) -> str:
     """
     user, at, rest = url.rpartition("@")
     for name in VARIABLE.findall(user):
-        hide_variable(name.strip("${}"))
+        hide_variable(name)
     return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
 
 

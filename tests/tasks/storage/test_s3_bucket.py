@@ -3,6 +3,7 @@
 import io
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -12,7 +13,7 @@ from obstore.store import S3Store
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
 from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
 from overnight.tasks.storage.failed_requests import take_problems
-from overnight.tasks.storage.file_info import ObjectChanged
+from overnight.tasks.storage.file_info import ObjectChanged, TooLarge
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
 from overnight.tasks.storage.s3_pinned import open_pinned
@@ -50,6 +51,24 @@ def test_objects_are_read_whatever_their_names(store: FaultyS3, place: Location,
     files = [SourceFile(f"{place}/{name}", "", None) for name in names]
     assert read_whole(files) == [name.encode() * 1000 for name in names]
     assert sorted(got) == sorted(f"deep/{name}" for name in with_path)  # the others say nothing of the server
+
+
+def test_an_object_above_the_limit_is_not_read(store: FaultyS3, place: Location) -> None:
+    names = ["a", "e//a"]  # s3fs reads the second
+    for name in names:
+        (place / name).write_bytes(b"12345")
+    files = [SourceFile(f"{place}/{name}", "", None) for name in names]
+    assert read_whole(files, 5) == [b"12345"] * 2
+    assert [(type(found), getattr(found, "size", None)) for found in read_whole(files, 4)] == [(TooLarge, 5)] * 2
+
+
+def test_a_local_file_above_the_limit_is_not_held(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    file = SourceFile(str(tmp_path / "a"), "", None)
+    assert read_whole([file], 5) == [b"12345"]
+    [found] = read_whole([file], 4)
+    assert isinstance(found, TooLarge)
+    assert found.size == 5
 
 
 @pytest.mark.parametrize("ignores", ["", "if-match"])

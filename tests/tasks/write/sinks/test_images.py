@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from overnight.tasks.errors import ContractError
+from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.write.merge.output_schema import publishable
+from overnight.tasks.write.sinks import images as module
 from overnight.tasks.write.sinks.images import ImagesSink, file_paths
 from tests.contracts.sinks.publications import numbered, publish_parts, read_file
 
@@ -91,3 +92,18 @@ def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(
 )
 def test_the_column_is_kept_without_being_named_twice(column: str, named: list[str], kept: list[str]) -> None:
     assert ImagesSink(path="-", column=column, keep_columns=named).keep_columns == kept
+
+
+def test_formats_of_other_programs_and_too_many_pixels_are_never_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eps, bmp = io.BytesIO(), io.BytesIO()
+    Image.new("RGB", (4, 4)).save(eps, "EPS")
+    Image.new("RGB", (4, 4)).save(bmp, "BMP")
+    assert as_published(tmp_path / "few", pa.array([bmp.getvalue()]))[0]
+    table = pa.table({"row_id": ["a"], "image": pa.array([eps.getvalue()])})
+    with pytest.raises(RowError, match="cannot identify image"):
+        SINK.take(table)
+    monkeypatch.setattr(module, "MAX_IMAGE_PIXELS", 15)
+    with pytest.raises(RowError, match="4 x 4 pixels, more than 15"):
+        SINK.take(table.set_column(1, "image", pa.array([bmp.getvalue()])))
