@@ -7,6 +7,7 @@ import contextlib
 import html
 import logging
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,9 +29,11 @@ def dispensable() -> Iterator[None]:
 def artifact_key(job: str, what: str) -> str:
     """Return the key of an artifact, such as `digits-summary`. `what` names the artifact.
 
-    Prefect allows lower-case letters, digits and dashes in a key. All partitions of a job have the same key.
+    Prefect allows lower-case letters, digits and dashes in a key. All partitions of a job have the same key. The key of
+    a job with `_` in its name has a checksum, because `a_b` and `a-b` are two jobs.
     """
-    return re.sub(r"[^a-z0-9-]+", "-", f"{job}-{what}".lower()).strip("-")
+    name = f"{job}-{zlib.crc32(job.encode()):08x}" if "_" in job else job
+    return re.sub(r"[^a-z0-9-]+", "-", f"{name}-{what}".lower()).strip("-")
 
 
 def markdown_table(values: Mapping[str, Any]) -> str:

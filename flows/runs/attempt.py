@@ -9,6 +9,7 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
+from overnight.flows.runs import current_task
 from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
 from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
 from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
@@ -114,7 +115,7 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
         try:
             yield run
         except Exception as error:
-            _record_failure(run, explain(error, "plan"))
+            _record_failure(run, explain(error, current_task.stage()))
             raise
 
 

@@ -18,6 +18,8 @@ CONNECT_SECONDS = 1.0
 class RayEnded(WorkerLost):
     """The Ray that this process started has ended. Another try in this process cannot pass."""
 
+    stage = ""  # `explain` fills in the stage during which it ended
+
 
 def local_ray() -> "LocalRay":
     """Return the GCS that this process started; with the Ray of a cluster, return one that is never checked."""

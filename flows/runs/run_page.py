@@ -19,8 +19,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from overnight.flows.runs import run_sentences, run_summary
-from overnight.flows.runs.current_task import task_run_id
+from overnight.flows.runs import current_task, run_sentences, run_summary
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.config.masking import filled_in
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
@@ -64,7 +63,7 @@ def failure_shown(run: Run) -> Iterator[None]:
         yield
     except Exception as error:
         if not isinstance(error, ServiceUnavailable | LeaseLost):  # storage is away, or another run has the partition
-            _show_failed(run, explain(error, "plan"))
+            _show_failed(run, explain(error, current_task.stage()))
         raise
 
 
@@ -113,7 +112,7 @@ def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: 
             description=f"{len(rows):,} quarantined row{'s' * (len(rows) > 1)} of {run.job}/{run.partition}{shown}",
             data=json.dumps(quarantine_table(rows[:ROWS_SHOWN].to_pylist())),  # as Prefect's own table artifacts
             flow_run_id=flow_run,
-            task_run_id=task_run_id(),
+            task_run_id=current_task.task_run_id(),
         )
     )
 
