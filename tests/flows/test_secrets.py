@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests import jobs
-from tests.conftest import CANARY
+from tests.conftest import CANARY, WORKER_PATH
 from tests.flows.conftest import Overnight
 from tests.prefect_api import ask
+from tests.secret_forms import FORMS, WALNUT
 from tests.tasks.infer.chat_server import chat_server
 from tests.warm_commands import Done
 
@@ -80,3 +83,72 @@ def test_neither_a_run_that_publishes_nor_one_that_fails_tells_a_secret(
     printed = [text for done in (published, asked, written) for text in (done.stdout, done.stderr)]
     shown = [told_by_prefect(prefect_api, f"canary-{name}") for name in ("published", "asked", "database")]
     assert_silent(tmp_path, *printed, *shown)
+
+
+TALKATIVE = f"""
+import logging
+import sys
+import warnings
+
+FORMS = {FORMS!r}
+for form in FORMS:
+    logging.getLogger("talkative").warning("loading with %s", form)
+
+
+def model(batch):
+    for row in batch["id"].tolist():
+        if row % 2:
+            form = FORMS[row // 2]
+            print("printed:", form, flush=True)
+            print("printed as an error:", form, file=sys.stderr, flush=True)
+            warnings.warn("warned of " + form, stacklevel=1)
+            logging.getLogger("talkative").error("logged: %s", form)
+            raise ValueError("the row has no " + form)
+    return {{"y": batch["id"]}}
+"""
+
+
+def test_no_form_of_a_secret_that_a_model_prints_logs_or_raises_leaves_the_run(
+    overnight: Overnight, prefect_api: str, tmp_path: Path
+) -> None:
+    (WORKER_PATH / "talkative.py").write_text(TALKATIVE)
+    jobs.write_days(tmp_path, ["all"], rows=2 * len(FORMS))
+    path = jobs.write_job(
+        tmp_path / "job.yaml",
+        name="talkative",
+        source={"kind": "jsonl", "path": f"{tmp_path}/in"},
+        inference=[{"kind": "python", "target": "talkative:model", "batch_size": 1}],
+        checks={"max_quarantined": 1.0},
+        retries={"attempts": 1},
+    )
+    run = overnight("run", str(path), "--json", "-v")
+    assert run.returncode == 0, run.stderr
+    receipt = json.loads(run.stdout)
+    assert (receipt["rows_out"], receipt["rows_quarantined"]) == (len(FORMS), len(FORMS))
+    shown = overnight("show", str(path), "--quarantine", "-n", "99")
+    status = overnight("status", str(path), "--json")
+    again = overnight("run", str(path), "--set", "inference.0.kwargs={}", "--json")  # another failure of its model
+
+    [quarantine] = (tmp_path / "out/_overnight/all/quarantine").glob("*.parquet")
+    reasons = str(pq.read_table(quarantine).to_pylist())
+    logs = [file.read_text() for file in (tmp_path / "out/_overnight").rglob("*.log")]
+    assert "the row has no" in reasons
+    assert any("printed:" in log and "logged:" in log for log in logs)
+    since = {"filter": {"resource": {"id_prefix": ["prefect.flow-run", "prefect.task-run"]}}, "limit": 50}
+    places = {
+        "terminal": run.stderr,
+        "receipt on stdout": run.stdout,
+        "show": shown.stdout + shown.stderr,
+        "status": status.stdout + status.stderr,
+        "the next run": again.stdout + again.stderr,
+        "quarantine": reasons,
+        "logs of the run": "".join(logs),
+        "runs, logs and artifacts of Prefect": told_by_prefect(prefect_api, "talkative"),
+        "events": json.dumps(ask(prefect_api, "/events/filter", since)),
+    }
+    for place, text in places.items():
+        assert text, place
+        assert not re.search(WALNUT, text), place
+    for folder in (tmp_path / "out", Path(os.environ["PREFECT_HOME"])):
+        for file in folder.rglob("*"):
+            assert not file.is_file() or not re.search(WALNUT.encode(), file.read_bytes()), file

@@ -1,6 +1,7 @@
 """Secrets that a model prints or an error holds, in their usual forms, are in no text that leaves a process."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,46 +13,13 @@ from overnight.tasks.config.masking import hide_variable, masked, masked_in, pri
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.database import expanded
 from overnight.tasks.storage.location import expand
-
-FORMS = [
-    "Authorization: Bearer canary-1",
-    "{'Authorization': 'Basic Y2FuYXJ5OjE='}",
-    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=canary==;EndpointSuffix=x",
-    "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=canary=",
-    "jdbc:x;user=me;token=canary;ssl=true",
-    "https://host/cb#access_token=canary&state=1",
-    "https://host/blob?sv=1&sig=canary%2F",
-    "https://hooks.slack.com/services/T0/B0/canary",
-    "https://discord.com/api/webhooks/12/canary",
-    "https://x.webhook.office.com/webhookb2/canary",
-    "https://api.telegram.org/botcanary/sendMessage",
-    "postgresql://me:can/ary@host:5432/db",
-    "postgresql://me:can#ary@host/db",
-    "postgresql://me:can?ary@host/db",
-    "postgresql://me:can'ary@host/db",
-    "postgresql://me:can<ary@host/db",
-    "postgresql://me:can ary@host/db",
-    "postgresql://me:canary@host",
-    "redis://:canary@host:6379/0",
-    'kwargs: {"api_key": "canary", "n": 1}',
-    "{'password': 'can\\'ary'}",
-    "login(user='a', password='canary')",
-    "client_secret=canary&grant_type=x",
-    "aws_secret_access_key=canary",
-    "hf_" + "canary" * 4,
-    "sk-proj-" + "canary" * 4,
-    "ghp_" + "canary" * 4,
-    "AKIACANARYCANARYCANA",
-    "eyJcanarycanary.eyJcanarycanary.canary",
-    "https://host/v1?api-key=canary",
-]
+from tests.secret_forms import FORMS, WALNUT
 
 
 @pytest.mark.parametrize("text", FORMS)
 def test_a_secret_is_masked_by_its_form(text: str) -> None:
     shown = masked(f"the model said {text} and went on")
-    assert "ary" not in shown.lower()
-    assert "Y2FuYXJ5" not in shown
+    assert not re.search(WALNUT, shown)
     assert shown.startswith("the model said ")
     assert masked(shown) == shown
 

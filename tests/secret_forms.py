@@ -1,0 +1,36 @@
+"""Texts with a secret in the forms that drivers, services and models write. The secret is a walnut."""
+
+WALNUT = r"(?i)wal.{0,7}nut|d2FsbnV0"  # the first with a character that may be quoted; the second is Base64
+
+FORMS = [
+    "Authorization: Bearer walnut-1",
+    "{'Authorization': 'Basic d2FsbnV0OjE='}",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=walnut==;EndpointSuffix=x",
+    "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=walnut=",
+    "jdbc:x;user=me;token=walnut;ssl=true",
+    "https://host/cb#access_token=walnut&state=1",
+    "https://host/blob?sv=1&sig=walnut%2F",
+    "https://hooks.slack.com/services/T0/B0/walnut",
+    "https://discord.com/api/webhooks/12/walnut",
+    "https://x.webhook.office.com/webhookb2/walnut",
+    "https://api.telegram.org/botwalnut/sendMessage",
+    "postgresql://me:wal/nut@host:5432/db",
+    "postgresql://me:wal#nut@host/db",
+    "postgresql://me:wal?nut@host/db",
+    "postgresql://me:wal'nut@host/db",
+    "postgresql://me:wal<nut@host/db",
+    "postgresql://me:wal nut@host/db",
+    "postgresql://me:walnut@host",
+    "redis://:walnut@host:6379/0",
+    'kwargs: {"api_key": "walnut", "n": 1}',
+    "{'password': 'wal\\'nut'}",
+    "login(user='a', password='walnut')",
+    "client_secret=walnut&grant_type=x",
+    "aws_secret_access_key=walnut",
+    "hf_" + "walnut" * 4,
+    "sk-proj-" + "walnut" * 4,
+    "ghp_" + "walnut" * 4,
+    "AKIAWALNUTWALNUTWALN",
+    "eyJwalnutwalnut.eyJwalnutwalnut.walnut",
+    "https://host/v1?api-key=walnut",
+]
