@@ -22,6 +22,7 @@ from overnight.tasks.storage.location import Location
 
 SAMPLE = re.compile(r"sample(?:-([1-9]\d*))?")
 FAILED = "failure-quarantine.parquet"
+ROWS_AT_ONCE = 1024
 
 
 class NoResult(OvernightError):
@@ -49,7 +50,7 @@ class Result:
             yield from published_rows.batches(self.job, self.receipt)
             return
         with self.kept.open() as file:
-            for batch in pq.ParquetFile(file).iter_batches(published_rows.ROWS_AT_ONCE):
+            for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_ONCE):
                 yield pa.Table.from_batches([batch])
 
     def with_images(self, rows: pa.Table) -> pa.Table:

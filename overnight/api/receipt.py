@@ -55,9 +55,9 @@ class Receipt(Mapping[str, Any]):
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Return the published rows as an Arrow table, in memory.
 
-        Rows in Parquet, Delta, Iceberg and Lance keep their types. For CSV and JSON Lines, Arrow infers the types. A
-        database returns the rows that it has now. The sink `images` keeps its rows in Parquet files, which have the
-        paths of the images. The column of the partition is left out, except in files of Iceberg.
+        Rows keep their types; lists and structs in CSV are JSON texts. A database returns the rows that it has now.
+        The sink `images` keeps its rows in Parquet files, which have the paths of the images. The column of the
+        partition is left out, except in files of Iceberg.
 
         Args:
             columns: The columns to read; all by default.

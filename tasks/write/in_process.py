@@ -1,6 +1,6 @@
 """The door of this room for processes without Prefect and Ray, which show rows and write nothing.
 
-It gives the rows that a sink would publish or has published.
+It gives the rows that a sink would publish.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,8 @@ from overnight.tasks.write.merge.json_values import json_lines
 from overnight.tasks.write.merge.output_schema import common_schema, conform
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
-from overnight.tasks.write.tables.sql_rows import rows_of
 
-__all__ = ["Outcome", "json_lines", "outcome", "reasons", "rows_of"]
+__all__ = ["Outcome", "json_lines", "outcome", "reasons"]
 
 
 @dataclass(frozen=True)

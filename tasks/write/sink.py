@@ -6,16 +6,19 @@ middle of a call.
 """
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from overnight.tasks.config.settings import Leaf
+from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.part_size import PartSize
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.stream.unwritable_rows import (
     refuse_broken_texts,
@@ -23,6 +26,8 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_partition_column,
     refuse_types_beyond_parquet,
 )
+
+ROWS_AT_ONCE = 1024  # of a table that `read` yields
 
 ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
@@ -149,6 +154,28 @@ class Sink(Leaf):
     def version(self, run: Run) -> dict[str, Any]:
         """Return what the commit adds to the receipt: `table_version`; empty if the table has no versions."""
         return {}
+
+    def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        """Yield the rows that a receipt describes, one table after another.
+
+        They lack the column of the partition, except in files of Iceberg. This method reads Parquet files. A sink that
+        publishes in another way overrides it.
+
+        Args:
+            place: The directory of the table.
+            columns: The columns to read; None means all.
+
+        Raises:
+            FileNotFoundError: A later publish has replaced the files.
+        """
+        for name in receipt["files"]:
+            if not name.endswith(".parquet"):
+                raise ContractError(f"expected published files of Parquet in a sink of kind {self.kind}, found {name}.")
+            with (place / name).open() as file:
+                opened = pq.ParquetFile(file)
+                yield pa.Table.from_batches([], opened.schema_arrow).select(columns or opened.schema_arrow.names)
+                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=columns):
+                    yield pa.Table.from_batches([batch])
 
     @abc.abstractmethod
     def discard(self, run: Run) -> None:

@@ -3,7 +3,7 @@
 `row_id` and `uri` are the published ones too, so that a row keeps its name along a chain of jobs. A row that cannot be
 read gets its published file and its number as the name (`path#n`). The other job's partition column is left out.
 
-The columns of CSV and JSON Lines have the types in which they were published (`formats/published_text.py`).
+The columns of CSV and JSON Lines have the types in which they were published (`rows/published_text.py`).
 
 All rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
 """
@@ -17,13 +17,13 @@ from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
-from overnight.tasks.ingest.formats.published_text import as_written, carriers, published_types, restored
 from overnight.tasks.ingest.listing.published_rows import Upstream
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.lance import DATA, Lance
 from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.rows.published_text import as_written, carriers, published_types, restored
 from overnight.tasks.storage.location import File
 
 READERS: dict[str, type[FileSource]] = {

@@ -6,7 +6,7 @@ nine if their type has nanoseconds.
 """
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import BinaryIO, Literal
 
@@ -15,9 +15,12 @@ import pyarrow.csv
 from pyarrow import types
 
 from overnight.tasks.rows.arrow_types import is_bytes
+from overnight.tasks.rows.published_text import carriers
 from overnight.tasks.write.merge.json_values import json_texts, plain
 from overnight.tasks.write.sinks.text_files import TextFiles
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
+
+READ_BYTES = 16 * 2**20  # at a time: more than the longest row
 
 
 class CsvSink(TextFiles):
@@ -34,6 +37,21 @@ class CsvSink(TextFiles):
     def writer(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
         with pyarrow.csv.CSVWriter(file, _cells(schema.empty_table()).schema) as writer:
             yield lambda table: writer.write_table(_cells(table))
+
+    @staticmethod
+    def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+        for batch in pyarrow.csv.open_csv(
+            file,
+            pyarrow.csv.ReadOptions(block_size=READ_BYTES),
+            pyarrow.csv.ParseOptions(newlines_in_values=True),
+            pyarrow.csv.ConvertOptions(
+                column_types=carriers(kinds, "csv"),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        ):
+            yield pa.Table.from_batches([batch])
 
 
 def _cells(table: pa.Table) -> pa.Table:

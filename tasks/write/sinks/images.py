@@ -11,6 +11,7 @@ transparency JPEG drops). Files of the same format are written unchanged, others
 """
 
 import io
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -83,6 +84,11 @@ class ImagesSink(HiveFiles):
     def published(self, run: Run, prepared: Prepared) -> list[str]:
         names = [file.name for file in prepared.files]
         return as_paths(run, [*names, *(name.replace(".parquet", ".images") for name in names)])
+
+    def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        """Yield the rows of the Parquet files, with the paths of the images."""
+        files = [name for name in receipt["files"] if name.endswith(".parquet")]
+        yield from super().read(place, {**receipt, "files": files}, columns)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, place = of_known_types(published_schema(records), keep=self.column), make_place(run)

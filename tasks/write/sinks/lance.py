@@ -12,6 +12,7 @@ With `index`, a vector index over that column is updated after each publish. Unt
 `INDEXED_ROWS` rows, searches compare every vector. It needs `pip install overnight[lance]`.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,8 +22,9 @@ from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
-from overnight.tasks.write.sink import DirectorySink, file_prefix
+from overnight.tasks.write.sink import ROWS_AT_ONCE, DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
 from overnight.tasks.write.tables.lance_index import bring_index_up_to_date, refuse_no_vectors
@@ -87,6 +89,15 @@ class LanceSink(DirectorySink):
         table = lance.open_table(run.sink)
         found = lance.committed(table, run) if table else None
         return {"table_version": found} if found else {}
+
+    def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        table, partition = lance.open_table(place, receipt["table_version"]), receipt["partition"]
+        if table is None:
+            raise FileNotFoundError(str(place))
+        names = columns or [name for name in table.schema.names if partition == "all" or name != self.partition_column]
+        own = None if partition == "all" else f"{self.partition_column} = date '{partition}'"
+        for batch in table.scanner(columns=names, filter=own, batch_size=ROWS_AT_ONCE).to_batches():
+            yield pa.Table.from_batches([batch])
 
     def discard(self, run: Run) -> None:
         table = lance.open_table(run.sink)

@@ -16,7 +16,8 @@ commit, and the next run knows whether a dead attempt committed.
 A sample is published as Parquet files below the state.
 """
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyarrow import types
@@ -27,8 +28,9 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.error_translation import translate_publish_errors
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
-from overnight.tasks.write.sink import Sink, file_prefix
+from overnight.tasks.write.sink import ROWS_AT_ONCE, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import (
     refuse_far_times,
@@ -41,6 +43,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
 )
 from overnight.tasks.write.tables import sql
 from overnight.tasks.write.tables.optimistic_commit import rows_lost
+from overnight.tasks.write.tables.sql_rows import rows_of
 from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import is_json, sql_columns
 
@@ -122,6 +125,11 @@ class SqlSink(Sink):
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         with translate_publish_errors(self.shown(run)):
             sql.drop_loaded(self._table(run))
+
+    def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        """Yield the rows that the database has now, sorted by `row_id`. The types follow from Python's values."""
+        for table in rows_of(self.url, self.table, self.partition_column, receipt["partition"], ROWS_AT_ONCE):
+            yield table.select(columns) if columns else table
 
     def discard(self, run: Run) -> None:
         merged_rows(run).remove()

@@ -1,16 +1,19 @@
 """The common part of text file sinks: rows become text while they are merged, compressed or not."""
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Annotated, BinaryIO, ClassVar, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.rows.published_text import published_types, restored
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import OutputFormat, Prepared, merge, merged_rows, published_schema
 from overnight.tasks.write.sink import file_prefix
 from overnight.tasks.write.sinks.hive_files import HiveFiles, make_place
@@ -20,7 +23,7 @@ Writer = Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Tab
 
 
 class TextFiles(HiveFiles):
-    """Hive-partitioned text files. A leaf adds `writer`, and `kind`, which is also the ending of the file names.
+    """Hive-partitioned text files. A leaf adds `writer`, `reader` and `kind`, which ends the file names.
 
     `target_file_size` is measured in staged Parquet; text takes several times as much.
     """
@@ -39,6 +42,24 @@ class TextFiles(HiveFiles):
 
         `schema` has the columns of all these tables. The caller closes `file`.
         """
+
+    @staticmethod
+    @abc.abstractmethod
+    def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+        """Yield the rows of a file, one table after another, with the values as `published_text.restored` takes them.
+
+        `kinds` has the types in which columns without inner types were published.
+        """
+
+    def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
+        """Yield the rows in the types in which they were published. Types with inner types are as the file has them."""
+        kinds = published_types(receipt)
+        packings = {ending: packing for packing, ending in ENDINGS.items() if ending}
+        for name in receipt["files"]:
+            packing = packings.get(PurePosixPath(name).suffix)  # the setting may have changed since
+            with (place / name).open() as file:
+                for table in self.reader(pa.CompressedInputStream(file, packing) if packing else file, kinds):
+                    yield restored(table.select(columns) if columns else table, kinds)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, place = published_schema(records), make_place(run)

@@ -45,8 +45,8 @@ class Fragment:
     text: str
 
 
-def open_table(sink: Location) -> "LanceDataset | None":
-    """Return the newest version of the Lance table in the directory `sink`; None if there is none.
+def open_table(sink: Location, version: int | None = None) -> "LanceDataset | None":
+    """Return a version of the Lance table in the directory `sink`, by default the newest; None if there is no table.
 
     Raise `JobError` if lance is not installed.
     """
@@ -56,7 +56,7 @@ def open_table(sink: Location) -> "LanceDataset | None":
     # The first commit makes the directory before it writes a version there.
     if not any(name.endswith(".manifest") for name in (sink / "_versions").names()):
         return None
-    return lance.dataset(object_store_uri(sink), storage_options=storage_options())
+    return lance.dataset(object_store_uri(sink), version=version, storage_options=storage_options())
 
 
 def refuse_other_layout(table: "LanceDataset", run: Run) -> None:

@@ -5,6 +5,7 @@ from datetime import date
 
 import pyarrow as pa
 
+from overnight.tasks.rows.published_text import inferred
 from overnight.tasks.storage.database import engine
 
 
@@ -29,4 +30,4 @@ def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int)
         wanted = wanted.where(*(table.c[each] == value for each, value in day.items())).order_by(table.c.row_id)
         found = connection.execution_options(stream_results=True).execute(wanted)
         for rows in found.mappings().partitions(rows_at_once):
-            yield pa.Table.from_pylist([dict(row) for row in rows])
+            yield pa.table({name: inferred([row[name] for row in rows]) for name in rows[0]})

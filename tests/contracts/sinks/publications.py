@@ -80,7 +80,7 @@ def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
 
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
     files = [*(ready.kept.files if ready.kept else ()), *sink.published(run, ready)]
-    about = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
+    about = {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
     return {**about, "files": files, "columns": summary(ready.columns, ())}
 
 

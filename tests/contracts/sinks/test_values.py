@@ -9,6 +9,7 @@ import pytest
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import read_json
 from overnight.tasks.write.merge.json_values import json_texts
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.rows_to_publish import rows_to_publish
@@ -55,6 +56,25 @@ def reads_back(leaf: Adapter, place: Path) -> None:
         cells = [canonical(cell, column.type) for cell in found[name]]
         assert same_zeros(cells, leaf) == same_zeros(facts(column), leaf), name
     assert set(found.get("nothing", [None])) <= {None}
+
+
+@SINKS.promise("the sink itself reads every value that it published, by its receipt, as `show` and `diff` do")
+def test_the_sink_itself_reads_every_value_that_it_published(leaf: Adapter, tmp_path: Path) -> None:
+    sink, run = leaf.sink(tmp_path), numbered(tmp_path, 1)
+    known = {name: found for name, found in COLUMNS.items() if name not in {*leaf.refused, *leaf.lost_rows}}
+    rows, _ = staged(leaf, sink, tmp_path, {**known, "nothing": pa.nulls(ROWS)})
+    publish_parts(run, sink, {name: rows[name] for name in rows.column_names})
+    receipt = read_json(run.ledger / "receipt.json")
+    assert receipt is not None
+    found = pa.concat_tables(list(sink.read(run.sink, receipt, None)), promote_options="default").sort_by("row_id")
+    assert found["row_id"].to_pylist() == [f"a#{row}" for row in range(ROWS)]
+    assert set(found.column_names) >= {"row_id", *known}
+    assert (run.partition_column in found.column_names) == (leaf.kind == "iceberg")
+    for name, column in known.items():
+        cells = [canonical(cell, pa.binary() if name == "uuid" else column.type) for cell in found[name]]
+        assert same_zeros(cells, leaf) == same_zeros(facts(column), leaf), name
+    [*some] = sink.read(run.sink, receipt, ["int64", "row_id"])
+    assert {tuple(table.column_names) for table in some} == {("int64", "row_id")}
 
 
 def same_zeros(cells: list[Any], leaf: Adapter) -> list[Any]:

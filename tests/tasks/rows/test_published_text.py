@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.formats.published_text import carriers, published_types, restored
+from overnight.tasks.rows.published_text import carriers, published_types, restored
 
 
 def test_columns_with_inner_types_and_columns_of_no_receipt_stay_as_the_file_has_them() -> None:

@@ -1,12 +1,13 @@
-"""The columns of a published CSV or JSON Lines file, in the types in which they were published.
+"""Convert the columns of a published CSV or JSON Lines file to the types in which they were published.
 
 The receipt of a publish names the type of each column. A column of a type without inner types is read as the text or
 number that the sink wrote, and becomes that type again. Lists, structs and maps stay as the file has them.
 """
 
 import base64
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,14 @@ def restored(table: pa.Table, kinds: Mapping[str, pa.DataType]) -> pa.Table:
             except (pa.ArrowInvalid, ValueError) as error:
                 raise InputError(f"column {name!r}: expected {kinds[name]} as it was published: {error}") from error
     return table
+
+
+def inferred(values: Sequence[Any]) -> pa.Array:
+    """Return Python values as Arrow infers their type; as JSON text if no type holds all, such as 2**64-1 in a list."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if value is None else json.dumps(value, default=str) for value in values])
 
 
 def _type_of(name: str) -> pa.DataType | None:
