@@ -93,7 +93,7 @@ def prepare_rows(
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=1 if plan.is_beside else plan.task_cpus,
-        concurrency=None if plan.is_beside else plan.task_concurrency,
+        compute=ray.data.TaskPoolStrategy(None if plan.is_beside else plan.task_concurrency),
         max_retries=TASK_RETRIES,
     )
 
@@ -240,7 +240,7 @@ def _by_tasks(dataset: ray.data.Dataset, work: Callable[..., Any], plan: Plan) -
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=plan.task_cpus,
-        concurrency=plan.task_concurrency,
+        compute=ray.data.TaskPoolStrategy(plan.task_concurrency),
         max_retries=TASK_RETRIES,  # as reading and preprocessing, with which Ray Data may fuse it
     )
 
