@@ -91,6 +91,7 @@ def _check(job: Job, due: Deadline) -> None:
         log.info("%s/%s is published", job.name, due.partition)
         return
     place = job.ledger(due.partition)
+    job.state_location.make_private()
     try:
         with lease.held(place / "late", f"freshness-{prefect.runtime.flow_run.id}"):
             _notify_once(job, due, entry, place / "late.json")

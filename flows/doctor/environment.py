@@ -152,8 +152,10 @@ def _source(job: Job, path: str) -> Finding:
 
 def _writable(what: str, place: Location) -> Finding:
     """Write, create, read and remove a small file in a folder of its own that readers ignore."""
-    folder = place / f"_overnight/_doctor-{uuid.uuid4().hex[:12]}"
+    state = place / "_overnight"
+    folder = state / f"_doctor-{uuid.uuid4().hex[:12]}"
     try:
+        state.make_private()
         told = _tried(folder / "probe")
         folder.remove()
     except Exception as error:

@@ -97,7 +97,8 @@ def _ledgers(run: Run) -> Iterable[tuple[Run, Sizes]]:
     for path, size in list_sizes(run.state).items():
         first, _, below = path.partition("/")
         kind, (name, _, rest) = (samples, below.partition("/")) if first == "samples" else (ledgers, (first, "", below))
-        if partition := _partition(name, run.partition_column):
+        partition = _partition(name, run.partition_column)
+        if partition and rest:  # otherwise a link or a file has the name of a ledger
             kind[partition][rest] = size
     place = run.state / "samples"
     of_samples = replace(run, state=place, sink=place / "published", limit_rows=1)

@@ -94,6 +94,7 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
     `CheckFailed` if the target holds results of another job or files that Overnight did not write.
     """
     flow_run = prefect.runtime.flow_run.id or ""
+    job.state_location.make_private()
     with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
         run = replace(run, token=token, flow_run=flow_run)
         run.failure_quarantine.remove()

@@ -19,7 +19,6 @@ import gc
 import logging
 import math
 import os
-import secrets
 import signal
 import threading
 import time
@@ -41,7 +40,7 @@ from prefect_ray.context import RemoteOptionsContext
 
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
-from overnight.flows.runs.local_ray import RayEnded, local_ray
+from overnight.flows.runs.local_ray import RayEnded, local_ray, start_local_ray
 from overnight.flows.runs.local_server import login_profile
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.near_server import near_server
@@ -51,7 +50,7 @@ from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.tasks.config.code_folders import code_folder
 from overnight.tasks.config.proxies import leave_out_this_machine
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import JobError, OvernightError
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
@@ -227,10 +226,10 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         os.environ["PREFECT_API_URL"] = api  # local workers inherit it
         # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
         os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
-        if "RAY_AUTH_MODE" not in os.environ:
-            os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
         try:
-            context = ray.init("local", **arguments)  # None would join the cluster that started last on this machine
+            context = start_local_ray(**arguments)
+        except JobError:
+            raise
         except Exception as error:
             first = str(error).strip().partition(". ")[0]
             raise OvernightError(
@@ -283,12 +282,3 @@ def _signal_handler_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
-
-
-@functools.cache
-def _auth_token() -> str:
-    """Return the same token each time in this process.
-
-    Ray keeps the first token of a process, even for a Ray that a later run starts.
-    """
-    return secrets.token_hex(32)

@@ -138,5 +138,6 @@ def _with_data(
     job = validated(name, _overridden({**mapping, "source": placeholder}, overrides))
     root = data_folder or job.state_location / "data"
     folder = root / _partition(job, partition)
+    (data_folder or job.state_location).make_private()
     digest = place_data(data, folder)
     return {**mapping, "source": {"kind": "parquet", "path": f"{(root / of_partition).template}/{digest}/"}}, folder

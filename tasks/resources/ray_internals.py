@@ -1,8 +1,9 @@
-"""All uses of Ray that are not public: Ray 2.60's executor of a stream, and whether and how a cluster grows.
+"""All uses of Ray that are not public: Ray 2.60's executor of a stream, its address, and how a cluster grows.
 
 Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
 topology has the progress of an operator, and the callback's class is not exported. Ray has no public call for the
-groups of nodes that an autoscaler reports, or for whether this process started Ray.
+groups of nodes that an autoscaler reports, or for whether this process started Ray. It replaces a loopback address by
+one that other machines reach, except as on macOS, by a setting that it only reads when it is imported.
 `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
@@ -24,11 +25,11 @@ if not ray.__version__.startswith(WRITTEN_FOR):
         f"Install it: pip install 'ray[data]=={WRITTEN_FOR}*'."
     )
 
-from ray._private import worker  # noqa: E402 - exists only in that version
+from ray._private import ray_constants, worker  # noqa: E402 - exist only in that version
 from ray._private.state import state  # noqa: E402
 from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
 
-__all__ = ["OperatorState", "ending_workers", "is_started_here", "operators", "reported_node_groups"]
+__all__ = ["OperatorState", "ending_workers", "is_started_here", "on_loopback", "operators", "reported_node_groups"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,20 @@ def is_started_here() -> bool:
     """Return True if this process started the Ray that it uses, which then has one node and no autoscaler."""
     node = worker._global_node
     return bool(node and node.head)
+
+
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """Let the processes of a Ray that starts in the body listen on 127.0.0.1 alone.
+
+    This is the setting RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0. With it, Ray is of one machine, as it is on macOS.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def reported_node_groups() -> list[tuple[dict[str, float], int]]:

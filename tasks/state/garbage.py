@@ -5,11 +5,14 @@ files of unknown names. The generation that the next run would resume is kept to
 the partition meanwhile.
 """
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation, unfinished_retry
+from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
 Sizes = Mapping[str, int]  # path below a directory -> bytes
@@ -40,11 +43,28 @@ class GarbageItem:
 def list_sizes(location: Location) -> dict[str, int]:
     """Return path -> bytes of every file below the directory `location`; empty if the directory does not exist.
 
-    The paths are relative to the directory. Object stores need one request per thousand files.
+    The paths are relative to the directory. Object stores need one request per thousand files. A local link is itself a
+    file here, and is not followed: whatever it leads to is no run's to remove.
     """
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")
+    if is_local(filesystem):
+        return dict(_local_sizes(root))
     return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
+
+
+def _removed_with(place: Location) -> dict[str, int]:
+    """Return the files that are removed with a directory, as `list_sizes` does. With a link, none is."""
+    return {} if place.is_link() else list_sizes(place)
+
+
+def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
+    for folder, folders, names in os.walk(root):
+        links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
+        for name in (*names, *links):
+            path = f"{folder}/{name}"
+            with contextlib.suppress(FileNotFoundError):  # a run removes its temporary files
+                yield path[len(root) + 1 :], os.lstat(path).st_size
 
 
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
@@ -91,7 +111,7 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
     entries = sorted({path.split("/")[0] for path in files} - {"lease"})
     if not entries:
         return []
-    published = list_sizes(run.target)
+    published = _removed_with(run.target)
     places = (run.target, *(run.ledger / name for name in entries))
     sizes = [*published.values(), *(size for path, size in files.items() if not path.startswith("lease/"))]
     return [GarbageItem(run.partition, "samples", "made with --limit-rows", places, len(sizes), sum(sizes))]
@@ -105,7 +125,7 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
     found = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):
-            sizes = list_sizes(run.sink / name)
+            sizes = _removed_with(run.sink / name)
             why = "prepared by a run that died before it published"
             found.append(GarbageItem(run.partition, name, why, (run.sink / name,), len(sizes), sum(sizes.values())))
     return found
@@ -120,6 +140,8 @@ def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Itera
         resumable.add(unfinished_retry(run.ledger, run.fingerprint, current))
     for name in names:
         home = f"generations/{name}"
+        if home in files:  # a link or a file, which no run made
+            continue
         attempts = {path.split("/")[3] for path in files if path.startswith(f"{home}/attempts/")}
         last = max(attempts, default=name)
         if name == current or (name in resumable and last >= idle_since):

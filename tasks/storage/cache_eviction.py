@@ -63,6 +63,9 @@ def _remove_oldest(cache: Path) -> bool:
     for lock in sorted(cache.glob(f"*{LOCK}"), key=lambda path: path.stat().st_mtime):
         folder = lock.with_name(lock.name.removesuffix(LOCK))
         part = Path(f"{folder}{PART}")
+        for path in (folder, part):
+            if path.is_symlink():  # only the link is in the cache
+                path.unlink()
         if not folder.is_dir() and not part.is_dir():
             continue
         with _held_alone(lock) as is_held:

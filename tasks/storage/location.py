@@ -11,6 +11,7 @@ retries.
 import contextlib
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -141,6 +142,11 @@ class Location:
         with translate_storage_errors("look at", self):
             return bool(filesystem.exists(path))
 
+    def is_link(self) -> bool:
+        """Return True for a local link, also if it leads nowhere."""
+        filesystem, path = self.open_filesystem()
+        return is_local(filesystem) and os.path.islink(path.rstrip("/"))
+
     def read_bytes(self) -> bytes:
         """Return the whole content of the file. Raise `FileNotFoundError` if it does not exist."""
         filesystem, path = self.open_filesystem()
@@ -208,8 +214,8 @@ class Location:
         until the body ends. An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
         """
         filesystem, path = self.open_filesystem()
-        local_path = path if is_local(filesystem) else os.path.join(tempfile.gettempdir(), "overnight")
-        with temporary_file(local_path) as temporary:
+        local_path = path if is_local(filesystem) else tempfile.gettempdir()
+        with temporary_file(path) if is_local(filesystem) else tempfile.NamedTemporaryFile() as temporary:
             try:
                 yield temporary
             except Exception as error:
@@ -252,11 +258,31 @@ class Location:
                         return
                 raise FileExistsError(f"{self} is there") from error
 
+    def make_private(self) -> None:
+        """Make this directory, if it is local and missing, for its user alone: its files may hold texts of rows.
+
+        In a shared directory, which has the set-group-ID bit, it is for that directory's group too.
+        """
+        filesystem, path = self.open_filesystem()
+        if not is_local(filesystem) or os.path.lexists(path.rstrip("/")):
+            return
+        parent = os.path.dirname(path.rstrip("/"))
+        with translate_storage_errors("write", self, parent):
+            os.makedirs(parent, exist_ok=True)
+            is_shared = os.stat(parent).st_mode & stat.S_ISGID
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o770 if is_shared else 0o700)
+
     def remove(self) -> None:
-        """Remove a file, or a directory with everything below it. Do nothing if it does not exist."""
+        """Remove a file, or a directory with everything below it. Do nothing if it does not exist.
+
+        Follow no link: of a local link, only the link itself is removed.
+        """
         filesystem, path = self.open_filesystem()
         with translate_storage_errors("remove", self):
-            if not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
+            if self.is_link():
+                os.unlink(path.rstrip("/"))
+            elif not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
                 for found in filesystem.find(path):
                     filesystem.rm_file(found)
             elif filesystem.exists(path):

@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,22 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
     return [found for found in OBJECTS if found["kind"] == kind]
 
 
+def names(found: dict[str, Any]) -> str:
+    return f"{found['kind']}/{found['metadata'].get('name') or found['metadata']['generateName']}"
+
+
+def pod_templates(path: str, found: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every template of a pod anywhere below, with its path."""
+    if isinstance(found, list):
+        for number, item in enumerate(found):
+            yield from pod_templates(f"{path}/{number}", item)
+    elif isinstance(found, dict):
+        if "containers" in found.get("spec", {}):
+            yield path, found
+        for key, value in found.items():
+            yield from pod_templates(f"{path}/{key}", value)
+
+
 [RAY_CLUSTER], [RAY_JOB], [RAY_CRON_JOB] = map(of_kind, ("RayCluster", "RayJob", "RayCronJob"))
 [WORKER, HISTORY_SERVER], [REDIS], [CONFIG] = map(of_kind, ("Deployment", "StatefulSet", "ConfigMap"))
 SPEC, JOB_CLUSTER = RAY_CLUSTER["spec"], RAY_JOB["spec"]["rayClusterSpec"]
@@ -48,11 +65,14 @@ CONTAINERS = [
     for name, pod in (PODS | {"prefect-worker": WORKER["spec"]["template"]}).items()
     for container in pod["spec"]["containers"]
 ]
+# Of every object that has pods, also of kinds and files that are added later.
+EVERY_POD = {name: pod for found in OBJECTS for name, pod in pod_templates(names(found), found)}
+UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 KEEP_ALIVE = ("RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms")
-
-
-def names(found: dict[str, Any]) -> str:
-    return f"{found['kind']}/{found['metadata'].get('name') or found['metadata']['generateName']}"
 
 
 def validate(found: dict[str, Any]) -> None:
@@ -135,7 +155,7 @@ def test_the_cluster_in_redis_is_valid_and_has_the_address_and_the_password_of_t
     kuberay.validate("RayCluster", SPEC | changed)
     options = changed["gcsFaultToleranceOptions"]
     [service] = [found for found in OBJECTS if names(found) == "Service/redis"]
-    [policy] = of_kind("NetworkPolicy")
+    [policy] = [found for found in OBJECTS if names(found) == "NetworkPolicy/redis"]
     assert options["redisAddress"] == f"redis:{service['spec']['ports'][0]['port']}"
     assert options["redisPassword"]["valueFrom"] == server["env"][0]["valueFrom"]
     assert server["image"] == COMPOSE["redis"]["image"]
@@ -217,18 +237,83 @@ def test_the_worker_joins_the_cluster_with_its_token() -> None:
 
 
 @pytest.mark.parametrize(("pod", "container"), CONTAINERS)
-def test_a_container_has_the_prefect_password_the_image_its_needs_and_no_rights_besides(
+def test_a_container_has_the_prefect_password_the_image_and_its_needs(
     pod: dict[str, Any], container: dict[str, Any]
 ) -> None:
     assert {"configMapRef": {"name": CONFIG["metadata"]["name"]}} in container["envFrom"]
     assert {"secretRef": {"name": "overnight-prefect", "optional": True}} in container["envFrom"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert container["resources"]["requests"].keys() >= {"cpu", "memory"}
     assert "memory" in container["resources"]["limits"]
     assert container.keys() >= {"startupProbe", "livenessProbe"}
     assert container["image"] == container_of(WORKER)["image"]
+
+
+def test_every_kind_of_pod_is_looked_at() -> None:
+    assert len(EVERY_POD) == len(PODS) + 5  # those of the nightly job, the worker, Redis and the History Server
+
+
+@pytest.mark.parametrize("name", EVERY_POD)
+def test_a_pod_has_no_rights_that_it_does_not_need(name: str) -> None:
+    pod = EVERY_POD[name]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in (*pod.get("initContainers", []), *pod["containers"]):
+        assert container["securityContext"] == UNPRIVILEGED
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes_of(pod)
+    if not pod.get("serviceAccountName"):  # the History Server reads objects of Kubernetes
+        assert pod["automountServiceAccountToken"] is False
+
+
+def volumes_of(pod: dict[str, Any]) -> set[str]:
+    """The names of a pod's volumes, and of those that a StatefulSet makes for it."""
+    return {volume["name"] for volume in pod.get("volumes", [])} | {"data"}
+
+
+def test_a_ray_node_writes_where_it_does_in_the_compose_file_and_only_the_autoscaler_has_a_token() -> None:
+    needed = set(COMPOSE["ray-worker"]["volumes"]) - {"data:/data"}
+    for name, pod in PODS.items():
+        [container] = pod["spec"]["containers"]
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == needed, name
+    for spec in (SPEC, JOB_CLUSTER, RAY_CRON_JOB["spec"]["jobTemplate"]["rayClusterSpec"]):
+        options, head = spec["autoscalerOptions"], spec["headGroupSpec"]["template"]["spec"]
+        assert options["securityContext"] == UNPRIVILEGED
+        mounts = {mount["mountPath"]: mount["name"] for mount in options["volumeMounts"]}
+        assert needed < mounts.keys()
+        token = mounts["/var/run/secrets/kubernetes.io/serviceaccount"]  # where clients of Kubernetes look
+        [volume] = [volume for volume in head["volumes"] if volume["name"] == token]
+        files = {path for source in volume["projected"]["sources"] for path in projected(source)}
+        assert files == {"token", "ca.crt", "namespace"}
+
+
+def projected(source: dict[str, Any]) -> list[str]:
+    """The files of one source of a projected volume."""
+    [content] = source.values()
+    return [item["path"] for item in content.get("items", [content])]
+
+
+def test_a_pod_takes_no_connection_that_no_policy_names() -> None:
+    policies = {policy["metadata"]["name"]: policy["spec"] for policy in of_kind("NetworkPolicy")}
+    assert policies.pop("nothing-by-default") == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
+    outside = {"monitoring": [8080, 8090], "operator": [8265]}
+    for spec in policies.values():
+        assert spec["podSelector"]  # it opens ports of some pods, never of all
+        for rule in spec["ingress"]:
+            assert rule["from"]
+            for peer in rule["from"]:
+                assert "ipBlock" not in peer
+                if "namespaceSelector" in peer:
+                    kind = "operator" if peer == operator else "monitoring"
+                    assert [port["port"] for port in rule["ports"]] == outside[kind]
+                else:
+                    assert peer["podSelector"]["matchLabels"]
+    cluster, worker = {"ray.io/cluster": RAY_CLUSTER["metadata"]["name"]}, {"app.kubernetes.io/name": "prefect-worker"}
+    for name, labels in (("ray-cluster", cluster), ("prefect-worker", worker)):
+        [rule] = policies[name]["ingress"]
+        assert policies[name]["podSelector"] == {"matchLabels": labels}
+        assert [peer["podSelector"]["matchLabels"] for peer in rule["from"]] == [cluster, worker]
+    job = policies["job-clusters"]["podSelector"]["matchLabels"]
+    assert all(job.items() <= pod["metadata"]["labels"].items() for name, pod in PODS.items() if name.startswith("job"))
 
 
 def test_a_silent_node_is_given_up_as_in_the_compose_file_with_no_more_pings_than_ray_takes() -> None:

@@ -6,6 +6,8 @@ read by Ray's own parsers.
 
 import json
 import os
+import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -27,22 +29,26 @@ SLURM = {
 PROGRAMS = {
     "scontrol": '#!/bin/sh\n[ "$*" = "show hostnames gpu[07-08]" ] && printf "gpu07\\ngpu08\\n"',
     "srun": '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nexec "$@"',  # on the first node only
-    "ray": f"#!{sys.executable} -IS\nimport json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))",
+    "ray": f"#!{sys.executable} -IS\nimport json, os, sys\n"
+    "print(json.dumps([sys.argv[1:], dict(os.environ), os.stat(os.environ['RAY_TMPDIR']).st_mode]))",
 }
 
 
+@pytest.mark.parametrize("local_disk", [True, False])
 def test_the_command_runs_on_a_ray_of_all_nodes_whose_head_is_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    temporary = str(tmp_path) if local_disk else ""
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    inherited = {key: value for key, value in os.environ.items() if key not in ("PREFECT_HOME", "SLURM_TMPDIR")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "RAY_", "SLURM_"))}
     environment = inherited | SLURM | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment |= {"SLURM_TMPDIR": temporary} if temporary else {}
     command = ["bash", str(SCRIPT), "my_job.yaml", "--partition", "2026-11-19"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
-    (name, *arguments), variables = json.loads(done.stdout)
+    (name, *arguments), variables, mode = json.loads(done.stdout)
     assert name == "symmetric-run"
     end = arguments.index("--")
     options = arguments[:end]
@@ -55,7 +61,11 @@ def test_the_command_runs_on_a_ray_of_all_nodes_whose_head_is_the_first(
     monkeypatch.chdir(tmp_path)
     Path("my_job.yaml").touch()
     assert main.commands[called].make_context(called, given).params["partition"] == "2026-11-19"
-    assert variables["PREFECT_HOME"] == "/tmp/overnight-4711042"  # the server's database is on a local disk
+    folder = Path(variables["RAY_TMPDIR"])
+    assert re.fullmatch(f"{temporary or '/tmp'}/overnight-[A-Za-z0-9]{{8}}", str(folder))
+    assert variables["PREFECT_HOME"] == f"{folder}/prefect"  # the server's database is on a local disk
+    assert (stat.S_IMODE(mode), folder.exists()) == (0o700, False)
+    assert (variables["RAY_AUTH_MODE"], len(variables["RAY_AUTH_TOKEN"])) == ("token", 64)
 
 
 def test_nodes_are_exclusive_because_the_end_stops_every_ray_on_them() -> None:

@@ -24,3 +24,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_the_worker_takes_runs_from_the_pool_that_deploy_makes() -> None:
     [pool] = PrefectFile(DEFAULTS).work_pools
     assert f"prefect worker start --pool {pool.name} --type {pool.type}\n" in UNIT.read_text()
+
+
+def test_the_worker_shares_no_temporary_folder_and_gets_no_rights() -> None:
+    assert {"PrivateTmp=true", "NoNewPrivileges=true"} <= set(UNIT.read_text().splitlines())

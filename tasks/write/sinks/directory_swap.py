@@ -86,10 +86,11 @@ def remove(new: str, is_ours: Callable[[str], bool]) -> None:
     """
     for place in (new, new + CUT_OFF):
         for name in _names(place):
-            if is_ours(name) and os.path.isdir(f"{place}/{name}"):
-                shutil.rmtree(f"{place}/{name}")
+            path = f"{place}/{name}"
+            if is_ours(name) and os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
             elif is_ours(name):
-                os.unlink(f"{place}/{name}")
+                os.unlink(path)
         for path in (*(f"{place}/{name}" for name in PROBES), place):
             with contextlib.suppress(OSError):
                 os.rmdir(path)

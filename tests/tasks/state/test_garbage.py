@@ -93,6 +93,30 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
     assert found(run, {"generation": CURRENT}) == []
 
 
+def test_no_link_is_followed_and_only_what_is_removed_is_counted(run: Run, tmp_path: Path) -> None:
+    for name in (OLDER, CURRENT):
+        begun(run, name)
+    outside = tmp_path / "outside"
+    (outside / "attempts/x").mkdir(parents=True)
+    files = {outside / name for name in ("generation.json", "attempts/x/order", "a.tmp")}
+    for file in files:
+        file.write_text('{"fingerprint": "of others", "format_version": 1}')
+    ledger, sink = Path(run.ledger.uri), Path(run.sink.uri)
+    (ledger / "generations/linked").symlink_to(outside)
+    (ledger / f"generations/{CURRENT}/attempts").symlink_to(outside)
+    (ledger / f"generations/{OLDER}/inside").symlink_to(outside)
+    (sink / f"_publishing-{run.partition}-x").symlink_to(outside)
+    items = found(run, {"generation": CURRENT, "job": run.job})
+    prepared = removable_prepared(run, run.sink.names())
+    counts = {item.what.removeprefix("generations/"): item.files for item in (*items, *prepared)}
+    parts = f"{CURRENT}/parts"
+    assert counts == {OLDER: 3, parts: 1, f"_publishing-{run.partition}-x": 0}
+    for item in (*items, *prepared):
+        item.remove()
+    assert {file for file in files if file.exists()} == files
+    assert run.sink.names() == ["_overnight"]
+
+
 @pytest.mark.parametrize(
     ("idle_since", "reasons"),
     [

@@ -67,6 +67,45 @@ def test_what_is_written_is_there_by_any_name_until_it_is_removed(place: Locatio
     assert sibling.read_bytes() == b"other"
 
 
+def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").touch()
+    for name, target in (("folder", "outside"), ("file", "outside/file"), ("nowhere", "missing")):
+        link = tmp_path / name
+        link.symlink_to(tmp_path / target)
+        Location(f"{link}/").remove()
+        assert not link.is_symlink()
+    assert (tmp_path / "outside/file").exists()
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o755, 0o700), (0o2775, 0o770)])
+def test_a_private_folder_is_its_users_alone_or_of_the_group_of_a_shared_one(
+    mode: int, expected: int, tmp_path: Path
+) -> None:
+    def mode_of(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    before = os.umask(0o002)
+    try:
+        for name in ("_overnight", "parent/_overnight"):
+            Location(str(shared / name)).make_private()
+            assert mode_of(shared / name) == expected
+        assert mode_of(shared / "parent") == 0o775  # published rows are there
+        (shared / "_overnight").chmod(0o755)
+        Location(str(shared / "_overnight")).make_private()
+        assert mode_of(shared / "_overnight") == 0o755  # its user gave it this mode
+    finally:
+        os.umask(before)
+
+
+def test_rows_on_their_way_to_a_store_are_in_a_file_of_this_user_alone() -> None:
+    with Location(f"memory://{uuid.uuid4().hex}/rows").writing() as file:
+        assert os.stat(file.name).st_mode & 0o777 == 0o600
+
+
 def test_a_file_is_created_once_and_filled_piece_by_piece(place: Location) -> None:
     (place / "lease/1").create(b"one")
     with pytest.raises(FileExistsError):

@@ -149,6 +149,19 @@ def test_the_folder_whose_last_use_is_the_oldest_goes_first(
     assert names(cache) == {"first", "third", "new"}
 
 
+def test_a_link_in_the_cache_makes_room_and_what_it_leads_to_stays(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache_eviction.LIMIT, str(15 / 1e9))
+    left(cache, "linked", 1000)
+    (cache / "linked").rename(tmp_path / "elsewhere")
+    (cache / "linked").symlink_to(tmp_path / "elsewhere")
+    left(cache, "full", 1001)
+    folder_of("new")
+    assert names(cache) == {"new"}
+    assert list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_folder_that_another_process_uses_stays_beyond_the_limit(
     start: Callable[..., Process], cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

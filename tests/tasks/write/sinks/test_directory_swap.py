@@ -37,6 +37,16 @@ def test_what_is_hidden_is_reached_at_every_instant_and_ends_as_the_same_directo
     assert not os.path.exists(new)
 
 
+def test_a_link_under_a_name_of_the_publish_is_removed_and_not_followed(pair: tuple[str, str], tmp_path: Path) -> None:
+    new, _ = pair
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").touch()
+    os.symlink(tmp_path / "outside", f"{new}/ours-linked")
+    directory_swap.remove(new, is_ours)
+    assert not os.path.exists(new)
+    assert (tmp_path / "outside/file").exists()
+
+
 def test_after_a_withdrawal_nothing_can_be_exchanged_any_more(pair: tuple[str, str]):
     new, target = pair
     directory_swap.withdraw(new, target, is_ours)
