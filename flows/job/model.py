@@ -94,7 +94,7 @@ class Job(Settings):
         Literal["all"] | list[str],
         Field(
             description="Settings that runs of a deployment may change beside values: dotted keys, each with all below "
-            "it, or all. Who may start runs can then name other code, models or places.",
+            "it, or all. A user who may start runs can then name other code, models or places.",
             examples=[["inference.0.model"]],
         ),
     ] = []

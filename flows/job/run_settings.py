@@ -1,8 +1,8 @@
 """Which settings of its job a run of a deployment may change: values, and never code, models or places.
 
-Whoever may start a run could otherwise run code as its worker, or send the worker's data and keys elsewhere. The types
-of the settings decide, see `Adjustable`. A job permits more by `allow_settings`. A run from the command line or from
-Python changes what it likes, because its user has the rights of its process.
+A user who may start a run could otherwise run code as its worker, or send the worker's data and keys elsewhere. The
+types of the settings decide, see `Adjustable`. A job permits more by `allow_settings`. A run from the command line or
+from Python changes what it likes, because its user has the rights of its process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,10 +6,14 @@ checked in tests/deployments: ports, logins, tokens and folders.
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +43,6 @@ class Waits:
             time.sleep(0.1)
         return {"size": [len(text) for text in batch["text"]]}
 """
-PROGRAMS = {
-    "run": ("run", "job.yaml", "--ray-dashboard"),
-    "serve": ("serve", "job.yaml"),
-    "metrics": ("metrics", "job.yaml", "--port", "0"),
-}
 FILES = {"Prefect's home": "prefect", "Ray's folder": "ray", "temporary files": "tmp", "the state": "out/_overnight"}
 REQUESTS = [
     ("GET", "/api/admin/version"),
@@ -67,6 +66,20 @@ class Programs:
     started: dict[str, Process]
 
     @property
+    def login(self) -> str:
+        text = (self.folder / "prefect/overnight-login.toml").read_text()
+        return str(tomllib.loads(text)["profiles"]["overnight"]["PREFECT_API_AUTH_STRING"])
+
+    @property
+    def api(self) -> str:
+        return str(json.loads((self.folder / "prefect/overnight-server.json").read_text())["url"])
+
+    def asked(self, path: str) -> httpx.Response:
+        """The answer of the Prefect server to its owner."""
+        user, _, password = self.login.partition(":")
+        return httpx.get(self.api + path, auth=(user, password), timeout=30)
+
+    @property
     def processes(self) -> dict[psutil.Process, str]:
         """Every process that they started, with the name of its program."""
         return {psutil.Process(pid): name for name, each in self.started.items() for pid in marked(each.mark)}
@@ -76,6 +89,23 @@ class Programs:
             for each in process.net_connections(kind):
                 if kind == "unix" or each.status == psutil.CONN_LISTEN:
                     yield f"{name}: {' '.join(process.cmdline())[:80]}", each
+
+
+def is_served(programs: Programs) -> bool:
+    """Whether the job has its deployment."""
+    answer = programs.asked("/deployments/name/batch-inference/two")
+    return answer.is_success
+
+
+def listens(programs: Programs) -> bool:
+    return any(name.startswith("metrics") for name, _ in programs.sockets("tcp"))
+
+
+PROGRAMS: dict[str, tuple[tuple[str, ...], Callable[[Programs], bool]]] = {
+    "run": (("run", "job.yaml", "--ray-dashboard"), lambda programs: (programs.folder / "reached").exists()),
+    "serve": (("serve", "job.yaml"), is_served),
+    "metrics": (("metrics", "job.yaml", "--port", "0"), listens),
+}
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +130,15 @@ def programs() -> Iterator[Programs]:
             **{"OVERNIGHT_FORK_SERVER": "", "RAY_USAGE_STATS_ENABLED": "0"},
         }
         try:
-            for name, arguments in PROGRAMS.items():
+            found = Programs(folder, started)
+            for name, (arguments, is_ready) in PROGRAMS.items():
                 started[name] = overnight(folder, *arguments, **environment)
-            wait_until((folder / "reached").exists, started["run"])
-            yield Programs(folder, started)
+                wait_until(partial(is_ready, found), started[name])
+            yield found
         finally:
             for process in started.values():
                 end(process)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def as_nobody(*command: str) -> str:
@@ -135,14 +167,12 @@ def test_no_server_answers_without_a_login_or_lets_another_origin_read(programs:
 
 
 def test_a_preflight_of_another_origin_is_refused_and_the_owner_is_not(programs: Programs) -> None:
-    url = json.loads((programs.folder / "prefect/overnight-server.json").read_text())["url"]
     asked = {**ORIGIN, "Access-Control-Request-Method": "POST"}
-    preflight = httpx.options(f"{url}/deployments/filter", headers=asked)
+    preflight = httpx.options(f"{programs.api}/deployments/filter", headers=asked)
     assert (preflight.status_code, "access-control-allow-origin" in preflight.headers) == (400, False)
-    environment = {**os.environ, "PREFECT_HOME": str(programs.folder / "prefect"), "PREFECT_API_URL": url}
-    listed = subprocess.run(
-        ["prefect", "deployment", "ls"], env=environment, check=True, capture_output=True, text=True, timeout=120
-    )
+    environment = {**os.environ, "PREFECT_HOME": str(programs.folder / "prefect"), "PREFECT_API_URL": programs.api}
+    command = [sys.executable, "-m", "prefect", "deployment", "ls"]
+    listed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=120)
     assert "batch-inference" in listed.stdout
 
 
@@ -162,17 +192,17 @@ def test_another_user_reads_and_writes_no_file(name: str, programs: Programs) ->
 
 
 def test_another_user_sees_no_secret_in_the_list_of_processes(programs: Programs) -> None:
-    login = (programs.folder / "prefect/overnight-login.toml").read_text().split("overnight:")[1].split('"')[0]
+    _, _, secret = programs.login.partition(":")
     for process in programs.processes:
         shown = " ".join(process.cmdline())
-        assert login not in shown
+        assert secret not in shown
         assert "a" * 64 not in shown
     for name in ("environ", "fd", "mem"):
         assert as_nobody("find", f"/proc/{programs.started['run'].pid}/{name}", "-readable", "-type", "f") == ""
 
 
 def test_the_login_is_in_no_file_but_its_own_two(programs: Programs) -> None:
-    login = (programs.folder / "prefect/overnight-login.toml").read_bytes().split(b"overnight:")[1].split(b'"')[0]
+    secret = programs.login.partition(":")[2].encode()
     files = [file for file in programs.folder.rglob("*") if file.is_file() and not file.is_symlink()]
-    holders = sorted(file.name for file in files if login in file.read_bytes())
+    holders = sorted(file.name for file in files if secret in file.read_bytes())
     assert holders == ["overnight-login.toml", "profiles.toml"]
