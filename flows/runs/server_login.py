@@ -63,7 +63,8 @@ def read_login(home: Path) -> str | None:
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise OvernightError(
                 f"{file}: expected a file for its owner alone, found mode {stat.S_IMODE(status.st_mode):o} of user "
-                f"{status.st_uid}. Others may have the login in it: call `prefect server stop`, and remove the file."
+                f"{status.st_uid}. Others may know the login: call `prefect server stop`, remove this file, and remove "
+                "the login from profiles.toml beside it."
             )
         try:
             return str(tomllib.load(profile)["profiles"]["overnight"][KEY])
