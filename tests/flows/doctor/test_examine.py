@@ -241,6 +241,7 @@ def test_storage_that_works_is_left_as_it_was(bucket: tuple[str, FaultyS3], tmp_
     assert levels(list(check_storage(load_job(path)))) == {"source": "ok", "sink": "ok", "state": "ok"}
     assert [item["Key"] for item in s3.list_objects_v2(Bucket=name)["Contents"]] == ["in/date=2026-01-02/a.parquet"]
     assert not [path for path in state.rglob("*") if path.is_file()]
+    assert state.stat().st_mode & 0o777 == 0o700  # as if a run had made it
 
 
 @pytest.mark.parametrize(
