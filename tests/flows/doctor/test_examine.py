@@ -213,6 +213,7 @@ def test_without_an_address_the_local_server_is_looked_at_to_which_deploy_went(
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     (tmp_path / "home").mkdir()
     (tmp_path / "home/overnight-server.json").write_text(json.dumps({"url": prefect_api}))
+    (tmp_path / "home/server.pid").write_text((Path(os.environ["PREFECT_HOME"]) / "server.pid").read_text())
     monkeypatch.chdir(tmp_path)
     with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults={PREFECT_API_URL}):
         found = list(check_prefect(None))
