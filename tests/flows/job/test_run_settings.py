@@ -11,8 +11,10 @@ from pydantic import BaseModel, Field, TypeAdapter
 from overnight.flows.job.inference_kinds import MODELS, STEPS
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
+from overnight.flows.job.run_settings import check_run_settings
 from overnight.tasks.config.settings import Adjustable, Settings
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.write.kinds import AnySink
 
@@ -119,6 +121,39 @@ def test_a_key_that_no_job_has_is_refused_in_the_job_file(tmp_path: Path) -> Non
 def test_the_permission_changes_no_fingerprint(tmp_path: Path) -> None:
     before = JobFile(job_file(tmp_path)).job().result_settings()
     assert JobFile(job_file(tmp_path, allow_settings="all")).job().result_settings() == before
+
+
+class OfAPackage(Predictor):
+    """A model of a package that knows nothing of deployments, but for one mark."""
+
+    kind: Literal["of_a_package"] = "of_a_package"
+    weights_file: str = ""
+    runs_code: bool = False
+    times: int = 1
+    greeting: Annotated[str, Adjustable()] = ""
+
+    def load(self) -> Predict:
+        return lambda batch: {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"times": 2, "greeting": "Hi", "batch_size": 4}, ""),
+        ({"weights_file": "/tmp/other"}, r"inference\.0\.weights_file"),
+        ({"runs_code": True, "times": 3}, r"inference\.0\.runs_code"),
+    ],
+)
+def test_a_leaf_of_a_package_is_covered_by_the_types_of_its_settings(
+    changes: dict[str, Any], refused: str, tmp_path: Path
+) -> None:
+    job = JobFile(job_file(tmp_path)).job()
+    before, after = (job.model_copy(update={"inference": [OfAPackage(**some)]}) for some in ({}, changes))
+    if not refused:
+        check_run_settings(before, after)
+        return
+    with pytest.raises(JobError, match=f"found {refused}\\."):
+        check_run_settings(before, after)
 
 
 class Other(Settings):
