@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
     }
     if "RAY_ADDRESS" not in os.environ:
         ours["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # otherwise Ray writes one to ~/.ray
-        if len(str(ray)) < 40:  # Ray makes sockets below it, and the path of a socket has at most 107 bytes
+        if len(str(ray)) <= 26:  # Ray makes sockets below it, and the path of a socket has at most 107 bytes
             ours["RAY_TMPDIR"] = str(ray)
     return {**os.environ, **ours}
 

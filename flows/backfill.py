@@ -43,6 +43,7 @@ from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.current_task import is_run_of_deployment
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
 from overnight.flows.runs.local_ray import RayEnded
@@ -73,7 +74,7 @@ def backfill_id(flow_run_id: UUID | str) -> str:
 def _read_job_file(path: str, range_name: str) -> JobFile:
     """Read the job file, and name the flow run `job/2026-11-01..2026-11-07`."""
     with named_if_invalid(f"{Path(path).stem}/{range_name}"):
-        file = JobFile(path)
+        file = JobFile(path, is_run_of_deployment())
         rename_flow_run(f"{file.job().name}/{range_name}")
     return file
 
@@ -107,7 +108,8 @@ def backfill(
         stop_on_failure: Start no more partitions after one has failed.
         dry_run: Only show the plan: partitions, reasons and estimated time.
         reason: The reason, recorded in the receipts.
-        settings: Settings of the job file to override in this backfill, each written as KEY=VALUE.
+        settings: Settings of the job file to override in this backfill, each written as KEY=VALUE. Values
+            alone, such as numbers and prompts, unless the job file has `allow_settings`.
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """

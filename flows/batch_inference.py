@@ -23,6 +23,7 @@ from overnight.flows.runs.attempt import (
 )
 from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.crash_recovery import after_crashes
+from overnight.flows.runs.current_task import is_run_of_deployment
 from overnight.flows.runs.early_imports import begin_imports
 from overnight.flows.runs.failed_state import in_one_sentence
 from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
@@ -75,12 +76,13 @@ def batch_inference(
         force: Run the partition again although it is published and not stale.
         reason: The reason, recorded in the receipt.
         limit_rows: Run only this number of rows and publish them as a sample, apart from real data. 0: all rows.
-        settings: Settings of the job file to override for this run, each written as KEY=VALUE.
+        settings: Settings of the job file to override for this run, each written as KEY=VALUE. Values alone,
+            such as numbers and prompts, unless the job file has `allow_settings`.
         retry_quarantined: Run only the quarantined rows of the published partition, and publish them with its others.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
     with named_if_invalid(invalid(job)):
-        file = JobFile(job)
+        file = JobFile(job, is_run_of_deployment())
         loaded = file.job(settings)
         taken = own_partition(loaded, partition)
     if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):

@@ -21,7 +21,7 @@ from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import temporary_settings
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -34,7 +34,7 @@ from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.late_runs import late_runs
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
-from overnight.flows.runs.local_server import known_server
+from overnight.flows.runs.local_server import client_settings, known_server
 from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
 from overnight.tasks.errors import JobError, OvernightError
 
@@ -74,7 +74,7 @@ class _Scrape(Collector):
         """Yield all metrics. An error, such as a server that is away, becomes the answer 500 to the scrape."""
         paths, now = set(self.job_paths), datetime.now(UTC)
         if self.url:
-            with temporary_settings({PREFECT_API_URL: self.url}), get_client(sync_client=True) as client:
+            with temporary_settings(client_settings(self.url)), get_client(sync_client=True) as client:
                 deployed = read_deployments(client, {batch_inference.name}).values()
                 paths = paths or {Path(found.parameters["job"]) for found in deployed}
                 yield from _server_metrics(client, {found.work_pool_name for found in deployed})

@@ -4,6 +4,7 @@ A package registers such a class with an entry point: see docs/how-to/extension.
 model. Its fields are the settings of the job file, `kind` is its tag, and its methods do the work.
 """
 
+from overnight.tasks.config.settings import Adjustable
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.predictor import Batch, Offer, Predict, Predictor
 from overnight.tasks.ingest.source import FileSource, Source
@@ -15,6 +16,7 @@ from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.hive_files import HiveFiles
 
 __all__ = [
+    "Adjustable",
     "Batch",
     "ColumnEffect",
     "FileSource",

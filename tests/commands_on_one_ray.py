@@ -45,7 +45,9 @@ def main() -> None:
     """Answer until the input ends."""
     import ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="prefect")
+    from overnight.flows.runs.local_ray import start_local_ray
+
+    start_local_ray(num_cpus=2, include_dashboard=False, log_to_driver=False, namespace="prefect")
     for line in sys.stdin:
         done = warm_commands.run("overnight", *json.loads(line))
         print(json.dumps([done.returncode, done.stdout, done.stderr]), flush=True)

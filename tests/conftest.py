@@ -69,7 +69,8 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
         COMMAND_FOLDER.symlink_to(WORKER_PATH)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - a lower one starves beside tests that compute
-    folder = os.environ["TESTS_RAY_FOLDER"] = tempfile.mkdtemp(prefix="ray-")
+    private = tempfile.mkdtemp(prefix="ray-")
+    folder = os.environ["TESTS_RAY_FOLDER"] = f"{private}/s"  # Ray opens it to everyone
     os.environ["OVERNIGHT_MODEL_CACHE"] = f"{folder}/models"  # workers have it too
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
@@ -77,7 +78,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
         ray.init(num_cpus=2, num_gpus=2, resources={"NPU": 2, "accelerator_type:T4": 1}, **settings)
         yield
         ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(private, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 
 
-def ask(api: str, path: str, body: Any = None, method: str | None = None, login: str = "") -> Any:
+def ask(api: str, path: str, body: Any = None, method: str | None = None, login: str | None = None) -> Any:
     """The Prefect server's answer: to a GET, with `body` to a POST, or to `method`; None where it has no content.
 
-    With `login`, the server needs this USER:PASSWORD, and a CSRF token for each change.
+    `login` is the USER:PASSWORD that the server needs, with a CSRF token for each change; by default that of the
+    session's server, if there is one. An empty text is no login.
     """
     headers = {"content-type": "application/json"}
+    login = os.environ.get("PREFECT_API_AUTH_STRING", "") if login is None else login
     if login:
         headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         if body is not None or method:

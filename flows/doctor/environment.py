@@ -155,7 +155,7 @@ def _writable(what: str, place: Location) -> Finding:
     state = place / "_overnight"
     folder = state / f"_doctor-{uuid.uuid4().hex[:12]}"
     try:
-        state.make_private()
+        (place if what == "state" else state).make_private()
         told = _tried(folder / "probe")
         folder.remove()
     except Exception as error:

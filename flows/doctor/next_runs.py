@@ -17,7 +17,7 @@ from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.ledger.late_runs import late_runs
-from overnight.flows.runs.local_server import running_server
+from overnight.flows.runs.local_server import command_variables, running_server
 from overnight.flows.schedule.cron import next_cron_time
 
 Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
@@ -98,8 +98,8 @@ def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obsta
 def start_worker(pool: str, kind: str) -> str:
     """Return the advice to start a worker for a work pool. For the local server, the command has its address."""
     url = get_current_settings().api.url
-    address = f"PREFECT_API_URL={url} " if url and url == running_server() else ""
-    return f"Start one: `{address}prefect worker start --pool {pool} --type {kind}`"
+    variables = command_variables(url) if url and url == running_server() else ""
+    return f"Start one: `{variables}prefect worker start --pool {pool} --type {kind}`"
 
 
 def online_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:

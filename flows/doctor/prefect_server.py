@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import prefect
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import get_current_settings, temporary_settings
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.apply import expected_server_state
@@ -16,7 +16,7 @@ from overnight.flows.deploy.server_state import ServerState, read_things
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.doctor.next_runs import check_late_runs, check_next_runs, described, start_worker
 from overnight.flows.job.model import Job
-from overnight.flows.runs.local_server import running_server, server_problem
+from overnight.flows.runs.local_server import client_settings, command_variables, running_server, server_problem
 from overnight.tasks.errors import JobError
 
 
@@ -33,8 +33,8 @@ def check_prefect(job: Job | None, job_path: Path | None = None) -> Iterator[Fin
     if url := get_current_settings().api.url:
         yield from _check(url, "", job, job_path)
     elif url := running_server():
-        hint = f"; it is the local server, and a worker needs PREFECT_API_URL={url}"
-        with temporary_settings({PREFECT_API_URL: url}):
+        hint = f"; it is the local server, and a worker needs {command_variables(url).strip()}"
+        with temporary_settings(client_settings(url)):
             yield from _check(url, hint, job, job_path)
     else:
         yield Finding("server", "ok", "PREFECT_API_URL is not set: `run` and `serve` start a server when they need one")

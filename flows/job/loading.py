@@ -3,6 +3,7 @@
 `{partition}` and `${ENV_VAR}` stay as they are here, until a run uses them.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
+from overnight.flows.job.run_settings import check_run_settings
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml
 from overnight.tasks.config.code_folders import modules_in
@@ -28,11 +30,12 @@ PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 class JobFile:
     """A job file that is read only once. A flow passes it to all functions that need the job.
 
-    The constructor raises `JobError` if the file cannot be read or holds no mapping.
+    The constructor raises `JobError` if the file cannot be read or holds no mapping. If `is_deployed`, overrides come
+    from a run of a deployment, which may change values only.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str, is_deployed: bool = False) -> None:
+        self.path, self.is_deployed = Path(path), is_deployed
         self._data = read_job(path)
         self._jobs: dict[tuple[str, ...], Job] = {}
 
@@ -46,8 +49,17 @@ class JobFile:
             data = deepcopy(self._data)
             for line in overrides:
                 override(data, line)
+            if overrides and self.is_deployed:
+                self._check_run_settings(data)
             self._jobs[key] = validated(self.path, data)
         return self._jobs[key]
+
+    def _check_run_settings(self, changed: dict[str, Any]) -> None:
+        """Raise `JobError` for a change that a run may not make, before anything that the change names is read."""
+        with modules_in(str(self.path.parent)), contextlib.suppress(ValidationError):  # which `validated` explains
+            check_run_settings(
+                *(Job.model_validate(_with_full_paths(data)) for data in (deepcopy(self._data), changed))
+            )
 
 
 def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
@@ -66,14 +78,9 @@ def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] 
 
     Raise `JobError` if the mapping is wrong, or if a job reads itself through others. The message begins with `path`.
     """
-    for keys, found in relative_places(data):
-        section: Any = data
-        for key in keys[:-1]:
-            section = section[key]
-        section[keys[-1]] = absolute(found)
     try:
         with modules_in(str(Path(path).parent)):
-            job = Job.model_validate(data)
+            job = Job.model_validate(_with_full_paths(data))
         job = _with_upstream(job, Path(path), readers)
         lines = column_problems(job)
     except ValidationError as error:
@@ -82,6 +89,16 @@ def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] 
         return job
     several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
     raise JobError(f"{path}: {several}" + "\n  ".join(lines))
+
+
+def _with_full_paths(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the mapping, in which relative paths are absolute now."""
+    for keys, found in relative_places(data):
+        section: Any = data
+        for key in keys[:-1]:
+            section = section[key]
+        section[keys[-1]] = absolute(found)
+    return data
 
 
 def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:

@@ -3,7 +3,7 @@
 import re
 from datetime import timedelta
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
@@ -89,6 +89,23 @@ class Job(Settings):
             examples=[{"t4": {"resources": {"CPU": 8, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": 16}}],
         ),
     ] = {}
+
+    allow_settings: Annotated[
+        Literal["all"] | list[str],
+        Field(
+            description="Settings that runs of a deployment may change beside values: dotted keys, each with all below "
+            "it, or all. A user who may start runs can then name other code, models or places.",
+            examples=[["inference.0.model"]],
+        ),
+    ] = []
+
+    @field_validator("allow_settings")
+    @classmethod
+    def _settings_of_a_job(cls, allowed: str | list[str]) -> str | list[str]:
+        for key in allowed if isinstance(allowed, list) else ():
+            if key.partition(".")[0] not in cls.model_fields or key == "allow_settings":
+                raise ValueError(f"expected dotted keys of the job, such as inference.0.model, or all, found {key!r}")
+        return allowed
 
     @field_validator("inference")
     @classmethod

@@ -19,15 +19,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateName,
 )
 from prefect.client.schemas.objects import FlowRun
-from prefect.settings import (
-    PREFECT_API_URL,
-    PREFECT_CLIENT_MAX_RETRIES,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus
-from overnight.flows.runs.local_server import known_server
+from overnight.flows.runs.local_server import client_settings, known_server
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError
 
@@ -81,9 +77,8 @@ def _late_partitions(job: Job) -> dict[str, str]:
         return {}
     from overnight.flows.batch_inference import batch_inference  # without a server, the status needs no flow
 
-    client_settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
     with (
-        temporary_settings(client_settings),
+        temporary_settings({**client_settings(url), PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True, httpx_settings={"timeout": SERVER_SECONDS}) as client,
     ):
         found = late_runs(client, [batch_inference.name], [job.name])

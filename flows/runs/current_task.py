@@ -1,9 +1,15 @@
-"""The Prefect task that the flow run submitted last: its stage, and the task run of a log line or an artifact."""
+"""The flow run under way, and the task that it submitted last: its stage, and the task run of a log line."""
 
 from typing import Any
 from uuid import UUID
 
 from prefect.context import FlowRunContext
+
+
+def is_run_of_deployment() -> bool:
+    """Return True if the flow run under way was started through a deployment. The runs inside it were not."""
+    context = FlowRunContext.get()
+    return bool(context and context.flow_run and context.flow_run.deployment_id)
 
 
 def stage() -> str:

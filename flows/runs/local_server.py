@@ -1,9 +1,11 @@
 """The local Prefect server of the command line and of Python: reused if it answers, otherwise started.
 
 It keeps running after the command, because of its UI, until `prefect server stop` ends it. Its address is in
-`PREFECT_HOME/overnight-server.json`.
+`PREFECT_HOME/overnight-server.json`. It needs a login (`server_login.py`), serves pages of its own UI alone, and takes
+no request that another page made a browser send (CSRF).
 """
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -12,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +26,23 @@ import httpx
 import psutil
 from prefect.client.base import ServerType
 from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_URL,
+    PREFECT_CLIENT_MAX_RETRIES,
+    get_current_settings,
+    temporary_settings,
+)
 
+from overnight.flows.runs.server_login import (
+    client_login,
+    how_to_log_in,
+    login_file,
+    make_login,
+    prefect_variables,
+    read_login,
+    write_for_owner,
+)
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.proxies import this_machine_past_proxies
 from overnight.tasks.errors import OvernightError
@@ -32,6 +50,7 @@ from overnight.tasks.errors import OvernightError
 START_SECONDS = 120.0
 BUSY_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # of a server that is configured
+PRIVATE = ("prefect.db*", "storage", "overnight-server.*")
 BUSY = (429, 502, 503)  # statuses of a server that is busy, or that restarts behind a gateway
 
 
@@ -42,17 +61,18 @@ def prefect_server(show: bool = True) -> Iterator[str]:
     This is the configured server, otherwise the local one, which is started if it does not run. If `show`, print a line
     before the start. Raise `OvernightError` if the configured server does not answer, or if none can be started.
     """
-    home, url = Path(get_current_settings().home), get_current_settings().api.url
-    ours: dict[Any, str] = {}
+    home, url = _home(), get_current_settings().api.url
     with this_machine_past_proxies():
         if url and (problem := server_problem(url)):
             raise OvernightError(f"PREFECT_API_URL: {problem}")
         if not url:
-            home.mkdir(parents=True, exist_ok=True)
+            _make_home(home)
             with open(home / "overnight-server.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                url = ours[PREFECT_API_URL] = _running(home, show) or _start(home, show)
-        with settings_shared(ours):
+                url = _running(home, show) or _start(home, show)
+        if is_local(url):
+            _check_login(home, url)
+        with settings_shared(client_settings(url) if is_local(url) else {}):
             yield url
 
 
@@ -95,6 +115,36 @@ def _health(url: str) -> str:
             return masked(f"{type(error).__name__}: {error}")
 
 
+def client_settings(url: str) -> dict[Any, str]:
+    """Return the Prefect settings of a client of the API at `url`: its address, and the login of the local server."""
+    settings = {PREFECT_API_URL: url}
+    if is_local(url) and (login := client_login(_home())):
+        settings[PREFECT_API_AUTH_STRING] = login
+    return settings
+
+
+def is_local(url: str) -> bool:
+    """Return True if `url` is the API of the local server, which may have ended."""
+    return url.rstrip("/") == _recorded(_home())
+
+
+def command_variables(url: str) -> str:
+    """Return the variables that a `prefect` command for the local server needs, each with a blank behind it."""
+    return f"PREFECT_API_URL={url} {prefect_variables(_home())}" if is_local(url) else ""
+
+
+def login_profile(url: str) -> dict[str, str]:
+    """Return the variable with which another process of this node logs in to the local server by its file.
+
+    It is empty for another server, and for a login that the user set.
+    """
+    file = login_file(_home())
+    with contextlib.suppress(OvernightError):
+        if is_local(url) and (login := read_login(_home())) and client_login(_home()) == login:
+            return {"PREFECT_PROFILES_PATH": str(file)}
+    return {}
+
+
 @contextlib.contextmanager
 def settings_shared(ours: dict[Any, str]) -> Iterator[None]:
     """Set these Prefect settings while the body runs, in this process and in the environment of child processes."""
@@ -119,6 +169,12 @@ def ui_address(api_url: str) -> str:
     return masked(address)
 
 
+def ui_line(api_url: str, page: str = "") -> str:
+    """Return the line with the address of a page of the UI. For the local server, it has the file with the login."""
+    login = how_to_log_in(_home()) if is_local(api_url) else ""
+    return f"Prefect UI: {ui_address(api_url)}{page}" + (f" ({login})" if login else "")
+
+
 def known_server() -> str | None:
     """Return the URL of the API of the configured Prefect server, otherwise of the local one if it runs, or None."""
     return get_current_settings().api.url or running_server()
@@ -126,16 +182,38 @@ def known_server() -> str | None:
 
 def running_server() -> str | None:
     """Return the URL of the API of the local Prefect server, or None if that server does not run."""
-    return _running(Path(get_current_settings().home), show=False)
+    return _running(_home(), show=False)
+
+
+def _home() -> Path:
+    return Path(get_current_settings().home)
+
+
+def _make_home(home: Path) -> None:
+    """Make the folder for its owner alone. Raise `OvernightError` for one in which another user could put files."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = home.stat()
+    if status.st_mode & 0o002 or os.getuid() not in (0, status.st_uid):
+        raise OvernightError(
+            f"{home}: expected a PREFECT_HOME that only you can write, found mode {status.st_mode & 0o7777:o} of user "
+            f"{status.st_uid}. Its files decide where your login goes: set PREFECT_HOME to a folder of your own."
+        )
+
+
+def _recorded(home: Path) -> str | None:
+    """Return the URL of the API of the local server that started last, or None."""
+    try:
+        return str(json.loads((home / "overnight-server.json").read_text())["url"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
 
 
 def _running(home: Path, show: bool) -> str | None:
-    try:
-        url = str(json.loads((home / "overnight-server.json").read_text())["url"])
-    except (FileNotFoundError, ValueError, KeyError):
+    url = _recorded(home)
+    if not url:
         return None
     deadline = time.monotonic() + BUSY_SECONDS
-    while not _answers(url):
+    while not _answers(home, url):
         if not _is_alive(home / "server.pid", url) or time.monotonic() > deadline:
             return None
         if show:
@@ -156,25 +234,78 @@ def _is_alive(pid_file: Path, url: str) -> bool:
         return False
 
 
-def _answers(url: str) -> bool:
+def _answers(home: Path, url: str) -> bool:
+    """Return True if the server answers, and the port is its own: no other user's process may get the login."""
+    return _status(f"{url}/health") == 200 and _listens(home / "server.pid", url)
+
+
+def _listens(pid_file: Path, url: str) -> bool:
+    """Return True if the process of a pid file, which must be the user's, or its child listens at the URL's port."""
+    try:
+        server = psutil.Process(int(pid_file.read_text()))
+        sockets = [each for process in (server, *server.children(True)) for each in process.net_connections("tcp")]
+    except (FileNotFoundError, ValueError, psutil.Error):
+        return False
+    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == urlsplit(url).port for each in sockets)
+
+
+def _status(url: str, login: str = "") -> int:
+    """Return the status of the answer to a GET past all proxies, or 0 without an answer."""
+    request = urllib.request.Request(url)
+    if login:
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
     try:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(f"{url}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with direct.open(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
     except OSError:
-        return False
+        return 0
+
+
+def _check_login(home: Path, url: str) -> None:
+    """Raise `OvernightError` if the local server refuses the login. Print a warning if it needs none.
+
+    A server of an earlier version needs none. It stays, because runs may use it.
+    """
+    version = f"{url}/admin/version"
+    if _status(version) == 200:
+        click.echo(
+            f"Warning: the Prefect server at {url} has no login, so other users of this machine can run code in your "
+            "name. When no run uses it, call `prefect server stop`: the next command starts one with a login.",
+            err=True,
+        )
+    elif _status(version, client_login(home) or "") == 401:
+        raise OvernightError(
+            f"expected the login of the Prefect server at {url}, found another one in {_place_of_login(home)}. Set the "
+            "one with which it started, or call `prefect server stop` when no run uses it."
+        )
+
+
+def _place_of_login(home: Path) -> str:
+    own = get_current_settings()
+    if own.api.auth_string or own.server.api.auth_string:
+        return "PREFECT_API_AUTH_STRING or PREFECT_SERVER_API_AUTH_STRING (environment or profile)"
+    return str(login_file(home))
 
 
 def _start(home: Path, show: bool) -> str:
+    login = make_login(home)
     if show:
         click.echo("Starting a Prefect server, about 10 s", err=True)
     (home / "server.pid").unlink(missing_ok=True)  # a server that no longer answers left it
+    for file in (file for pattern in PRIVATE for file in home.glob(pattern)):
+        file.chmod(file.stat().st_mode & ~0o077)  # an earlier version left them readable
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/api"
     environment = {
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         **os.environ,
+        "PREFECT_SERVER_API_AUTH_STRING": login,  # not an argument, which other users see
         "PREFECT_SERVER_UI_API_URL": url,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
@@ -185,6 +316,7 @@ def _start(home: Path, show: bool) -> str:
     }
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"
+    log.touch(0o600)
     with open(log, "ab") as output:
         # Without --background: the output of that server is a pipe without a reader, and its first warning ends it.
         server = subprocess.Popen(
@@ -194,13 +326,14 @@ def _start(home: Path, show: bool) -> str:
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C in this terminal must not reach the server
+            umask=0o077,  # its database has the parameters and logs of runs
         )
-    (home / "server.pid").write_text(str(server.pid))  # `prefect server stop` reads it
+    write_for_owner(home / "server.pid", str(server.pid))  # `prefect server stop` reads it
     # Before it answers: on a slow machine, the next command finds the server that this one no longer waits for.
-    (home / "overnight-server.json").write_text(json.dumps({"url": url}))
+    write_for_owner(home / "overnight-server.json", json.dumps({"url": url}))
     deadline = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
-        if _answers(url):
+        if _answers(home, url):
             return url
         time.sleep(0.2)
     remedy = "Run the command again: the server is still starting" if server.poll() is None else "Its process ended"

@@ -41,6 +41,7 @@ from prefect_ray.context import RemoteOptionsContext
 from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.local_ray import RayEnded, local_ray, start_local_ray
+from overnight.flows.runs.local_server import login_profile
 from overnight.flows.runs.missed_task_runs import Submitted, report_missed
 from overnight.flows.runs.near_server import near_server
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
@@ -217,7 +218,8 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             self._sent = working_folder(Path.cwd(), _job_folder())
             self._sent.check()
             with self._sent.linked() as folder:
-                environment = {"working_dir": str(folder), "env_vars": {"PREFECT_API_URL": api}}
+                variables = {"PREFECT_API_URL": api, **login_profile(api)}  # Ray shows them: no login, only its file
+                environment = {"working_dir": str(folder), "env_vars": variables}
                 context = ray.init(address, runtime_env=environment, **arguments)
             self._note_dashboard(context.dashboard_url)
             return

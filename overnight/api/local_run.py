@@ -15,7 +15,7 @@ import ray
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Pending
 
 from overnight.api.progress_bars import progress
@@ -27,7 +27,7 @@ from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, publ
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
 from overnight.flows.runs.failed_state import failed_before_it_began
-from overnight.flows.runs.local_server import prefect_server, settings_shared, ui_address
+from overnight.flows.runs.local_server import client_settings, prefect_server, settings_shared, ui_line
 from overnight.flows.runs.prefect_internals import run_flow
 from overnight.flows.runs.ray_address import check_ray_address
 from overnight.flows.runs.ray_of_caller import server_known_to_workers
@@ -166,11 +166,11 @@ def _server(show: bool) -> Iterator[None]:
         if is_in_a_flow():
             with get_client(sync_client=True) as client:
                 url = str(client.api_url).rstrip("/")
-            with settings_shared({PREFECT_API_URL: url}):
+            with settings_shared(client_settings(url)):
                 yield
             return
         with prefect_server(show) as url:
-            _say(f"Prefect UI: {ui_address(url)}", show)
+            _say(ui_line(url), show)
             yield
 
 

@@ -27,13 +27,13 @@ def deploy(job_paths: tuple[Path, ...], absolute_paths: bool, as_json: bool) -> 
     from overnight.flows.deploy.apply import deploy as deploy_all
     from overnight.flows.deploy.prefect_yaml import PrefectFile
     from overnight.flows.doctor.next_runs import next_runs
-    from overnight.flows.runs.local_server import prefect_server, ui_address
+    from overnight.flows.runs.local_server import prefect_server, ui_line
 
     with exit_on_error():
         _write_absolute_paths(job_paths, absolute_paths)
         PrefectFile(job_paths=job_paths)  # refuses bad jobs before a server starts
     with exit_on_error(), prefect_server() as url:
-        click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
+        click.echo(ui_line(url, "/deployments"), err=True)
         changes = deploy_all(job_paths=job_paths)
         findings = next_runs()
     print_result([change.as_json() for change in changes], as_json, lambda: click.echo("\n".join(map(str, changes))))
@@ -53,7 +53,7 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
     """
     from overnight.flows.deploy.apply import serve as serve_jobs
     from overnight.flows.deploy.prefect_yaml import deployable_jobs
-    from overnight.flows.runs.local_server import prefect_server, ui_address
+    from overnight.flows.runs.local_server import prefect_server, ui_line
     from overnight.flows.runs.ray_address import check_ray_address
 
     with exit_on_error():
@@ -61,7 +61,7 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
         _write_absolute_paths(job_paths, absolute_paths)
         deployable_jobs(job_paths)  # refuses bad jobs before a server starts
     with exit_on_error(), prefect_server() as url:
-        click.echo(f"Prefect UI: {ui_address(url)}/deployments", err=True)
+        click.echo(ui_line(url, "/deployments"), err=True)
         serve_jobs(job_paths)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Leaf
 from overnight.tasks.infer import accelerators
 from overnight.tasks.resources.accelerators import reserved
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -90,14 +90,14 @@ class Predictor(Leaf):
         ),
     ] = {}
     cpu_fallback: Annotated[
-        bool,
+        AdjustableFlag,
         Field(
             description="Runs the model on the CPU, with a warning in the receipt, on a node whose library finds no "
             "accelerator although the worker reserves one. Without it, that is an error."
         ),
     ] = False
     where: Annotated[
-        str | None,
+        AdjustableText | None,
         Field(
             description="Runs the model only on rows that meet this condition, in the syntax of filter_rows over the "
             "existing columns, including those of the models before it; the other rows get null."

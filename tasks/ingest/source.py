@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from overnight.tasks.config.settings import Leaf, Settings
+from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.folder_columns import (
     dated_names,
@@ -41,7 +41,7 @@ class Source(Leaf):
     A leaf adds `kind`, its own settings, and the methods `place`, `files`, `units` and `read`.
     """
 
-    allow_empty: Annotated[bool, Field(description="Publish an empty partition instead of failing.")] = False
+    allow_empty: Annotated[AdjustableFlag, Field(description="Publish an empty partition instead of failing.")] = False
     on_changed: Annotated[
         Literal["quarantine", "fail"],
         Field(description="If a file changed or vanished after the listing: quarantine its rows, or fail the run."),

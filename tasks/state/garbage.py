@@ -44,7 +44,7 @@ def list_sizes(location: Location) -> dict[str, int]:
     """Return path -> bytes of every file below the directory `location`; empty if the directory does not exist.
 
     The paths are relative to the directory. Object stores need one request per thousand files. A local link is itself a
-    file here, and is not followed: whatever it leads to is no run's to remove.
+    file here, and is not followed: a run wrote nothing to where it leads.
     """
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")

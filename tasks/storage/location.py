@@ -214,8 +214,12 @@ class Location:
         until the body ends. An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
         """
         filesystem, path = self.open_filesystem()
-        local_path = path if is_local(filesystem) else tempfile.gettempdir()
-        with temporary_file(path) if is_local(filesystem) else tempfile.NamedTemporaryFile() as temporary:
+        with contextlib.ExitStack() as stack:
+            if not is_local(filesystem):
+                local_path = os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="overnight-")), "file")
+            else:
+                local_path = path
+            temporary = stack.enter_context(temporary_file(local_path))
             try:
                 yield temporary
             except Exception as error:

@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Call
 
 def answers(url: str) -> bool:
     try:
-        return bool(ask(url, "/health"))
+        return bool(ask(url, "/health", login=""))
     except OSError:
         return False
 

@@ -58,6 +58,7 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     foreign = sink / f"date={DAY}/mine.parquet"
     foreign.parent.mkdir(parents=True)
     foreign.write_bytes(b"precious")
+    foreign_mode = foreign.stat().st_mode & 0o777
     with pytest.raises(CheckFailed, match=r"mine\.parquet"):
         run_job(job, DAY)
     assert foreign.read_bytes() == b"precious"
@@ -77,6 +78,8 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     assert all(row.keys() == {"row_id", "uri", "label", "mean"} for row in rows.values())
     assert all(row["uri"] == f"{pictures}/{row_id}" for row_id, row in rows.items())
     assert first["left_out"] == ["image"]
+    assert (sink / "_overnight").stat().st_mode & 0o777 == 0o700  # the quarantine and the logs hold texts of rows
+    assert (sink / first["files"][0]).stat().st_mode & 0o777 == foreign_mode  # as the user's own umask says
     [lost] = quarantine(sink, f"date={DAY}")
     assert (lost["row_id"], lost["stage"]) == ("cat/empty.png", "preprocess")
     assert json.loads((ledger / "receipt.json").read_text()) == first

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
 from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.infer.prompt_templates import filled, placeholders
@@ -97,8 +98,10 @@ class Choice:
 class ChatSettings(Predictor):
     """The settings that all chat models share."""
 
-    user: Annotated[str, Field(min_length=1, description="The user's message, with {column} for values.")]
-    system: Annotated[str | None, Field(description="The system's message, with {column} for values.")] = None
+    user: Annotated[AdjustableText, Field(min_length=1, description="The user's message, with {column} for values.")]
+    system: Annotated[AdjustableText | None, Field(description="The system's message, with {column} for values.")] = (
+        None
+    )
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest answer, in tokens.")] = 256
     temperature: Annotated[
         float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
@@ -117,7 +120,8 @@ class ChatSettings(Predictor):
     ] = None
 
     reasoning: Annotated[
-        bool, Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer.")
+        AdjustableFlag,
+        Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer."),
     ] = False
 
     @field_validator("user", "system")

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
@@ -26,7 +27,7 @@ class SklearnModel(Predictor):
     file: ModelFile
     columns: Columns
     probabilities: Annotated[
-        bool, Field(description="Adds the probability of each class, if the classifier has them.")
+        AdjustableFlag, Field(description="Adds the probability of each class, if the classifier has them.")
     ] = False
 
     def inputs(self) -> list[str]:

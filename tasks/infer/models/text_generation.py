@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
+from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
@@ -48,7 +49,7 @@ class TextGeneration(PretrainedPredictor):
     )
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
     prompt: Annotated[
-        str | None, Field(description="The prompt, with {column} for values; default: the text alone.")
+        AdjustableText | None, Field(description="The prompt, with {column} for values; default: the text alone.")
     ] = None
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest new text, in tokens.")] = 128
     temperature: Annotated[
@@ -60,7 +61,8 @@ class TextGeneration(PretrainedPredictor):
         PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
     ] = 1
     reasoning: Annotated[
-        bool, Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the text.")
+        AdjustableFlag,
+        Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the text."),
     ] = False
     device_map: DeviceMap = None
     max_memory: MaxMemory = None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
@@ -26,7 +27,7 @@ class Transcription(PretrainedPredictor):
         "transcripts of speech (Whisper)", "audio", "openai/whisper-small", architecture="whisper"
     )
     language: Annotated[
-        str | None,
+        AdjustableText | None,
         Field(description="The language of the speech, for example en; default: the model finds it for each row."),
     ] = None
     task: Annotated[Literal["transcribe", "translate"], Field(description="translate: translates into English.")] = (

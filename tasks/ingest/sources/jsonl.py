@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
+from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.csv_types import known_types
 from overnight.tasks.ingest.formats.json_text import parsed, values
@@ -48,7 +49,8 @@ class Jsonl(FolderSource):
     ] = {}
     encoding: Encoding = UTF_8
     allow_nan: Annotated[
-        bool, Field(description="Read NaN, Infinity and -Infinity, which Python writes and JSON lacks, as numbers.")
+        AdjustableFlag,
+        Field(description="Read NaN, Infinity and -Infinity, which Python writes and JSON lacks, as numbers."),
     ] = False
     max_row_bytes: MaxRowBytes = GIB // 4
 

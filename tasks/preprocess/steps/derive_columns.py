@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
+from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -17,7 +18,7 @@ class DeriveColumns(PreprocessStep):
 
     kind: Literal["derive_columns"] = "derive_columns"
     columns: Annotated[
-        dict[str, str],
+        dict[str, AdjustableText],
         Field(min_length=1, description="Expressions in DuckDB's SQL by column, for example `{total: price * count}`."),
     ]
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, field_validator
 
+from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
@@ -16,7 +17,8 @@ class FilterRows(PreprocessStep):
 
     kind: Literal["filter_rows"] = "filter_rows"
     expression: Annotated[
-        str, Field(description="A condition in DuckDB's SQL, for example `price > 0 and country in ('DE', 'FR')`.")
+        AdjustableText,
+        Field(description="A condition in DuckDB's SQL, for example `price > 0 and country in ('DE', 'FR')`."),
     ]
 
     @field_validator("expression")

@@ -213,6 +213,7 @@ def test_without_an_address_the_local_server_is_looked_at_to_which_deploy_went(
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     (tmp_path / "home").mkdir()
     (tmp_path / "home/overnight-server.json").write_text(json.dumps({"url": prefect_api}))
+    (tmp_path / "home/server.pid").write_text((Path(os.environ["PREFECT_HOME"]) / "server.pid").read_text())
     monkeypatch.chdir(tmp_path)
     with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults={PREFECT_API_URL}):
         found = list(check_prefect(None))
@@ -241,6 +242,7 @@ def test_storage_that_works_is_left_as_it_was(bucket: tuple[str, FaultyS3], tmp_
     assert levels(list(check_storage(load_job(path)))) == {"source": "ok", "sink": "ok", "state": "ok"}
     assert [item["Key"] for item in s3.list_objects_v2(Bucket=name)["Contents"]] == ["in/date=2026-01-02/a.parquet"]
     assert not [path for path in state.rglob("*") if path.is_file()]
+    assert state.stat().st_mode & 0o777 == 0o700  # as if a run had made it
 
 
 @pytest.mark.parametrize(

@@ -36,16 +36,20 @@ def hold():
 hold()
 """
 MODEL = """
+import base64
 import json
+import os
 import urllib.request
 
 
 class SlotsInUse:
     def __init__(self, api):
-        self.api = api
+        login = base64.b64encode(os.environ["PREFECT_API_AUTH_STRING"].encode()).decode()
+        address = api + "/v2/concurrency_limits/overnight-gpu"
+        self.request = urllib.request.Request(address, headers={"authorization": "Basic " + login})
 
     def __call__(self, batch):
-        with urllib.request.urlopen(self.api + "/v2/concurrency_limits/overnight-gpu") as answer:
+        with urllib.request.urlopen(self.request) as answer:
             held = json.load(answer)["active_slots"]
         return {"held": [held] * len(batch["id"])}
 """

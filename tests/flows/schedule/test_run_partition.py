@@ -12,7 +12,7 @@ from prefect.states import AwaitingConcurrencySlot, AwaitingRetry, Pending, Sche
 
 from overnight.flows.batch_inference import batch_inference
 from tests import jobs
-from tests.flows.schedule.deployed import start
+from tests.flows.schedule.deployed import Deployed, start
 
 SCHEDULED = datetime(2025, 11, 19, 23, 30, tzinfo=UTC)  # in Berlin it is the 20th
 
@@ -86,3 +86,19 @@ def test_a_run_without_a_valid_job_and_partition_is_named_invalid(
         (tmp_path / "job.yaml").write_text("name: small")
     run = client.create_flow_run(batch_inference, parameters=parameters, state=Pending())
     assert outcome(client, run.id)[:2] == ("FAILED", "job/invalid")
+
+
+@pytest.mark.parametrize("is_deployed", [True, False])
+def test_only_a_run_of_a_deployment_may_not_name_another_place(
+    client: SyncPrefectClient, tmp_path: Path, is_deployed: bool
+) -> None:
+    parameters = {"partition": "2024-02-29", "settings": [f"sink.path={tmp_path}/elsewhere"]}
+    jobs.write_days(tmp_path, ["2024-02-29"])
+    if is_deployed:
+        run = client.create_flow_run_from_deployment(Deployed(client, tmp_path).id, parameters=parameters)
+    else:
+        run = client.create_flow_run(batch_inference, parameters={**write_job(tmp_path), **parameters}, state=Pending())
+    start(client.read_flow_run(run.id))
+    message = str(client.read_flow_run(run.id).state.message)  # type: ignore[union-attr]
+    assert ("found sink.path" in message) is is_deployed
+    assert (tmp_path / "elsewhere").exists() is not is_deployed

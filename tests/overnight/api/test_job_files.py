@@ -130,6 +130,7 @@ def test_data_replaces_the_source_and_is_removed_after_a_run_that_succeeds(
         assert isinstance(data, overnight.sources.Parquet)
         assert data.path.startswith(f"{tmp_path}/out/_overnight/data/{folder}/")
         assert [file.path for file in data.files(found.partition)] == ["data.parquet"]
+        assert (tmp_path / "out/_overnight").stat().st_mode & 0o777 == 0o700
     assert not Path(data.location(found.partition).uri).exists()
 
 

@@ -1,6 +1,8 @@
 """What is read of Ray's internals: this test breaks when they move, and another version of Ray is refused."""
 
 import importlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,22 @@ from overnight.tasks.resources import ray_internals
 from overnight.tasks.resources.cluster import read_nodes_to_come
 from overnight.tasks.resources.node_types import NodeType, to_come
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators, reported_node_groups
+
+LOOPBACK = """
+from ray._private import services
+from overnight.tasks.resources.ray_internals import on_loopback
+
+before = services.resolve_ip_for_localhost("127.0.0.1")
+with on_loopback():
+    print(services.resolve_ip_for_localhost("127.0.0.1"), services.get_node_ip_address())
+assert services.resolve_ip_for_localhost("127.0.0.1") == before
+"""
+
+
+def test_a_ray_that_starts_on_the_loopback_has_its_address() -> None:
+    """In a process without a Ray."""
+    done = subprocess.run([sys.executable, "-c", LOOPBACK], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["127.0.0.1", "127.0.0.1"], done.stderr
 
 
 class Model:

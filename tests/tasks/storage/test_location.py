@@ -101,9 +101,11 @@ def test_a_private_folder_is_its_users_alone_or_of_the_group_of_a_shared_one(
         os.umask(before)
 
 
-def test_rows_on_their_way_to_a_store_are_in_a_file_of_this_user_alone() -> None:
+def test_rows_on_their_way_to_a_store_are_in_a_folder_of_this_user_alone() -> None:
     with Location(f"memory://{uuid.uuid4().hex}/rows").writing() as file:
-        assert os.stat(file.name).st_mode & 0o777 == 0o600
+        folder = Path(file.name).parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
 
 
 def test_a_file_is_created_once_and_filled_piece_by_piece(place: Location) -> None:
