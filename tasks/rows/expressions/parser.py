@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.expressions.engine import database
 from overnight.tasks.rows.expressions.syntax import HABITS, names, nearest, shown
-from overnight.tasks.rows.memory_bound import bounded, shortage
 from overnight.tasks.rows.tensors import TENSOR
 
 if TYPE_CHECKING:

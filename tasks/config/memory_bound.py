@@ -1,17 +1,19 @@
 """Bound the memory that this process takes for data of others, whose size shows only when it is unpacked.
 
-`bounded` and `bounded_each` set the kernel's limit for the data of a process (RLIMIT_DATA). Every library then fails at
-the limit, with a `MemoryError` or by the end of the process, and both cost the row. What is stored counts, so that only
+`bounded` sets the kernel's limit for the data of a process (RLIMIT_DATA). Every library then fails at the
+limit, with a `MemoryError` or by the end of the process, and both cost the row. What is stored counts, so that only
 data that unpack to much more than their size fail. macOS has no such limit: there, nothing is bounded.
 """
 
 import contextlib
+import functools
 import os
 import resource
 import threading
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 FREE_BYTES, BYTES_A_BYTE = 768 * 2**20, 8  # what any data may take, and more for each byte that is stored
 MOST_STORED = 2**32  # a file with holes, or a false header, has any size
@@ -87,15 +89,35 @@ def bounded(stored: int = 0) -> Iterator[None]:
         _limits.remove(body)
 
 
-def bounded_each(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items. Each is made inside `bounded`; what the caller does with it does not count."""
-    while True:
+def within_bound(function: Callable[P, T]) -> Callable[P, T]:
+    """Return the function, whose calls run inside `bounded`."""
+
+    @functools.wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
         with bounded():
-            try:
-                item = next(items)
-            except StopIteration:
-                return
-        yield item
+            return function(*given, **named)
+
+    return call
+
+
+def each_within_bound(generator: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Return the generator function, whose items are each made inside `bounded`.
+
+    What the caller does with an item does not count.
+    """
+
+    @functools.wraps(generator)
+    def items(*given: P.args, **named: P.kwargs) -> Iterator[T]:
+        made = generator(*given, **named)
+        while True:
+            with bounded():
+                try:
+                    item = next(made)
+                except StopIteration:
+                    return
+            yield item
+
+    return items
 
 
 def allow(stored: int) -> None:

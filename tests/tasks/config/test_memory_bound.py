@@ -5,11 +5,12 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from overnight.tasks.rows.memory_bound import FREE_BYTES, allow, bounded, bounded_each, shortage
+from overnight.tasks.config.memory_bound import FREE_BYTES, allow, bounded, each_within_bound, shortage
 
 MORE = FREE_BYTES + 2**26
 
@@ -37,7 +38,12 @@ def test_stored_bytes_count_as_soon_as_they_are_known() -> None:
 
 def test_each_item_has_the_whole_bound_and_the_consumer_has_none() -> None:
     held = []
-    for item in bounded_each(np.empty(FREE_BYTES // 2, np.uint8) for _ in range(4)):
+
+    @each_within_bound
+    def items() -> Iterator[np.ndarray]:
+        yield from (np.empty(FREE_BYTES // 2, np.uint8) for _ in range(4))
+
+    for item in items():
         held.append(item)
         np.empty(MORE, np.uint8)
     assert len(held) == 4
@@ -73,7 +79,7 @@ def test_a_forked_process_begins_without_a_bound() -> None:
 
 
 def test_a_lower_limit_of_the_process_stays() -> None:
-    code = "from overnight.tasks.rows.memory_bound import *\nwith bounded(2**31): print(resource.getrlimit(2)[0])"
+    code = "from overnight.tasks.config.memory_bound import *\nwith bounded(2**31): print(resource.getrlimit(2)[0])"
     command = ["bash", "-c", 'ulimit -d 4000000; exec "$0" -c "$1"', sys.executable, code]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     assert process.stdout.split() == ["4096000000"]
