@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-FREE_BYTES, BYTES_A_BYTE = 768 * 2**20, 8  # what any data may take, and more for each byte that is stored
+FREE_BYTES, BYTES_A_BYTE = 640 * 2**20, 8  # what any data may take, and more for each byte that is stored
 MOST_STORED = 2**32  # a file with holes, or a false header, has any size
 SIZES = "/proc/self/statm"  # https://man7.org/linux/man-pages/man5/proc_pid_statm.5.html
 PAGE = resource.getpagesize()

@@ -23,7 +23,7 @@ def test_what_takes_more_fails_inside_and_not_outside() -> None:
     before = limit()
     with bounded(), pytest.raises(MemoryError) as raised:
         np.ones(MORE, np.uint8)
-    assert "expected data that take at most 768 MiB" in shortage(raised.value)
+    assert "expected data that take at most 640 MiB" in shortage(raised.value)
     assert limit() == before
     np.empty(MORE, np.uint8)
 

@@ -176,7 +176,7 @@ def test_a_value_of_an_expression_that_takes_gigabytes_costs_its_row_and_is_neve
     assert list(outcomes) == BOMBS
     for expression, (good, bad) in outcomes.items():
         assert (good, list(bad)) == (["file0"], ["file1"]), expression
-        assert "expected data that take at most 768 MiB" in bad["file1"], expression
+        assert "expected data that take at most 640 MiB" in bad["file1"], expression
 
 
 def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
