@@ -58,7 +58,7 @@ def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...
                 why.append(f"files of {section}.{_name(leaf)} changed: {_some(names)}")
     if then["format_version"] != now["format_version"]:
         why.append(f"format version changed: {then['format_version']} -> {now['format_version']}")
-    return tuple(why) or ("settings changed: a masked part of a URL",)
+    return tuple(why) or ("settings changed: a part that is masked",)
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:

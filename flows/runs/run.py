@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from overnight.flows.job.model import Job
-from overnight.tasks.config.masking import masked, masked_in
+from overnight.tasks.config.masking import masked, masked_in, without_secrets
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import Run, new_attempt, now
 from overnight.tasks.storage.location import expand
@@ -59,5 +59,8 @@ def describe_run(
 
 
 def fingerprint_of(decisive: Any) -> str:
-    """Return a hash of JSON values, such as `Job.ingredients()`, as 16 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+    """Return a hash of JSON values, such as `Job.ingredients()`, as 16 hexadecimal digits.
+
+    Secrets count as `***`, so a list of words does not find them. Values without secrets keep their fingerprint.
+    """
+    return hashlib.sha256(json.dumps(without_secrets(decisive), sort_keys=True).encode()).hexdigest()[:16]

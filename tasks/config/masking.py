@@ -10,6 +10,8 @@ In a text, these become `***`:
 
 Messages, receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. If
 the name of a setting is that of a secret, such as `api_key`, its value becomes `***`.
+
+A fingerprint is made of `without_secrets`, which leaves all else as it is: a changed setting makes another fingerprint.
 """
 
 import functools
@@ -30,6 +32,7 @@ _URL = re.compile(
     r"([^\s/?#'\"`<>]*@|[^\s/?#'\"`<>:@]{0,100}:(?!//|\d{1,5}(?:[/?#\s,;:.'\")]|$))[^\n@]{0,200}@(?=[\w.\[-]+[:/]|[\w.-]+$))?"
     r"([^\s?#'\"`<>]*)(\?[^\s#'\"`<>]*)?"
 )
+_ORACLE = re.compile(r"(?P<scheme>\boracle(?:\+\w{1,40})?://)(?P<user>[^\s/@:]{1,200}/[^\s/@]{1,200})@", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _PLAIN = re.compile(r"[\w./:~+ -]*")  # no user info, no query and no connection string
 # Also the marks that show text in another order than it has.
@@ -94,7 +97,12 @@ def masked(text: str) -> str:
 def masked_forms(text: str) -> str:
     """Return `text` with `***` for what has the form of a secret, whatever the values of the environment."""
     if "://" in text:
+        text = _ORACLE.sub(_masked_user, text)
         text = _URL.sub(_masked_url, text)
+    return _without_announced(text)
+
+
+def _without_announced(text: str) -> str:
     small = text.lower()
     if any(word in small for word in _ANNOUNCERS):
         text = _ANNOUNCED.sub(_masked_value, text)
@@ -166,6 +174,21 @@ def masked_in(value: Any) -> Any:
     return value
 
 
+def without_secrets(value: Any) -> Any:
+    """Return a JSON value with `***` for its secrets alone: settings of secret names, and texts in the form of secrets.
+
+    In a URL, only a password and the values of secret names count, because other parts can decide a result.
+    """
+    if isinstance(value, str):
+        hidden = _URL.sub(_url_without_password, value) if "://" in value else value
+        return _without_announced(hidden)
+    if isinstance(value, dict):
+        return {key: HIDDEN if _is_secret(str(key), inner) else without_secrets(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(inner) for inner in value]
+    return value
+
+
 def secrets_in(key: str, value: Any) -> Iterator[str]:
     """Yield the dotted key of each secret that a setting contains as plain text, such as `inference.0.api_key`.
 
@@ -199,6 +222,20 @@ def _masked_url(found: re.Match[str]) -> str:
     values = query.rstrip(":.,)")  # punctuation of the sentence around the URL
     hidden = _VALUE.sub(lambda value: f"={_hidden(value.group(1))}", values)
     return f"{scheme}://{user}{place}{hidden}{query[len(values) :]}"
+
+
+def _url_without_password(found: re.Match[str]) -> str:
+    scheme, user, place, query = found.groups(default="")
+    name, colon, password = user.removesuffix("@").partition(":")
+    if not user or scheme.lower() in BUCKETS:
+        return found.group()
+    name = HIDDEN if _TOKEN.fullmatch(name) else name  # such as a token of GitHub
+    return f"{scheme}://{name}{colon}{_hidden(password)}@{place}{query}"
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    parts = [_hidden(part) for part in found["user"].split("/")]
+    return f"{found['scheme']}{'/'.join(parts)}@"
 
 
 def _hidden(part: str) -> str:

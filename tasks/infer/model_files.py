@@ -4,12 +4,14 @@ In a fingerprint, a local file counts by its content, and a file in a store by i
 """
 
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
+from overnight.tasks.config.memory_bound import BYTES_A_BYTE, FREE_BYTES
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.stored_model import fetched, is_stored, listed_file, local_path
 from overnight.tasks.storage.location import Location
@@ -39,12 +41,12 @@ def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str 
         ServiceUnavailable: The store does not answer.
     """
     if not is_stored(written):
-        return _existing(written)
+        return _refused_bomb(_existing(written), written)
     name = _name(written)
     versions = {file: found for file, found in (pins or {}).items() if file.startswith(name)}
     if name not in versions:
         versions = listed_file(written, beside)
-    return fetched(written, versions, written, is_file=True) / name
+    return _refused_bomb(fetched(written, versions, written, is_file=True) / name, written)
 
 
 def file_versions(written: str, beside: str = "") -> dict[str, str]:
@@ -68,6 +70,29 @@ def file_hashes(*paths: Path) -> dict[str, str]:
         with path.open("rb") as file:
             hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
+
+
+def declared_bytes(path: Path) -> int:
+    """Return the bytes to which a file unpacks: those of the members if it is a zip archive, as most formats are."""
+    if not zipfile.is_zipfile(path):
+        return path.stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError):
+        return 0  # its reader reports it
+
+
+def is_bomb(path: Path) -> bool:
+    """Return True if a file unpacks to much more than its size; the numbers of a model hardly get smaller."""
+    return declared_bytes(path) > FREE_BYTES + BYTES_A_BYTE * path.stat().st_size
+
+
+def _refused_bomb(path: Path, written: str) -> Path:
+    if is_bomb(path):
+        found = f"{path.stat().st_size:,} bytes that unpack to {declared_bytes(path):,}"
+        raise JobError(f"{written}: expected a model whose numbers are stored, found {found}.", "infer")
+    return path
 
 
 def _name(written: str) -> str:

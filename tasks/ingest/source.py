@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from overnight.tasks.config.memory_bound import each_within_bound, within_bound
 from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.folder_columns import (
@@ -54,6 +55,15 @@ class Source(Leaf):
     rows_show_columns: ClassVar[bool] = False  # a later row may have a column that no row before it has
     located_by: ClassVar[str] = "path"  # the setting that messages name if there are no inputs
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings that may contain {partition}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the methods that read the files take a bounded amount of memory: see `memory_bound.py`."""
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        for name in {"units", "common_schema"} & own.keys():
+            setattr(cls, name, within_bound(own[name]))
+        if "read" in own:
+            cls.read = each_within_bound(own["read"])
 
     @property
     def holds_images(self) -> bool:

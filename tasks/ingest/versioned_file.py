@@ -15,12 +15,15 @@ from typing import Any, Literal
 import fsspec
 from fsspec.core import strip_protocol
 
+from overnight.tasks.config.memory_bound import allow
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.storage.file_info import ObjectChanged, TooLarge, archived, shown_version, version_of
 from overnight.tasks.storage.filesystems import is_local, is_s3, is_web, open_filesystem, store_of
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
 LOOKS_AT_ONCE = 16
+MOST_GROWTH = 2**20  # bytes, of a file while it is read; more of them show that it is another than was listed
+BYTES_A_BLOCK = 512  # https://man7.org/linux/man-pages/man3/stat.3type.html
 FOLDER = "expected a file, found a folder"
 
 
@@ -137,6 +140,8 @@ class VersionedFile(io.RawIOBase):
         self._is_pinned = hasattr(opened, "etag")  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
+        allow(_stored(opened, opened.seek(0, io.SEEK_END)))
+        opened.seek(0)
 
     def read(self, size: int | None = -1) -> bytes:
         """Return `size` bytes, or all that are left if it is None or negative. They are of the listed version.
@@ -202,6 +207,7 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     if is_pinned:
         from overnight.tasks.storage.s3_pinned import read_versions
 
+        allow(sum(file.size or most or 0 for file in files))
         contents = read_versions(filesystem, paths, [file.version for file in files], most)
     elif is_local(filesystem):
         contents = [_content(path, most) for path in paths]
@@ -209,7 +215,9 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
         from overnight.tasks.storage.web_files import read_bounded
 
         contents = read_bounded(filesystem, paths, most)
-    else:  # not `cat`, which treats brackets in a file's name as a pattern
+    else:
+        allow(sum(file.size or most or 0 for file in files))
+        # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
 
     def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
@@ -237,11 +245,24 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
         return list(pool.map(checked, files, contents))
 
 
+def _stored(opened: Any, size: int) -> int:
+    """Return the bytes that a file of `size` bytes takes on its disk: holes of a local file take none."""
+    try:
+        return min(size, os.fstat(opened.fileno()).st_blocks * BYTES_A_BLOCK)
+    except (AttributeError, OSError):  # it is not on a disk
+        return size
+
+
 def _content(path: str, most: int | None) -> bytes | Exception:
     """Return the content of a local file, or its error."""
     try:
         with open_regular(path) as opened:
-            content = opened.read() if most is None else opened.read(most + 1)
-            return content if most is None or len(content) <= most else TooLarge(os.fstat(opened.fileno()).st_size)
+            size = os.fstat(opened.fileno()).st_size
+            if most is not None and size > most:
+                return TooLarge(size)
+            allow(_stored(opened, size))
+            content = opened.read(size)  # Python allocates what is asked for, so this is not the limit
+            content += opened.read() if most is None else opened.read(min(most - size, MOST_GROWTH) + 1)
+            return content if most is None or len(content) <= most else TooLarge(size)
     except Exception as error:
         return error

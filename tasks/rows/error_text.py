@@ -2,6 +2,7 @@
 
 from overnight.tasks.config import user_frames
 from overnight.tasks.config.masking import masked, printable
+from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import RowError
 
 MESSAGE_LIMIT = 2000
@@ -30,4 +31,6 @@ def _text(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):  # Python reports only a byte and its place
         found = f"{bytes(error.object[error.start : error.start + 16])!r} at byte {error.start}: {error.reason}"
         return f"expected text in {error.encoding}, found {found}"
+    if isinstance(error, MemoryError):
+        return shortage(error)
     return str(error) or type(error).__name__

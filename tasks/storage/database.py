@@ -6,35 +6,62 @@ character.
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, unquote_plus
 
 from pydantic import AfterValidator, Field
 
 from overnight.tasks.config.extras import missing
-from overnight.tasks.config.masking import hide_variable
+from overnight.tasks.config.masking import hide_variable, masked_forms
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import VARIABLE, expand
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-SECRETS = re.compile(r"[?&]([^=&]*(?:pass|secret|token|key)[^=&]*)=([^&]*)", re.IGNORECASE)
+USER = re.compile(r"([^:/?#]*)(?::([^@]*))?@")  # as SQLAlchemy reads it
+SECRET = re.compile(r"pass|pwd|secret|token|credential|signature|\bsig\b|key", re.IGNORECASE)
+FILE = re.compile(r"file|path|cert|key", re.IGNORECASE)  # such a setting may have the path of a file as its value
+PATH = re.compile(r"[^=;]*/[^=;/]*\.\w{2,8}|[~.]?/[\w/.~-]+")
+IN_FILES = ("sqlite", "duckdb")  # the URL has a path in the place of a host
 
 
 def _without_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if not rest and not VARIABLE.fullmatch(url):
         raise ValueError("expected a SQLAlchemy URL, for example postgresql+psycopg://me@host/database")
-    user, at, _ = rest.rpartition("@")
-    password = user.partition(":")[2] if at else ""
-    if password and not VARIABLE.fullmatch(password):
-        raise ValueError("the URL contains the password; write ${ENV_VAR} in its place, and set it where the job runs")
-    for name, value in SECRETS.findall(url):
-        if value and not VARIABLE.fullmatch(value) and "/" not in value:  # a path names a file
-            raise ValueError(f"the URL contains {name}; write ${{ENV_VAR}} in its place, and set it where the job runs")
+    if found := _secret(rest, scheme.startswith(IN_FILES)):
+        raise ValueError(f"the URL contains {found}; write ${{ENV_VAR}} in its place, and set it where the job runs")
     if scheme.startswith("sqlite") and not rest.startswith(("//", "/${", "${")):
         raise ValueError("expected an absolute path, as in sqlite:////var/lib/results.db")
     return url
+
+
+def _secret(rest: str, is_in_file: bool) -> str:
+    """Return what a URL contains as plain text, such as `the password`; an empty string if it has no secret.
+
+    `rest` follows the scheme. Drivers have settings in the query, after a semicolon, or in one text: `odbc_connect`.
+    """
+    user, password = "", ""
+    if found := USER.match(rest):
+        user, password, rest = found[1], found[2] or "", rest[found.end() :]
+    if (password and not VARIABLE.fullmatch(password)) or re.search("[:/]", VARIABLE.sub("", unquote(user))):
+        return "the password"
+    place, *settings = re.split("[?&;#]", unquote_plus(unquote_plus(rest)))
+    if "@" in place and not is_in_file:
+        return "a password, or a user name that is not percent-encoded, before its @"
+    for setting in settings:
+        parts = setting.removeprefix("odbc_connect=").partition("=")
+        name, value = parts[0].strip(), parts[2].strip()
+        is_variable = VARIABLE.fullmatch(value) or VARIABLE.fullmatch(value[1:-1])
+        if value and not is_variable and _is_secret(name, value):
+            return name
+    return ""
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if FILE.search(name) and PATH.fullmatch(value):
+        return False
+    return bool(SECRET.search(name)) or masked_forms(value) != value
 
 
 DatabaseUrl = Annotated[

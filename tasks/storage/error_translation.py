@@ -109,7 +109,7 @@ def translate_query_errors(database: str, setting: str, shows_cause: bool = True
         known: OvernightError = InputError(f"{setting}: {what}")
         if _is_locked(error) if _is_of_sqlite(error) else _is_down(error):
             known = ServiceUnavailable(f"the database {database} did not answer: {what}", "ingest")
-        elif type(error) is sa.exc.DatabaseError:  # its subclasses blame the query
+        elif type(error) is sa.exc.DatabaseError and not _is_denied(error):  # its subclasses blame the query
             known = InputError(f"source.url: expected a whole database at {database}, found {what}")
         elif setting == "source.query":
             known = InputError(f"{setting}: expected a query that the database answers, found {what}")
@@ -151,6 +151,11 @@ def _is_down(error: "DBAPIError") -> bool:
 def _is_of_sqlite(error: "DBAPIError") -> bool:
     """Return True if SQLite raised the error. SQLite raises an `OperationalError` for a wrong query, too."""
     return isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
+
+
+def _is_denied(error: "DBAPIError") -> bool:
+    """Return True if SQLite refused the statement, because it does more than read the database."""
+    return getattr(error.orig, "sqlite_errorname", "") == "SQLITE_AUTH"
 
 
 def _is_locked(error: "DBAPIError") -> bool:

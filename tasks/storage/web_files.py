@@ -7,6 +7,7 @@ from typing import Any
 
 import fsspec.asyn
 
+from overnight.tasks.config.memory_bound import allow
 from overnight.tasks.storage.file_info import TooLarge
 
 REQUESTS_AT_ONCE = 64
@@ -46,6 +47,7 @@ async def _content(filesystem: Any, url: str, most: int | None) -> bytes:
         unpacker = zlib.decompressobj(UNPACKED[encoding]) if UNPACKED[encoding] else None
         content = bytearray()
         async for part in response.content.iter_any():
+            allow(len(part))
             room = 0 if most is None else most + 1 - len(content)
             try:
                 content += unpacker.decompress(part, room) if unpacker else part

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
+from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.infer.chat.settings import Answer, ChatSettings, Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
@@ -52,9 +53,10 @@ class LocalChat(SavedModel, ChatSettings):
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
         """Return the messages of each row as one text, in the chat template of `template`, a tokenizer or processor."""
-        found: list[str] = template.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
-        )
+        with bounded(sum(len(str(message)) for row in messages for message in row)):
+            found: list[str] = template.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
+            )
         return found
 
     def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
@@ -72,7 +74,8 @@ class LocalChat(SavedModel, ChatSettings):
             self.prompts(template, [example])
         except Exception as error:
             roles = " and ".join(str(message["role"]) for message in example)
-            raise checkpoint.unusable(f"its chat template refuses {roles} messages: {error}") from error
+            reason = shortage(error) if isinstance(error, MemoryError) else error
+            raise checkpoint.unusable(f"its chat template refuses {roles} messages: {reason}") from error
 
     def answered(
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.model_files import is_bomb
 
 Model = Annotated[
     str,
@@ -49,6 +50,10 @@ class Checkpoint:
         """
         import transformers
 
+        if bombs := [path.name for path in self.folder.rglob("*.bin") if is_bomb(path)]:
+            raise self.unusable(
+                f"expected weights whose numbers are stored, found {bombs[0]}, which unpacks to far more"
+            )
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         if self.revision:

@@ -6,6 +6,7 @@ This file does not use units or the meaning of rows.
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError, OvernightError
@@ -13,8 +14,17 @@ from overnight.tasks.storage.database import engine
 from overnight.tasks.storage.error_translation import translate_query_errors
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
 
+# By dialect of SQLAlchemy. PostgreSQL and SQLite have means of their own.
+READ_ONLY = {
+    "mysql": ("SET SESSION TRANSACTION READ ONLY",),
+    "mariadb": ("SET SESSION TRANSACTION READ ONLY",),
+    "oracle": ("SET TRANSACTION READ ONLY",),
+    "duckdb": ("SET enable_external_access = false", "SET lock_configuration = true"),
+}
+# SELECT, READ, FUNCTION and RECURSIVE of https://sqlite.org/c3ref/c_alter_table.html: not ATTACH, not PRAGMA
+SQLITE_READS = {21, 20, 31, 33}
 ROWS_AT_ONCE = 50  # a row may have megabytes, and a driver holds what it fetches together
 
 
@@ -30,7 +40,7 @@ def connection(url: str) -> Iterator["Connection"]:
         InputError: The database refuses the connection's options or the query.
     """
     shown = masked(url)
-    made = engine(url, "ingest")
+    made = _read_only(engine(url, "ingest"))
     try:
         with translate_query_errors(shown, "source.url", shows_cause=False):
             opened = made.connect()
@@ -61,6 +71,43 @@ def rows(
     with connection.execution_options(**options).execute(BoundSql(query, values)) as found:
         yield list(found.keys())
         yield from found
+
+
+def _read_only(made: "Engine") -> "Engine":
+    """Return the engine, whose connections write nothing and open no other database, as far as its driver can."""
+    import sqlalchemy as sa
+
+    kind = made.dialect.name
+    if kind == "sqlite":
+        sa.event.listen(made, "do_connect", _open_to_read)
+        sa.event.listen(made, "connect", lambda driver, _: _only_read_sqlite(driver))
+    if kind in READ_ONLY:
+        sa.event.listen(made, "connect", lambda driver, _: _execute(driver, READ_ONLY[kind]))
+    if kind == "postgresql":
+        return made.execution_options(postgresql_readonly=True)
+    return made
+
+
+def _open_to_read(_: Any, __: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+    """Make the driver open an SQLite file that exists, to read it; a URI of SQLite has a mode of its own."""
+    if not options.get("uri") and arguments[0] != ":memory:" and "\0" not in arguments[0]:
+        arguments[0] = f"file:{quote(arguments[0])}?mode=ro"
+        options["uri"] = True
+
+
+def _only_read_sqlite(driver: Any) -> None:
+    import sqlite3
+
+    def allowed(action: int, *_: Any) -> int:
+        return sqlite3.SQLITE_OK if action in SQLITE_READS else sqlite3.SQLITE_DENY
+
+    driver.set_authorizer(allowed)
+
+
+def _execute(driver: Any, statements: Sequence[str]) -> None:
+    with contextlib.closing(driver.cursor()) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def _read_any_time(driver: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.source import too_large
 from overnight.tasks.storage.file_info import is_text
@@ -98,14 +99,27 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
                     current.damage = too_large(f"files of the sample {key}", size, most, "max_row_bytes")
                     current.files[extension] = b""
                     continue
-                content = archive.extractfile(member)
-                current.files[extension] = content.read() if content else b""
+                try:
+                    current.files[extension] = _content(archive.extractfile(member), member.size)
+                except MemoryError as error:
+                    current.damage = RowError(f"{key}.{extension}: {shortage(error)}")
+                    current.files[extension] = b""
     except (tarfile.TarError, ValueError, OverflowError) as error:  # an invalid or too large number in a header
         raise RowError(f"expected a whole tar archive: {error}") from error
     while stream.read(BUFFER_BYTES):  # to the end, where a compressed file has its check sum
         pass
     if current:
         yield current
+
+
+def _content(opened: Any, size: int) -> bytes:
+    """Return the content of a member. Raise `MemoryError` before it is read if its size is beyond the bound."""
+    content = bytearray(size)
+    view, place = memoryview(content), 0
+    while place < size and (piece := opened.read(min(size - place, BUFFER_BYTES))):
+        view[place : place + len(piece)] = piece
+        place += len(piece)
+    return bytes(view[:place])
 
 
 def keys_apart(stream: Any) -> set[str]:

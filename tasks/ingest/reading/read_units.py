@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import explain
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
@@ -62,8 +63,9 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
                 yield from _one_by_one(source, units, schema, run, guard, named)
             else:
                 yield from _read(source, units, schema, run.partition)
-        except SystemExit as error:  # raised by a source's code: without this, its unit would get no record of a death
-            told = RuntimeError(f"the code of the source called sys.exit({error})")
+        except (SystemExit, MemoryError) as error:  # without this, its unit would get no record of a death
+            is_exit = isinstance(error, SystemExit)
+            told = RuntimeError(f"the code of the source called sys.exit({error})" if is_exit else shortage(error))
             guard.end_process(told)
             raise told from error
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import arrow_types, blocks
@@ -53,7 +54,9 @@ def translate_corruption(expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowException, OSError, MemoryError) as error:  # MemoryError: a damaged length requests too much
+    except MemoryError as error:  # or a damaged length requests too much
+        raise RowError(f"expected {expected}: {shortage(error)}") from error
+    except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) or not is_corrupt_file(error):
             raise
         if isinstance(error, pa.ArrowNotImplementedError):  # the file may be valid

@@ -21,6 +21,7 @@ from overnight.tasks.ingest.formats.npy import Header, read_header, read_rows
 from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
 from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
 from overnight.tasks.ingest.source import FolderSource
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.storage.location import File
 
@@ -101,7 +102,7 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
     except Exception as error:  # unpacking an archive raises errors of many kinds
         if isinstance(error, RowError) or not is_corrupt_file(error):
             raise
-        raise RowError(f"expected arrays as numpy.savez writes them: {error}") from error
+        raise RowError(f"expected arrays as numpy.savez writes them: {error_message(error)}") from error
 
 
 def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:

@@ -19,7 +19,8 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.masking import masked
-from overnight.tasks.errors import InputError
+from overnight.tasks.config.memory_bound import shortage
+from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.csv_types import known_types
 from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.formats.sql_types import column_of, inferred
@@ -136,9 +137,10 @@ class Sql(Source):
         names: list[str] = []
         with connection(self.url) as opened:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                for columns, found in self._fetch(opened, unit):
-                    names = columns
-                    sample += [[_begin(value) for value in row] for row in found.values() if row]
+                for columns, found in self._fetched(opened, unit):
+                    names = columns or names
+                    rows_read = [row for row in found.values() if row and not isinstance(row, RowError)]
+                    sample += [[_begin(value) for value in row] for row in rows_read]
         if double := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
         if unknown := sorted(set(self.types) - set(names)):
@@ -153,8 +155,9 @@ class Sql(Source):
                 missing: dict[Any, list[int]] = {}
                 for n, key in enumerate(keys):
                     missing.setdefault(key, []).append(n)  # a damaged database may list a key again
-                for names, found in self._fetch(opened, unit):
-                    self._check_columns(names, schema)
+                for names, found in self._fetched(opened, unit):
+                    if names:
+                        self._check_columns(names, schema)
                     listed = {
                         n: row if len(missing[key]) == 1 else None
                         for key, row in found.items()
@@ -165,6 +168,27 @@ class Sql(Source):
                 vanished = {n: self._vanished(key) for key, places in missing.items() for n in places}
                 if vanished:
                     yield _quarantined(unit, keys, vanished)
+
+    def _fetched(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+        """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one.
+
+        The value of such a row is its error, and its names are empty.
+        """
+        about, seen = json.loads(unit["version"]), set[Any]()
+        try:
+            for names, found in self._fetch(opened, unit):
+                yield names, found
+                seen |= set(found)
+            return
+        except MemoryError as error:
+            opened.rollback()
+            lack = error
+        keys = [key for key in dict.fromkeys(about["keys"]) if key not in seen]
+        if len(about["keys"]) == 1:
+            yield [], {keys[0]: RowError(f"{self.key} {keys[0]!r:.80}: {shortage(lack)}")}
+            return
+        for key in keys:
+            yield from self._fetched(opened, {**unit, "version": json.dumps({**about, "keys": [key]})})
 
     def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the names of the columns, and by key the current rows between the unit's first and last key.
@@ -206,10 +230,11 @@ class Sql(Source):
         about = json.loads(unit["version"])
         keys = about["keys"]
         errors: dict[int, Exception] = {n: self._several(keys[n]) for n, row in found.items() if row is None}
+        errors |= {n: row for n, row in found.items() if isinstance(row, RowError)}
         if self.version_column:
             place = _place(self.version_column, names)
             for n, row in found.items():
-                if row is not None and _digest(row[place]) != about["versions"][n]:
+                if n not in errors and _digest(row[place]) != about["versions"][n]:
                     errors[n] = self._changed(keys[n])
         numbers = np.array(sorted(set(found) - set(errors)), np.int64)
         columns = {}

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.expressions.engine import database
@@ -78,8 +79,8 @@ class Expression:
         said = f"{what}: {shown(self.source)}"
         try:
             return self._computed(table, said, stage), {}
-        except RowError:
-            if len(table) == 1:
+        except RowError as error:
+            if len(table) == 1 or isinstance(error.__cause__, MemoryError):
                 raise
         fails = self._computed(table, said, stage, "TRY({} IS NULL) IS NULL").to_numpy(zero_copy_only=False)
         values = self._computed(table.filter(pa.array(~fails)), said, stage)
@@ -96,8 +97,12 @@ class Expression:
         import duckdb
 
         try:
-            with database().cursor() as cursor:
+            with bounded(table.nbytes), database().cursor() as cursor:
                 made = self._bound(cursor, table, said, stage, of).to_arrow_table()
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
+            database.cache_clear()  # its memory would count for the next rows, but not for the bound
+            lack = error if isinstance(error, MemoryError) else MemoryError(_told(error))
+            raise RowError(f"{said}: {shortage(lack)}") from lack
         except (duckdb.Error, pa.ArrowInvalid) as error:
             if isinstance(error, duckdb.InternalException | duckdb.FatalException):
                 database.cache_clear()  # DuckDB executes nothing more on this connection

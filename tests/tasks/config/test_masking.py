@@ -1,6 +1,8 @@
 """No URL that is shown, logged or stored holds what may be secret in it."""
 
 import dataclasses
+import hashlib
+import json
 import pickle
 from typing import Any
 
@@ -9,7 +11,8 @@ import pytest
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.loading import job_schema
 from overnight.flows.runs.attempt import describe_failure
-from overnight.tasks.config.masking import filled_in, masked, masked_in, printable, secrets_in
+from overnight.flows.runs.run import fingerprint_of
+from overnight.tasks.config.masking import filled_in, masked, masked_in, printable, secrets_in, without_secrets
 from overnight.tasks.errors import InputError, JobError, RowError, StageFailed, explain
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.location import Location
@@ -29,6 +32,8 @@ from tests.tasks.runs import make_run
         ("postgresql://me:${PASSWORD}@h/db", "postgresql://***:${PASSWORD}@h/db"),
         ("redis://:canary@h", "redis://:***@h"),
         ("https://h/?canary", "https://h/?canary"),
+        ("oracle+oracledb://canary/canary@h:1521/db", "oracle+oracledb://***/***@h:1521/db"),
+        ("oracle://u/${PASSWORD}@h and oracle://h/db", "oracle://***/${PASSWORD}@h and oracle://h/db"),
         ("abfs://container@account.dfs.core.windows.net/x", "abfs://container@account.dfs.core.windows.net/x"),
         ("hf://datasets/me/things@main/x", "hf://datasets/me/things@main/x"),
         ("s3://bucket/date={partition}/a#3: found 2?", "s3://bucket/date={partition}/a#3: found 2?"),
@@ -49,6 +54,32 @@ def test_settings_named_like_secrets_are_masked_and_those_that_name_a_variable_s
     assert found == {"kwargs": [{name: "***"}], "b": {"c": ("s3://***:***@b", 1)}}
     for value in ("${CANARY}", "Bearer ${CANARY}", "", None, True, {"of": "model"}):
         assert masked_in({name: value}) == {name: value}
+
+
+OPEN = [
+    *("https://h/v1?version=3&name=x", "postgresql://me:${PASSWORD}@h/db?sslmode=require", "sftp://me@h/in"),
+    *("s3://bucket/date={partition}/a#3", "abfs://container@account/x", "max_new_tokens=3", "oracle://h/db"),
+]
+CLOSED = [
+    *("https://h/v1?api_key={}", "https://me:{}@h/v1", "https://h?X-Amz-Signature={}", "Authorization: Bearer {}"),
+    *("https://{}@github.com/a/b", "postgresql://h/db?password={}", "AccountKey={};", "hf_{}"),
+]
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_a_setting_without_secrets_decides_the_fingerprint_as_it_always_did(text: str) -> None:
+    settings = {"kwargs": {"url": text, "of": [1, None, {"tokenizer": "t"}], "token": "${TOKEN}"}}
+    assert without_secrets(settings) == settings
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    assert fingerprint_of(settings) == digest[:16]
+
+
+@pytest.mark.parametrize("text", CLOSED)
+def test_a_fingerprint_is_the_same_for_each_word_that_may_be_the_secret(text: str) -> None:
+    words = ["Xcanary1234567890abcd", "Yhorse1234567890abcde"]
+    assert len({fingerprint_of({"kwargs": {"a": text.format(word)}}) for word in words}) == 1
+    assert len({fingerprint_of({"kwargs": [{"api_key": word}]}) for word in words}) == 1
+    assert len({fingerprint_of({"kwargs": {"a": f"https://h/{word}?a={word}"}}) for word in words}) == 2
 
 
 def test_secrets_that_are_written_out_are_named_by_their_keys() -> None:

@@ -92,6 +92,8 @@ def test_reasoning_that_the_template_begins_and_the_limit_cuts_is_no_answer(tmp_
         (None, "expected a chat template"),
         ("{{ raise_exception('no ' + messages[0]['role']) }}", "refuses system and user messages: no system"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}" + TEMPLATE, "unsafe"),
+        ("{{ 'x' * 10**9 }}" + TEMPLATE, "data that take at most 640 MiB"),
+        ("{% for i in range(10**9) %}x{% endfor %}" + TEMPLATE, "Range too big"),
     ],
 )
 def test_a_chat_template_that_takes_no_row_is_refused_when_the_model_is_loaded(

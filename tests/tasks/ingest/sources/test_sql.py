@@ -345,14 +345,66 @@ def test_a_url_that_the_driver_does_not_take_is_told_without_what_variables_stan
     assert "s3cret" not in str(caught.value)
 
 
+WRITTEN_OUT = [
+    *("postgresql+psycopg://me:s3cret@host/db", "postgresql://me:s3/c@r?et@host/db", "mysql://h/db?password=a/b"),
+    *(
+        "oracle://u/pw@h",
+        "oracle+oracledb://u%2Fpw@h:1521/db",
+        "mssql+pyodbc://h/db;pwd=x",
+        "x://t@h/?access_token=a/b",
+    ),
+    "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC+Driver+18%7D%3BSERVER%3Dh%3BUID%3Du%3BPWD%3Ds3cret",
+    *("mssql+pyodbc:///?odbc_connect=DRIVER={x};PWD = {s3;cret}", "bigquery://p/d?credentials_base64=eyJhIjoxfQ=="),
+    *("abfs+x://h/db?account_key=a/b+c==", "duckdb:///md:db?motherduck_token=x", "x://h/db?v=Server;AccountKey=a1b2"),
+    *("x://h/db?v=hf_abcdefghijklmnopqrstuvwxyz", "x://h/db#password=x"),
+]
+NOT_SECRET = [
+    *("mssql+pyodbc:///?odbc_connect=DRIVER%3D%7Bx%7D%3BUID%3Du%3BPWD%3D${PW}", "oracle://u:${PW}@h/?x=a@b"),
+    *("mssql+pyodbc:///?odbc_connect=DRIVER={x};PWD={${PW}}", "mssql+pyodbc:///?odbc_connect=${DSN}"),
+    *("bigquery://p/d?credentials_path=/etc/bq.json", "postgresql://me@/db?passfile=/home/me/.pgpass&sslmode=require"),
+    *("mysql://me%40corp:${PW}@h/db?ssl_key=/etc/ssl/me.pem&charset=utf8mb4", "sqlite:////var/a@b/data.db"),
+    *("postgresql://h/db?user=me@corp&options=-c%20search_path%3Dx", "${DATABASE}"),
+]
+
+
+@pytest.mark.parametrize("url", NOT_SECRET)
+def test_a_url_with_variables_and_files_in_the_place_of_secrets_is_taken(url: str) -> None:
+    assert Sql(url=url, query="SELECT 1 AS id", key="id").url == url
+
+
+@pytest.mark.parametrize("query", ["ATTACH '{made}' AS id", "VACUUM INTO '{made}'", "DELETE FROM reviews RETURNING id"])
+def test_a_query_of_sqlite_writes_nothing_and_opens_no_other_file(query: str, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "data.db", isolation_level=None)
+    database.execute("PRAGMA journal_mode = wal")
+    database.execute("CREATE TABLE reviews AS SELECT 1 AS id")
+    url, made = f"sqlite:///{tmp_path}/data.db", tmp_path / "made.db"
+    assert list(read(Sql(url=url, query="SELECT * FROM reviews", key="id")).good) == ["1"]
+    with pytest.raises(InputError, match=r"source.query: .*(authoriz|denied)"), connection(url) as opened:
+        next(rows(opened, query.format(made=made), {"day": DAY}))
+    with pytest.raises(InputError, match="unable to open"):
+        listed(Sql(url=f"sqlite:///{made}", query="SELECT 1 AS id", key="id"))
+    assert not made.exists()
+    assert database.execute("SELECT count(*) FROM reviews").fetchall() == [(1,)]
+    database.close()
+
+
+def test_a_query_of_postgresql_writes_nothing(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect("dbname=ingest", autocommit=True) as opened:
+        opened.execute("CREATE SEQUENCE IF NOT EXISTS written")
+    with pytest.raises(InputError, match="read-only transaction"):
+        listed(Sql(query="SELECT nextval('written') AS id", key="id", url=server))
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"url": "postgresql+psycopg://me:s3cret@host/db"}, r"password.* \$\{ENV_VAR\}"),
+        *(({"url": url}, r"the URL contains .* \$\{ENV_VAR\}") for url in WRITTEN_OUT),
         ({"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}}, r"found connect, kwargs\. Write url: "),
         ({"url": "sqlite:////data.db", "query": "SELECT * FROM t WHERE day = '{partition}'"}, "without quotes"),
     ],
-    ids=["a password", "a driver and its arguments", "a partition in quotes"],
+    ids=[*WRITTEN_OUT, "a driver and its arguments", "a partition in quotes"],
 )
 def test_settings_of_which_one_is_no_good_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
@@ -360,9 +412,12 @@ def test_settings_of_which_one_is_no_good_are_refused(settings: dict[str, Any], 
 
 
 @pytest.mark.parametrize("server_kind", ["sqlite", "postgresql"])
-def test_no_character_of_a_query_is_taken_for_a_parameter(server_kind: str, request: pytest.FixtureRequest) -> None:
+def test_no_character_of_a_query_is_taken_for_a_parameter(
+    server_kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """Colons are what SQLAlchemy marks a parameter by, a backslash is how it escapes them, and drivers have % and ?."""
-    url = "sqlite:////:memory:" if server_kind == "sqlite" else request.getfixturevalue("server")
+    sqlite3.connect(tmp_path / "data.db").execute("VACUUM")
+    url = f"sqlite:///{tmp_path}/data.db" if server_kind == "sqlite" else request.getfixturevalue("server")
     texts = ["".join(some) for count in range(1, 6) for some in itertools.product(":\\a$", repeat=count)]
     texts += ["%", "%s", "%(a)s", "?", ":1", "12:30:45", "{first}", "http://a:b@c", "é:é"]
     for some in (texts[first : first + 500] for first in range(0, len(texts), 500)):

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -20,6 +21,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.rows.expressions.engine import database
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.tensors import to_arrow
+from tests.bombs import defused
 from tests.contracts.steps.adapter import applied, named, reasons
 
 UTC = datetime.UTC
@@ -137,6 +139,44 @@ def test_a_value_that_cannot_be_computed_costs_only_its_row(expression: str, fai
     assert all(reason.startswith(f"derive_columns: out: {expression!r}: ") for reason in found.values())
     assert message in next(iter(found.values()), "")
     assert not any("\n" in reason or "SET " in reason for reason in found.values())
+
+
+BOMBS = [  # `n` is 2,000,000,000 in the second row
+    "lpad(t, n::int, 'z')",
+    "repeat(t, n)",
+    "length(repeat(repeat(t, least(n, 50000)), least(n, 50000)))",
+    "len(range(n))",
+    "len(generate_series(1, n))",
+    "len(list_resize([1], n))",
+    "len([t for y in range(n)])",
+    "array_to_string([repeat(t, 100000) for y in range(least(n, 200000))], ',')",
+    "list_reduce([t for y in range(1 + n // 50000000)], lambda a, b: a || a)",
+    "length(bitstring('1', n::int)::varchar)",
+    "printf('%' || n || 'd', 1)",
+    "format('{:' || n || '}', 1)",
+    "replace(repeat(t, least(n, 100000)), t, repeat('y', least(n, 100000)))",
+    "regexp_replace(repeat(t, least(n, 100000)), '', repeat('y', least(n, 100000)), 'g')",
+]
+
+
+def bomb_of_expressions(*expressions: str) -> Iterator[dict[str, list]]:
+    """Yield the ids of the good rows, and the reasons of the bad, by expression."""
+    table = pa.table({"t": ["a", "b"], "n": [3, 2_000_000_000]})
+    applied(DeriveColumns(columns={"d": "t || n"}), named(table))
+    yield {}
+    outcomes = {}
+    for expression in expressions:
+        block = applied(DeriveColumns(columns={"d": expression}), named(table))
+        outcomes[expression] = [blocks.live_rows(block)[0]["row_id"].to_pylist(), reasons(block)]
+    yield outcomes
+
+
+def test_a_value_of_an_expression_that_takes_gigabytes_costs_its_row_and_is_never_held() -> None:
+    outcomes = defused(bomb_of_expressions, *BOMBS)
+    assert list(outcomes) == BOMBS
+    for expression, (good, bad) in outcomes.items():
+        assert (good, list(bad)) == (["file0"], ["file1"]), expression
+        assert "expected data that take at most 640 MiB" in bad["file1"], expression
 
 
 def test_later_columns_see_the_earlier_ones_and_may_replace() -> None:
