@@ -354,8 +354,8 @@ def main() -> int:
     print(f"{detected} of {len(results)} changes were detected; {len(sample)} were drawn", file=sys.stderr)
     if detected < given.at_least * len(results):
         print(
-            f"expected at least {given.at_least:.0%}. Sharpen the tests of the missed lines. Add a change that alters no "
-            f"behaviour, with its reason, to {EQUIVALENT.relative_to(ROOT)}.",
+            f"expected at least {given.at_least:.0%}. Sharpen the tests of the missed lines. Add a change that alters "
+            f"no behaviour, with its reason, to {EQUIVALENT.relative_to(ROOT)}.",
             file=sys.stderr,
         )
         return 1

@@ -7,6 +7,7 @@ data that unpack to much more than their size fail. macOS has no such limit: the
 
 import contextlib
 import functools
+import math
 import os
 import resource
 import threading
@@ -26,14 +27,15 @@ class _Limits:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._limits: dict[object, int] = {}
+        self._limits: dict[object, float] = {}
         self._usual = resource.getrlimit(resource.RLIMIT_DATA)
 
-    def add(self, body: object, stored: int) -> None:
+    def add(self, body: object, stored: float) -> None:
         with self._lock:
             if not self._limits:
                 self._usual = resource.getrlimit(resource.RLIMIT_DATA)
-            self._limits[body] = _held() + FREE_BYTES + BYTES_A_BYTE * min(stored, MOST_STORED)
+            most = math.inf if math.isinf(stored) else BYTES_A_BYTE * min(stored, MOST_STORED)
+            self._limits[body] = _held() + FREE_BYTES + most
             self._apply()
 
     def remove(self, body: object) -> None:
@@ -58,7 +60,8 @@ class _Limits:
 
     def _apply(self) -> None:
         usual, most = self._usual
-        soft = max(self._limits.values(), default=usual)
+        largest = max(self._limits.values(), default=math.inf)
+        soft = usual if math.isinf(largest) else int(largest)
         lowest = [limit for limit in (soft, usual, most) if limit != resource.RLIM_INFINITY]
         resource.setrlimit(resource.RLIMIT_DATA, (min(lowest, default=usual), most))
 
@@ -73,8 +76,10 @@ os.register_at_fork(after_in_child=_limits.forget)
 
 
 @contextlib.contextmanager
-def bounded(stored: int = 0) -> Iterator[None]:
+def bounded(stored: float = 0) -> Iterator[None]:
     """Let the body take `FREE_BYTES`, and `BYTES_A_BYTE` for each of the `stored` bytes that it unpacks.
+
+    If `stored` is infinite, the process has no bound as long as the body runs, other threads included.
 
     An allocation beyond that fails. Bodies of several threads, or inside each other, have the largest limit of all.
     """

@@ -4,6 +4,7 @@ This file does not use file formats, because a source reads them. It does not im
 would delay processes that only read.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.config.memory_bound import shortage
+from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.errors import explain
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
@@ -97,13 +98,15 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
     """Yield the items unchanged. A second thread makes the next item while the caller uses one.
 
-    Raise the errors of `items`.
+    The bound of memory is one of the process. So it holds for the items only while the caller waits for them: a model
+    may take what it needs. Raise the errors of `items`.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
         following = thread.submit(next, items, END)
         while (item := following.result()) is not END:
             following = thread.submit(next, items, END)
-            yield item  # type: ignore[misc]
+            with bounded(math.inf):
+                yield item  # type: ignore[misc]
 
 
 def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
