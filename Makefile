@@ -48,7 +48,7 @@ slow: .venv/installed-dev ## run the tests that take more than about ten seconds
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
 
-nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files; two hours or more
+nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files, a second user; two hours or more
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)
 
 mutations: .venv/installed-dev ## change 20 of the newest lines, one at a time, and count the changes that the tests detect; four minutes
