@@ -27,6 +27,7 @@ from overnight.tasks.storage.input_files import input_files, input_folders
 from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
+BOUNDED: dict[str, Any] = {"units": within_bound, "common_schema": within_bound, "read": each_within_bound}
 PLACES_SHOWN = 3
 SEEN = "columns seen"  # in the metadata of units
 MaxFileBytes = Annotated[
@@ -59,11 +60,9 @@ class Source(Leaf):
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the methods that read the files take a bounded amount of memory: see `memory_bound.py`."""
         super().__init_subclass__(**options)
-        own = vars(cls)
-        for name in {"units", "common_schema"} & own.keys():
-            setattr(cls, name, within_bound(own[name]))
-        if "read" in own:
-            cls.read = each_within_bound(own["read"])
+        for name, within in BOUNDED.items():
+            if name in vars(cls):
+                setattr(cls, name, within(vars(cls)[name]))
 
     @property
     def holds_images(self) -> bool:

@@ -261,7 +261,7 @@ def _content(path: str, most: int | None) -> bytes | Exception:
             if most is not None and size > most:
                 return TooLarge(size)
             allow(_stored(opened, size))
-            content = opened.read(size)  # Python allocates the bytes that a read requests, so this is not the limit
+            content = opened.read(size)  # not `most`: Python allocates the whole length first
             content += opened.read() if most is None else opened.read(min(most - size, MOST_GROWTH) + 1)
             return content if most is None or len(content) <= most else TooLarge(size)
     except Exception as error:

@@ -65,8 +65,10 @@ def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run
             else:
                 yield from _read(source, units, schema, run.partition)
         except (SystemExit, MemoryError) as error:  # without this, its unit would get no record of a death
-            is_exit = isinstance(error, SystemExit)
-            told = RuntimeError(f"the code of the source called sys.exit({error})" if is_exit else shortage(error))
+            if isinstance(error, MemoryError):
+                told = RuntimeError(shortage(error))
+            else:
+                told = RuntimeError(f"the code of the source called sys.exit({error})")
             guard.end_process(told)
             raise told from error
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.listing.list_files import file_units
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_corrupt_file
@@ -116,7 +117,8 @@ class Iceberg(Source):
             # An error of pyarrow's filesystems does not distinguish an unreachable store from a broken file.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
             expected = "a data file and its files of deletes" if task.delete_files else "a data file"
-            raise RowError(f"expected {expected}, as written: {str(error).strip()}") from error
+            reason = shortage(error) if isinstance(error, MemoryError) else str(error).strip()
+            raise RowError(f"expected {expected}, as written: {reason}") from error
 
     def _columns(self, table: Any) -> Any:
         """Return the schema of Iceberg with which all files are read."""

@@ -157,7 +157,7 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Return the content or its error. Each error of a web host or an address becomes one of its file."""
-    is_own = isinstance(content, RowError | TooLarge | FileNotFoundError | PermissionError)
+    is_own = isinstance(content, RowError | TooLarge | MemoryError | FileNotFoundError | PermissionError)
     if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
