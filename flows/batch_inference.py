@@ -112,7 +112,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """
     if published := published_already(run):
         return published
-    begin_imports()
+    begin_imports(job)
     begin_writer()
     waits = getattr(job.source, "wait_for", None)
     chain = links(job.pinned(run))

@@ -4,12 +4,11 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import prefect.runtime
 import pyarrow as pa
 import ray
-import ray.data
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -61,9 +60,15 @@ from overnight.tasks.write.stream.progress import (
     without_ends,
     without_padding,
 )
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+
+if TYPE_CHECKING:
+    import ray.data
+
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
 __all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
+
+WRITER = "overnight.tasks.write.stream.staging_datasink"  # a name, because its import takes a second of CPU
 
 ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
@@ -74,7 +79,7 @@ def stage(
     rules: Sequence[Rule],
     show_progress: ShowProgress,
     run: Run,
-    dataset: ray.data.Dataset,
+    dataset: "ray.data.Dataset",
     names: OperatorNames,
     sampled: Sampled,
 ) -> Streamed:
@@ -90,6 +95,8 @@ def stage(
         names: By which names progress recognizes the operators of `dataset`.
         sampled: What a few sample rows have shown about the output of the models.
     """
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+
     with _quarantine_kept(run):
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
@@ -219,8 +226,8 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
 def _stream(
     run: Run,
     counts: pa.Table,
-    datasink: StagingDatasink,
-    dataset: ray.data.Dataset,
+    datasink: "StagingDatasink",
+    dataset: "ray.data.Dataset",
     names: OperatorNames,
     show_progress: ShowProgress,
 ) -> Streamed:
@@ -245,7 +252,7 @@ def _stream(
 def _tell(
     run: Run,
     total: int | None,
-    datasink: StagingDatasink,
+    datasink: "StagingDatasink",
     show: Callable[[Progress], None],
     rows: dict[str, int],
     finished: bool,
@@ -268,4 +275,4 @@ def begin_writer() -> None:
     Do nothing without a fork server.
     """
     if fork_server.is_there():
-        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)
+        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(WRITER)
