@@ -10,8 +10,6 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.early_imports import S3_IMPORTS, WORKER_IMPORTS, begin_imports, fork_server_for_local_ray
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
-from overnight.tasks.write.task import WRITER
 
 READ, TRY = "overnight.tasks.ingest.reading.read_units", "overnight.tasks.infer.autotune.trial"
 
@@ -66,4 +64,7 @@ def test_a_process_does_not_import_what_only_others_need(process: str, heavy: tu
 
 
 def test_the_writer_that_is_imported_early_is_the_sink_that_stages_parts() -> None:
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+    from overnight.tasks.write.task import WRITER  # imports Prefect, which no forked worker of this file shall have
+
     assert StagingDatasink.__module__ == WRITER
