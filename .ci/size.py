@@ -39,7 +39,9 @@ def main(is_writing: bool) -> None:
     for name, count in lines.items():
         print(f"{name:24}{count:8,}{bounds.get(name, 0):8,}{'  too many' if count > bounds.get(name, 0) else ''}")
     if any(count > bounds.get(name, 0) for name, count in lines.items()):
-        sys.exit("expected at most the lines of .ci/sizes.txt. Remove some, or raise the bound (--write) and say why.")
+        sys.exit(
+            "expected at most the lines of .ci/sizes.txt. Remove some, or raise the bound with --write and a reason."
+        )
 
 
 main("--write" in sys.argv[1:])

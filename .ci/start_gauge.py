@@ -87,7 +87,7 @@ def main() -> None:
     if measured_ratio(job) > bound and measured_ratio(job) > bound:
         sys.exit(
             f"expected a ratio of at most {bound:.2f}, a fifth over the {record:.2f} in {RECORD.name}. Find the "
-            "process that grew, or raise the record and say why."
+            "process that grew, or raise the record and give the reason."
         )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # Names, because this process does not wait for the imports.
 WORKER_IMPORTS, S3_IMPORTS = "overnight.flows.runs.worker_imports", "overnight.tasks.storage.list_s3"
+WRITER_IMPORTS = "overnight.tasks.write.stream.staging_datasink"
 
 
 @contextlib.contextmanager
@@ -29,16 +30,20 @@ def fork_server_for_local_ray() -> Iterator[None]:
 def begin_imports(job: "Job") -> None:
     """Start to import what the first rows of `job` need, in a Ray process, while inputs are listed. Do not wait.
 
-    If a fork server exists, it imports them, unless it has them already. The client of S3 takes half a second of CPU,
-    so it is imported if a setting of the job names S3.
+    If a fork server exists, it imports what reads rows and runs models, and the Ray process what writes.
     """
     import ray
 
-    modules = [WORKER_IMPORTS, *([S3_IMPORTS] if "s3://" in job.model_dump_json() else [])]
+    modules = first_imports(job)
     if fork_server.is_there():
         fork_server.preload(modules)
-    else:
-        ray.remote(num_cpus=0, max_retries=0)(import_all).remote(modules)
+        modules = [WRITER_IMPORTS]
+    ray.remote(num_cpus=0, max_retries=0)(import_all).remote(modules)
+
+
+def first_imports(job: "Job") -> list[str]:
+    """Return the modules that read the first rows of `job`: S3's client, half a second of CPU, only if it names S3."""
+    return [WORKER_IMPORTS, *([S3_IMPORTS] if "s3://" in job.model_dump_json() else [])]
 
 
 def import_all(modules: Sequence[str]) -> None:

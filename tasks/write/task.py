@@ -1,14 +1,12 @@
 """The door of this room: stage the rows of the stream that `infer` runs, then verify and publish the staged parts."""
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import prefect.runtime
 import pyarrow as pa
-import ray
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -29,7 +27,7 @@ from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.state.stream import OperatorNames, Sampled, Streamed
-from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
 from overnight.tasks.write.checks.quarantine_limit import quarantine_limit
@@ -66,9 +64,7 @@ if TYPE_CHECKING:
 
     from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
-__all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
-
-WRITER = "overnight.tasks.write.stream.staging_datasink"  # a name, because its import takes a second of CPU
+__all__ = ["Repaired", "is_under_way", "published_already", "repair", "stage", "write"]
 
 ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
@@ -267,12 +263,3 @@ def _tell(
     if not finished and total is None:
         rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
     show(progress_of(rows, total, finished))
-
-
-def begin_writer() -> None:
-    """Let a Ray process import what writing needs, while this process lists inputs, and do not wait for it.
-
-    Do nothing without a fork server.
-    """
-    if fork_server.is_there():
-        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(WRITER)

@@ -7,7 +7,14 @@ from functools import partial
 import pytest
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.early_imports import S3_IMPORTS, WORKER_IMPORTS, begin_imports, fork_server_for_local_ray
+from overnight.flows.runs.early_imports import (
+    S3_IMPORTS,
+    WORKER_IMPORTS,
+    WRITER_IMPORTS,
+    first_imports,
+    fork_server_for_local_ray,
+    import_all,
+)
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 
@@ -40,14 +47,16 @@ def test_the_switch_of_the_fork_server_is_respected(no_ray: None, monkeypatch: p
         assert not fork_server.is_there()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the fork server runs on Linux only")
-@pytest.mark.parametrize(("folder", "is_imported"), [("s3://bucket/photos", True), ("/data/photos", False)])
-def test_a_forked_worker_has_the_client_of_s3_if_the_job_names_s3(no_ray: None, folder: str, is_imported: bool) -> None:
+@pytest.mark.parametrize(("folder", "modules"), [("s3://bucket/photos", [S3_IMPORTS]), ("/data/photos", [])])
+def test_the_client_of_s3_is_imported_early_if_the_job_names_s3(folder: str, modules: list[str]) -> None:
     sink = {"kind": "parquet", "path": "/data/out"}
     job = Job.model_validate({"name": "photos", "source": {"kind": "images", "path": folder}, "sink": sink})
-    with fork_server_for_local_ray():
-        begin_imports(job)
-        assert in_process_of_its_own(partial(loaded, S3_IMPORTS, "s3fs"), print) == [is_imported, is_imported]
+    assert first_imports(job) == [WORKER_IMPORTS, *modules]
+
+
+def test_what_is_imported_early_is_there() -> None:
+    import_all([S3_IMPORTS, WRITER_IMPORTS])
+    assert loaded(S3_IMPORTS, WRITER_IMPORTS, "s3fs") == [True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +74,5 @@ def test_a_process_does_not_import_what_only_others_need(process: str, heavy: tu
 
 def test_the_writer_that_is_imported_early_is_the_sink_that_stages_parts() -> None:
     from overnight.tasks.write.stream.staging_datasink import StagingDatasink
-    from overnight.tasks.write.task import WRITER  # imports Prefect, which no forked worker of this file shall have
 
-    assert StagingDatasink.__module__ == WRITER
+    assert StagingDatasink.__module__ == WRITER_IMPORTS
