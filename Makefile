@@ -20,7 +20,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-without-torch slow chaos nightly mutations lint bench lock stop clean
+.PHONY: help install demo docs size test test-without-torch slow chaos nightly mutations lint bench lock stop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -60,6 +60,9 @@ lint: .venv/installed-dev ## check style, types and the rules of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+size: ## print the lines of each room beside its bound, and fail if a room has more
+	@$(PYTHON) .ci/size.py
 
 stop: ## stop the Prefect server of the demo
 	@test ! -e .demo/prefect/server.pid || PREFECT_HOME="$(CURDIR)/.demo/prefect" $(BIN)/prefect server stop

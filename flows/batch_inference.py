@@ -47,7 +47,7 @@ from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import supervised
-from overnight.tasks.write.task import begin_writer, published_already, stage, write
+from overnight.tasks.write.task import published_already, stage, write
 
 
 def _backfill() -> str:
@@ -114,8 +114,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     """
     if published := published_already(run):
         return published
-    begin_imports()
-    begin_writer()
+    begin_imports(job)
     waits = getattr(job.source, "wait_for", None)
     chain = links(job.pinned(run))
     trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)

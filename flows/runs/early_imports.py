@@ -2,11 +2,17 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from overnight.tasks.workers import fork_server
 
-WORKER_IMPORTS = "overnight.flows.runs.worker_imports"  # a name, because this process does not wait for the import
+if TYPE_CHECKING:
+    from overnight.flows.job.model import Job
+
+# Names, because this process does not wait for the imports.
+WORKER_IMPORTS, S3_IMPORTS = "overnight.flows.runs.worker_imports", "overnight.tasks.storage.list_s3"
+WRITER_IMPORTS = "overnight.tasks.write.stream.staging_datasink"
 
 
 @contextlib.contextmanager
@@ -21,12 +27,26 @@ def fork_server_for_local_ray() -> Iterator[None]:
         yield
 
 
-def begin_imports() -> None:
-    """Start to import what the first rows need, in a Ray process, while inputs are listed. Do not wait.
+def begin_imports(job: "Job") -> None:
+    """Start to import what the first rows of `job` need, in a Ray process, while inputs are listed. Do not wait.
 
-    If a fork server exists, do nothing, because its processes have these imports already.
+    If a fork server exists, it imports what reads rows and runs models, and the Ray process what writes.
     """
     import ray
 
-    if not fork_server.is_there():
-        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(WORKER_IMPORTS)
+    modules = first_imports(job)
+    if fork_server.is_there():
+        fork_server.preload(modules)
+        modules = [WRITER_IMPORTS]
+    ray.remote(num_cpus=0, max_retries=0)(import_all).remote(modules)
+
+
+def first_imports(job: "Job") -> list[str]:
+    """Return the modules that read the first rows of `job`: S3's client, half a second of CPU, only if it names S3."""
+    return [WORKER_IMPORTS, *([S3_IMPORTS] if "s3://" in job.model_dump_json() else [])]
+
+
+def import_all(modules: Sequence[str]) -> None:
+    """Import these modules in this process."""
+    for module in modules:
+        importlib.import_module(module)

@@ -7,5 +7,4 @@ process of Ray imports them while inputs are listed. `early_imports.py` begins b
 import overnight.tasks.infer.in_process
 import overnight.tasks.ingest.in_process
 import overnight.tasks.preprocess.in_process
-import overnight.tasks.storage.list_s3
 import overnight.tasks.workers.pickling  # noqa: F401

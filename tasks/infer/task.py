@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import prefect.runtime
 import pyarrow as pa
-import ray.data
 from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -18,13 +17,11 @@ from prefect.states import Completed
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import explain
-from overnight.tasks.infer import operators
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
 from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
-from overnight.tasks.infer.first_reading import decide_duplicates
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
@@ -39,6 +36,9 @@ from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import OperatorNames, Sampled, Stream, Streamed
 from overnight.tasks.workers import supervisor
+
+if TYPE_CHECKING:
+    import ray.data
 
 __all__ = [
     "Embedder",
@@ -79,7 +79,7 @@ class Inference:
 def infer(
     run: Run,
     inference: Inference,
-    stage: Callable[[Run, ray.data.Dataset, OperatorNames, Sampled], Streamed],
+    stage: Callable[[Run, "ray.data.Dataset", OperatorNames, Sampled], Streamed],
     stream: Stream,
 ) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
@@ -90,6 +90,9 @@ def infer(
     Raise `JobError` for a model that cannot be loaded. Raise `ContractError` for a model that lacks an input column, or
     whose result is not valid. Raise any other error that stopped the stream, with its stage.
     """
+    from overnight.tasks.infer import operators  # imports Ray Data, as the next
+    from overnight.tasks.infer.first_reading import decide_duplicates
+
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()
@@ -119,8 +122,12 @@ def _streamed(run: Run, streamed: Streamed) -> str:
     return f"{known}rows read, run through the models and staged in {streamed.seconds:,.1f} s"
 
 
-def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple[ray.data.Dataset, Sampled]:
+def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data.Dataset", Sampled]:
     """Try the models, and return the lazy dataset of the rows after all of them, with what the trials showed."""
+    import ray.data
+
+    from overnight.tasks.infer import operators
+
     plan, keep, part_size = inference.plan, run.keep_columns, inference.part_size
     sample = read_sample(stream.sample)
     size = bytes_a_row(sample, keep, stream.bytes_stay)

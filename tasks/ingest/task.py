@@ -15,7 +15,6 @@ from overnight.tasks.ingest.listing.pending_units import write_pending
 from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival, wait_until
-from overnight.tasks.ingest.reading.datasource import ManifestDatasource
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.job import JobRows
@@ -36,6 +35,8 @@ def ingest(run: Run, source: Source) -> State[Stream]:
     `InputError` if the inputs do not arrive, cannot be listed, or there are none. Raise `ServiceUnavailable` if a later
     attempt may succeed.
     """
+    from overnight.tasks.ingest.reading.datasource import ManifestDatasource  # imports Ray Data
+
     if not run.manifest.exists():
         if not run.limit_rows:  # a sample uses the inputs that exist
             _wait(source, run.partition)

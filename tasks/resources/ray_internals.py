@@ -10,10 +10,9 @@ one that other machines reach, except as on macOS, by a setting that it only rea
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
-import ray.data
 
 from overnight.tasks.errors import PlanError
 
@@ -27,7 +26,9 @@ if not ray.__version__.startswith(WRITTEN_FOR):
 
 from ray._private import ray_constants, worker  # noqa: E402 - exist only in that version
 from ray._private.state import state  # noqa: E402
-from ray.data._internal.execution.execution_callback import ExecutionCallback  # noqa: E402
+
+if TYPE_CHECKING:  # it imports pandas: a second of CPU that the process of a flow does not need
+    import ray.data
 
 __all__ = ["OperatorState", "ending_workers", "is_started_here", "on_loopback", "operators", "reported_node_groups"]
 
@@ -75,12 +76,14 @@ class _Executors(list[Any]):
 
 
 @contextlib.contextmanager
-def ending_workers(dataset: ray.data.Dataset, on_step: Callable[[Any], object] = id) -> Iterator[None]:
+def ending_workers(dataset: "ray.data.Dataset", on_step: Callable[[Any], object] = id) -> Iterator[None]:
     """End the workers of `dataset` with the body, which runs it: kill them unless the stream succeeded.
 
     Call `on_step` with Ray Data's executor at each step. After a failure, Ray Data leaves idle workers to garbage
     collection and waits for busy ones. Their CPUs and GPUs would stay reserved while a traceback or a hung call lives.
     """
+    from ray.data._internal.execution.execution_callback import ExecutionCallback
+
     executors = _Executors()
 
     class Watch(ExecutionCallback):  # here, because Ray Data instantiates it without arguments

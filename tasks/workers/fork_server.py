@@ -13,8 +13,8 @@ every process of Ray imports for itself, as on a cluster.
       environment, target))                                          runs target(*descriptors), ends
     closes its lifeline, or dies ----------------------------------> ends immediately
 
-The lifeline is a pipe between a client and a forked process. The server stays because 100 photos take 18.7 s without
-it: 1.8 times the 10.6 s of commit 98cb5d1, and 1.9 times its CPU. These are medians of three, in turns on two cores.
+The lifeline is a pipe between a client and a forked process. `docs/decisions.md` has the figures with and without the
+server.
 
 Python's multiprocessing.forkserver works alike, but only for the process that started it. Here Ray's workers are the
 clients.

@@ -2,27 +2,30 @@
 
 The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Without an actor
 (when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker. The
-import of this file does not import Ray, which a process without a supervisor does not need.
+import of this file imports neither Ray, which a process without a supervisor does not need, nor PyArrow, which the
+supervisor's own process does not need.
 """
+
+from __future__ import annotations
 
 import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
-from overnight.tasks.rows import blocks
-from overnight.tasks.state.run import Run
-from overnight.tasks.state.staged_parts import QUARANTINE
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import PoisonRowTracker
 from overnight.tasks.workers.run_log import RunLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from overnight.tasks.state.run import Run
 
 DETAILS_AT_ONCE = 100  # the most rows of one report that have their reasons
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
@@ -276,6 +279,11 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
     `before` is the block before the work; if it is None, report all quarantined rows. Raise `TooManyQuarantined` if the
     run now has more quarantined rows than its limit.
     """
+    import pyarrow as pa
+
+    from overnight.tasks.rows import blocks
+    from overnight.tasks.state.staged_parts import QUARANTINE
+
     states = block["__state"].to_numpy() == blocks.QUARANTINED
     if before is not None:
         states = states & (before["__state"].to_numpy() != blocks.QUARANTINED)

@@ -1,15 +1,12 @@
 """The door of this room: stage the rows of the stream that `infer` runs, then verify and publish the staged parts."""
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import prefect.runtime
 import pyarrow as pa
-import ray
-import ray.data
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -30,7 +27,7 @@ from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.state.stream import OperatorNames, Sampled, Streamed
-from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
 from overnight.tasks.write.checks.quarantine_limit import quarantine_limit
@@ -61,9 +58,13 @@ from overnight.tasks.write.stream.progress import (
     without_ends,
     without_padding,
 )
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
 
-__all__ = ["Repaired", "begin_writer", "is_under_way", "published_already", "repair", "stage", "write"]
+if TYPE_CHECKING:
+    import ray.data
+
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+
+__all__ = ["Repaired", "is_under_way", "published_already", "repair", "stage", "write"]
 
 ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
@@ -74,7 +75,7 @@ def stage(
     rules: Sequence[Rule],
     show_progress: ShowProgress,
     run: Run,
-    dataset: ray.data.Dataset,
+    dataset: "ray.data.Dataset",
     names: OperatorNames,
     sampled: Sampled,
 ) -> Streamed:
@@ -90,6 +91,8 @@ def stage(
         names: By which names progress recognizes the operators of `dataset`.
         sampled: What a few sample rows have shown about the output of the models.
     """
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+
     with _quarantine_kept(run):
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
@@ -219,8 +222,8 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
 def _stream(
     run: Run,
     counts: pa.Table,
-    datasink: StagingDatasink,
-    dataset: ray.data.Dataset,
+    datasink: "StagingDatasink",
+    dataset: "ray.data.Dataset",
     names: OperatorNames,
     show_progress: ShowProgress,
 ) -> Streamed:
@@ -245,7 +248,7 @@ def _stream(
 def _tell(
     run: Run,
     total: int | None,
-    datasink: StagingDatasink,
+    datasink: "StagingDatasink",
     show: Callable[[Progress], None],
     rows: dict[str, int],
     finished: bool,
@@ -260,12 +263,3 @@ def _tell(
     if not finished and total is None:
         rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
     show(progress_of(rows, total, finished))
-
-
-def begin_writer() -> None:
-    """Let a Ray process import what writing needs, while this process lists inputs, and do not wait for it.
-
-    Do nothing without a fork server.
-    """
-    if fork_server.is_there():
-        ray.remote(num_cpus=0, max_retries=0)(importlib.import_module).remote(StagingDatasink.__module__)

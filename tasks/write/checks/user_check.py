@@ -14,10 +14,9 @@ failed check too.
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset
 import ray
 
 from overnight.tasks.config.user_code import described, import_target
@@ -25,6 +24,9 @@ from overnight.tasks.errors import OvernightError
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import user_output
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
 
 
 def probe(target: str) -> None:
@@ -96,8 +98,10 @@ def run(
     return [f"expected None, a sentence or a list of sentences, found {type(answer).__name__} {answer!r:.80}"]
 
 
-def _dataset(files: Sequence[Location]) -> pyarrow.dataset.Dataset:
+def _dataset(files: Sequence[Location]) -> "pyarrow.dataset.Dataset":
+    from pyarrow import dataset  # imports pandas
+
     if not files:
-        return pyarrow.dataset.dataset(pa.table({}))
+        return dataset.dataset(pa.table({}))
     opened = [file.open_filesystem() for file in files]
-    return pyarrow.dataset.dataset([path for _, path in opened], filesystem=opened[0][0], format="parquet")
+    return dataset.dataset([path for _, path in opened], filesystem=opened[0][0], format="parquet")

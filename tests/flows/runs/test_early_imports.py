@@ -1,11 +1,20 @@
 """The workers of a local Ray are forked from a process that has imported what all of them need."""
 
+import subprocess
 import sys
 from functools import partial
 
 import pytest
 
-from overnight.flows.runs.early_imports import WORKER_IMPORTS, fork_server_for_local_ray
+from overnight.flows.job.model import Job
+from overnight.flows.runs.early_imports import (
+    S3_IMPORTS,
+    WORKER_IMPORTS,
+    WRITER_IMPORTS,
+    first_imports,
+    fork_server_for_local_ray,
+    import_all,
+)
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 
@@ -36,3 +45,34 @@ def test_the_switch_of_the_fork_server_is_respected(no_ray: None, monkeypatch: p
     monkeypatch.setenv(fork_server.ADDRESS, fork_server.OFF)
     with fork_server_for_local_ray():
         assert not fork_server.is_there()
+
+
+@pytest.mark.parametrize(("folder", "modules"), [("s3://bucket/photos", [S3_IMPORTS]), ("/data/photos", [])])
+def test_the_client_of_s3_is_imported_early_if_the_job_names_s3(folder: str, modules: list[str]) -> None:
+    sink = {"kind": "parquet", "path": "/data/out"}
+    job = Job.model_validate({"name": "photos", "source": {"kind": "images", "path": folder}, "sink": sink})
+    assert first_imports(job) == [WORKER_IMPORTS, *modules]
+
+
+def test_what_is_imported_early_is_there() -> None:
+    import_all([S3_IMPORTS, WRITER_IMPORTS])
+    assert loaded(S3_IMPORTS, WRITER_IMPORTS, "s3fs") == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("process", "heavy"),
+    [
+        ("overnight.api.local_run", ("ray.data", "pandas", "torch")),  # of a flow
+        ("overnight.tasks.workers.supervisor", ("ray", "pyarrow", "numpy")),
+        (WORKER_IMPORTS, ("prefect", "ray.data", "pandas", "s3fs", "torch")),
+    ],
+)
+def test_a_process_does_not_import_what_only_others_need(process: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {process}; print(sorted({set(heavy)} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_writer_that_is_imported_early_is_the_sink_that_stages_parts() -> None:
+    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+
+    assert StagingDatasink.__module__ == WRITER_IMPORTS
