@@ -11,7 +11,7 @@ In a text, these become `***`:
 Messages, receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. If
 the name of a setting is that of a secret, such as `api_key`, its value becomes `***`.
 
-A fingerprint is made of `without_secrets`, which changes only secrets: another setting makes another fingerprint.
+A fingerprint is made of `without_secrets`, which changes nothing but secrets.
 """
 
 import functools
