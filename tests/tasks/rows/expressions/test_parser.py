@@ -171,6 +171,7 @@ def bomb_of_expressions(*expressions: str) -> Iterator[dict[str, list]]:
     yield outcomes
 
 
+@pytest.mark.slow
 def test_a_value_of_an_expression_that_takes_gigabytes_costs_its_row_and_is_never_held() -> None:
     outcomes = defused(bomb_of_expressions, *BOMBS)
     assert list(outcomes) == BOMBS
