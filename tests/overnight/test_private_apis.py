@@ -56,6 +56,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
             private_imports,
             {
                 "tasks/resources/ray_internals.py": {
+                    "ray._private.ray_constants",
                     "ray._private.state.state",
                     "ray._private.worker",
                     "ray.data._internal.execution.execution_callback.ExecutionCallback",

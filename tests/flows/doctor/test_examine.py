@@ -292,6 +292,10 @@ def test_databases_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return list(check_storage(job))
 
     assert levels(found()) == {"source": "wrong", "sink": "ok", "state": "ok"}
+    assert "unable to open database file" in of(found(), "source")
+    assert not (tmp_path / "data.db").exists()  # a look makes no database
+    with sqlite3.connect(tmp_path / "data.db") as connection:
+        connection.execute("CREATE TABLE others (id INTEGER)")
     assert "no such table: reviews" in of(found(), "source")
     with sqlite3.connect(tmp_path / "data.db") as connection:
         connection.execute("CREATE TABLE reviews (id INTEGER, day TEXT)")
