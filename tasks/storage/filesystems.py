@@ -51,6 +51,10 @@ def open_filesystem(
         return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
     try:
         fsspec.get_filesystem_class(protocol)
+        if protocol in GOOGLE:
+            from overnight.tasks.storage.google_requests import NotedRequests
+
+            options["session_kwargs"] = {"trace_configs": [NotedRequests()]}
         if not anonymous:
             require_credentials(protocol)
         # Up to the first ::, because fsspec parses a file name that contains :: as a chain of filesystems.
