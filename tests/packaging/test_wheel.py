@@ -227,9 +227,9 @@ def _runs_in_the_folder_of_the_call(installed: Installed) -> None:
 def _serves(installed: Installed, job: str) -> None:
     api, name = installed.api, "/deployments/name/batch-inference/brightness"
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        prefect_api.ask(api, "/admin/settings")
+        prefect_api.ask(api, "/admin/settings", login="")
     with pytest.raises(urllib.error.HTTPError, match="403"):  # the lack of a CSRF token is seen before that of a login
-        prefect_api.ask(api, "/flow_runs/filter", {})
+        prefect_api.ask(api, "/flow_runs/filter", {}, login="")
     ask(api, f"/deployments/{ask(api, name)['id']}", method="DELETE")
     server = installed.start("overnight", "serve", job, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
