@@ -28,7 +28,7 @@ from ray._private import ray_constants, worker  # noqa: E402 - exist only in tha
 from ray._private.state import state  # noqa: E402
 
 if TYPE_CHECKING:  # it imports pandas: a second of CPU that the process of a flow does not need
-    import ray.data
+    from ray.data import Dataset
 
 __all__ = ["OperatorState", "ending_workers", "is_started_here", "on_loopback", "operators", "reported_node_groups"]
 
@@ -76,7 +76,7 @@ class _Executors(list[Any]):
 
 
 @contextlib.contextmanager
-def ending_workers(dataset: "ray.data.Dataset", on_step: Callable[[Any], object] = id) -> Iterator[None]:
+def ending_workers(dataset: "Dataset", on_step: Callable[[Any], object] = id) -> Iterator[None]:
     """End the workers of `dataset` with the body, which runs it: kill them unless the stream succeeded.
 
     Call `on_step` with Ray Data's executor at each step. After a failure, Ray Data leaves idle workers to garbage

@@ -26,7 +26,7 @@ from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import user_output
 
 if TYPE_CHECKING:
-    import pyarrow.dataset
+    from pyarrow.dataset import Dataset
 
 
 def probe(target: str) -> None:
@@ -98,7 +98,7 @@ def run(
     return [f"expected None, a sentence or a list of sentences, found {type(answer).__name__} {answer!r:.80}"]
 
 
-def _dataset(files: Sequence[Location]) -> "pyarrow.dataset.Dataset":
+def _dataset(files: Sequence[Location]) -> "Dataset":
     from pyarrow import dataset  # imports pandas
 
     if not files:

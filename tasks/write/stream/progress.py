@@ -10,13 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import ray
+
 from overnight.tasks.errors import STREAM_STAGES, StageFailed
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators
 from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.state.stream import OperatorNames, Streamed
 
 if TYPE_CHECKING:
-    import ray.data
+    from ray.data import Dataset
 
 WRITE: OperatorNames = {"write": ("Write",)}  # Ray Data's own name
 Progress = Mapping[str, tuple[float | None, str]]  # by stage: percent, None if unknown, and text
@@ -135,7 +137,7 @@ def _interval(elapsed: float) -> float:
 
 @contextlib.contextmanager
 def follow(
-    dataset: "ray.data.Dataset",
+    dataset: "Dataset",
     names: OperatorNames,
     tell: Callable[[dict[str, int], bool], None],
     stall_timeout_seconds: float | None = None,
