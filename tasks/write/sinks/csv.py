@@ -20,7 +20,7 @@ from overnight.tasks.write.merge.json_values import json_texts, plain
 from overnight.tasks.write.sinks.text_files import TextFiles
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times
 
-READ_BYTES = 16 * 2**20  # at a time: more than the longest row
+READ_BYTES = 64 * 2**20  # at a time; PyArrow reads every row up to this length
 
 
 class CsvSink(TextFiles):
