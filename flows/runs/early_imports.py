@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # Names, because this process does not wait for the imports.
 WORKER_IMPORTS, S3_IMPORTS = "overnight.flows.runs.worker_imports", "overnight.tasks.storage.list_s3"
-WRITER_IMPORTS = "overnight.tasks.write.stream.staging_datasink"
+WRITER_IMPORTS = "overnight.tasks.write.stream.staging"
 
 
 @contextlib.contextmanager

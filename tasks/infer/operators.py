@@ -11,19 +11,16 @@ import ray.data
 from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
-from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.worker import Prepare, PreparingWorker, Worker
+from overnight.tasks.infer.worker import PassOn, Prepare, PreparingWorker, Worker
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
-from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
+from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import OperatorNames, Read, Steps, Stream
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation
-
-PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
 
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
@@ -82,9 +79,9 @@ def prepare_rows(
 ) -> ray.data.Dataset:
     """Return the dataset after `steps`, which run in Ray tasks. Without steps, the tasks only pass rows on.
 
-    `pass_on` takes the blocks of a task, and yields the blocks that the task returns, for example with padding. A task
-    reserves `plan.task_cpus`. If `plan` intended the model's workers to run the steps (`is_beside`), it reserves one
-    CPU instead, because these workers then leave whole CPUs free.
+    `pass_on` takes the blocks of a task, and yields the blocks that the task returns. A task reserves `plan.task_cpus`.
+    If `plan` intended the model's workers to run the steps (`is_beside`), it reserves one CPU instead, because these
+    workers then leave whole CPUs free.
     """
     if not steps:
         return _by_tasks(dataset, partial(_passed, pass_on=pass_on), plan)
@@ -99,10 +96,7 @@ def prepare_rows(
 
 
 def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
-    """Run all steps on `block`, and yield the results after `pass_on`.
-
-    `pass_on` takes the results, and yields the blocks for the next operator, for example with padding.
-    """
+    """Run all steps on `block`, and yield the results after `pass_on`."""
     return pass_on(steps(block, run=run))
 
 
@@ -146,25 +140,16 @@ def _counted(pieces: Iterable[pa.Table], run: Run, stage: str, first: tuple[int,
         yield piece
 
 
-def to_model(pieces: Iterable[pa.Table], run: Run, share: Share) -> Iterator[pa.Table]:
-    """Yield the rows of the blocks `pieces` for the first model's workers, in blocks of bounded bytes.
-
-    The blocks have padding: empty rows, so that Ray Data does not hold back large or slow rows. `share` determines
-    their number.
-    """
-    return handed_on(pieces, share, "infer", run)
-
-
-def to_writer(
-    pieces: Iterable[pa.Table], run: Run, share: Share, keep: Sequence[str], bytes_stay: bool
+def without_heavy(
+    pieces: Iterable[pa.Table], keep: Sequence[str], bytes_stay: bool, longest: float
 ) -> Iterator[pa.Table]:
-    """Yield the rows of the blocks `pieces` of a job without models for a writer, in blocks of bounded bytes.
+    """Yield the blocks `pieces` of a job without models, without the heavy columns that are not published.
 
-    The blocks have padding: empty rows, so that Ray Data does not hold back large or slow rows. `share` determines
-    their number. Columns of bytes and arrays of two or more dimensions are dropped, except those in `keep`. If
-    `bytes_stay` is True, columns of bytes stay, too.
+    These are columns of bytes and arrays of two or more dimensions, except those in `keep`. If `bytes_stay` is True,
+    columns of bytes stay, too. A row waits at most about `longest` seconds until Ray Data passes it on.
     """
-    return handed_on((drop_heavy(piece, keep, bytes_stay) for piece in pieces), share, "write", run)
+    light = (drop_heavy(piece, keep, bytes_stay) for piece in pieces)
+    return passed_on(light, LARGEST_BLOCK_BYTES, longest)
 
 
 def infer_rows(
@@ -173,8 +158,7 @@ def infer_rows(
     choice: Choice,
     plan: Plan,
     is_slow: bool,
-    share: Share,
-    to: str,
+    pass_on: PassOn,
     prepare: Prepare | None,
 ) -> ray.data.Dataset:
     """Return the dataset after one link: with its model's columns, and after its steps.
@@ -182,9 +166,8 @@ def infer_rows(
     The steps run in the model's workers, so that no row crosses from one process to another. If the model runs on a
     device, they run in Ray tasks, so that the device does not wait for them.
 
-    If `is_slow`, workers pass on each result immediately, otherwise several together. `share` is the amount that Ray
-    Data passes on to the next operator together, and determines the padding. `to` is that operator's stage, `infer` or
-    `write`. `prepare` is what the workers do before the model, or None.
+    If `is_slow`, workers pass on each result immediately, otherwise several together. `pass_on` takes the blocks of a
+    task, and yields the blocks that the task returns. `prepare` is what the workers do before the model, or None.
     """
     trial, pool, link = choice.trial, choice.pool, choice.used_link
     apart = link.steps if choice.used.accelerators() else None
@@ -197,8 +180,7 @@ def infer_rows(
             "pace": trial.seconds_a_row if trial else 0.0,
             "columns": trial.columns if trial else None,
             "is_slow": is_slow,
-            "share": replace(share, rows=1, seconds={}, size=LARGEST_BLOCK_BYTES) if apart else share,
-            "to": "infer" if apart else to,
+            "pass_on": pass_on,
             **settings,
         },
         batch_size=choice.at_once,
@@ -210,28 +192,26 @@ def infer_rows(
     )
     if apart:
         made = [link.prefix + name for name in trial.columns.names] if trial else []
-        dataset = _by_tasks(
-            dataset, partial(steps_behind_model, steps=apart, link=link, run=run, made=made, share=share, to=to), plan
-        )
+        behind = partial(steps_behind_model, steps=apart, link=link, run=run, made=made, pass_on=pass_on)
+        dataset = _by_tasks(dataset, behind, plan)
     return dataset
 
 
 def steps_behind_model(
-    block: pa.Table, steps: Steps, link: Link, run: Run, made: Sequence[str], share: Share, to: str
+    block: pa.Table, steps: Steps, link: Link, run: Run, made: Sequence[str], pass_on: PassOn
 ) -> Iterator[pa.Table]:
     """Run the steps of `link` on `block`. Return the rows without heavy columns that nothing after the link reads.
 
     Columns of bytes, and of arrays of two or more dimensions, are heavy. `made` names the model's columns as the trial
     showed them. They stay, and so do columns that begin with the link's prefix. If the trial showed none and there is
-    no prefix, the model's heavy columns are not recognized and are dropped. `share` is the amount that Ray Data passes
-    on to the next operator together, and determines the padding. `to` is that operator's stage, `infer` or `write`.
+    no prefix, the model's heavy columns are not recognized and are dropped. `pass_on` is as in `infer_rows`.
     """
     earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
     pieces = steps(block, run=run)
     if link.read is not None:
         read = [*link.read, *made]
         pieces = (drop_heavy(piece, read, link.bytes_stay, earlier) for piece in pieces)
-    return handed_on(pieces, share, to, run)
+    return pass_on(pieces)
 
 
 def _by_tasks(dataset: ray.data.Dataset, work: Callable[..., Any], plan: Plan) -> ray.data.Dataset:

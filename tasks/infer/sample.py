@@ -1,11 +1,9 @@
-"""The rows of the preprocessing trial, a few rows that passed the steps, and the bytes of a row after the models."""
+"""The rows of the preprocessing trial, a few rows that passed the steps, and the bytes of such a row."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyarrow import types
 
-from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import Location
@@ -25,9 +23,3 @@ def bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> floa
     """
     light = blocks.without(sample, sorted(heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)))
     return blocks.live_rows(light)[0].nbytes / len(sample) if len(sample) else 0.0
-
-
-def bytes_made(trial: Trial | None) -> float:
-    """Return the bytes that a model adds to a row in fixed-size lists, such as embeddings; 0 without a trial."""
-    lists = [field.type for field in trial.columns if types.is_fixed_size_list(field.type)] if trial else []
-    return sum(kind.list_size * kind.value_type.bit_width / 8 for kind in lists if types.is_primitive(kind.value_type))

@@ -20,17 +20,17 @@ from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
-from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, stream_seconds_a_row
+from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
 from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.sample import bytes_a_row, bytes_made, read_sample
+from overnight.tasks.infer.sample import bytes_a_row, read_sample
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
-from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 from overnight.tasks.rows.part_size import PartSize
+from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
 from overnight.tasks.rows.preview import predictions_beside_inputs, preview
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
@@ -51,7 +51,6 @@ __all__ = [
     "infer",
 ]
 
-BYTES_HANDED = 128 * 2**20  # to a model's worker at a time, unless one block has more
 ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.RowError."
 SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a trial needs
 
@@ -128,20 +127,17 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data
 
     from overnight.tasks.infer import operators
 
-    plan, keep, part_size = inference.plan, run.keep_columns, inference.part_size
+    plan, keep, longest = inference.plan, run.keep_columns, inference.part_size.longest
     sample = read_sample(stream.sample)
-    size = bytes_a_row(sample, keep, stream.bytes_stay)
     if not inference.links:
         _show_preview(run, sample, None)
-        count = part_size.count(None, size)
-        share = part_size.share(count, dict.fromkeys(("ingest", "preprocess"), plan.tasks_at_once))
-        pass_on = partial(operators.to_writer, run=run, share=share, keep=keep, bytes_stay=stream.bytes_stay)
         with ray.data.DataContext.current(operators.context()):
             dataset = operators.read_rows(run, stream, plan)
+            pass_on = partial(operators.without_heavy, keep=keep, bytes_stay=stream.bytes_stay, longest=longest)
             dataset = operators.prepare_rows(dataset, run, stream.steps, plan, pass_on)
-        return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay), count)
+        return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay))
     read_by_workers = operators.is_read_by_workers(run, plan)
-    work = _work(run, sample, part_size.rows, read_by_workers)
+    work = _work(run, sample, inference.part_size.rows, read_by_workers)
     try:
         choices, failed, error, behind = _chosen(run, inference, sample, work)
     except Exception:
@@ -152,38 +148,25 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data
     read_by_workers = read_by_workers and in_workers
     prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
     slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
-    largest = float(LARGEST_BLOCK_BYTES)
+    largest = LARGEST_BLOCK_BYTES
     if slow and len(sample):  # if workers read, only their output is blocks of rows
-        largest = float(np.clip(min(slow) * (size if read_by_workers else sample.nbytes / len(sample)), 1, largest))
-    trials = [choice.trial for choice in choices]
-    seconds = stream_seconds_a_row(choices, work, prepare is not None)
-    count = part_size.count(seconds, size + sum(map(bytes_made, trials)))
-    workers, preparers = sum(choice.pool.initial for choice in choices), plan.tasks_at_once
-    at_work = {
-        "ingest": workers if read_by_workers else preparers,
-        "preprocess": workers if in_workers else preparers,
-        "infer": workers,
-    }
-    shares = [
-        *(Share(choice.at_once, BYTES_HANDED, longest=part_size.longest, full=int(largest)) for choice in choices),
-        part_size.share(count, at_work, int(largest)),
-    ]
+        size = bytes_a_row(sample, keep, stream.bytes_stay) if read_by_workers else sample.nbytes / len(sample)
+        largest = int(np.clip(min(slow) * size, 1, largest))
+    pass_on = partial(passed_on, full=largest, longest=longest)
     with ray.data.DataContext.current(operators.context(largest)):
         if read_by_workers:
             dataset = operators.read_numbers(run)
         else:
-            pass_on = partial(operators.to_model, run=run, share=shares[0])
             steps = None if in_workers else stream.steps
             dataset = operators.prepare_rows(operators.read_rows(run, stream, plan), run, steps, plan, pass_on)
-        for place, choice in enumerate(choices):
-            infer_rows = partial(operators.infer_rows, share=shares[place + 1], prepare=prepare if place == 0 else None)
-            to = "write" if place == len(choices) - 1 else "infer"
-            dataset = infer_rows(dataset, run, choice, plan, is_slow=bool(slow), to=to)
+        for choice in choices:
+            own = prepare if choice is choices[0] else None
+            dataset = operators.infer_rows(dataset, run, choice, plan, bool(slow), pass_on, own)
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
     wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
+    trials = [choice.trial for choice in choices]
     return dataset, Sampled(
         columns=columns_made(sample, trials, keep, stream.bytes_stay),
-        rows_per_part=count,
         failed=failed,
         error=error,
         warnings=tuple(warnings_of_replaced(sample, inference.links, trials)),
@@ -230,6 +213,7 @@ def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers
     return Work(
         rows=sum(math.inf if count is None else count for count, _ in summaries),
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
+        bytes_a_row=sample.nbytes / max(len(sample), 1),
         blocks=len(summaries) if read_by_workers else None,
         rows_per_part=rows_per_part,
     )

@@ -10,7 +10,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.accelerators import peak_memory
-from overnight.tasks.infer.handing_on import handed_on
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
 from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
-from overnight.tasks.rows.padding import Share, without_padding
+from overnight.tasks.rows.passing_on import without_weights
 from overnight.tasks.rows.tensors import Column
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
@@ -37,6 +36,7 @@ MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row ha
 BYTES_AT_ONCE = 2**20  # of results that a worker passes on together, unless one piece has more
 
 Prepare = Callable[..., Iterator[pa.Table]]  # takes a block and its `isolation`, and yields blocks of its rows
+PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
 
 
 class Worker:
@@ -52,9 +52,7 @@ class Worker:
             rows again.
         columns: The columns that the model adds, without its prefix, as a trial showed them; None if no trial did.
         is_slow: The worker passes on each result immediately, and does not collect several.
-        share: The amount that Ray Data passes on to the next operator together. Results get empty rows as padding, so
-            that Ray Data does not hold back large or slow rows. None: no padding.
-        to: The stage of the next operator, `infer` or `write`. It appears in the report of the padding.
+        pass_on: Takes the blocks of a call, and yields the blocks that the worker returns.
         is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
             another death shows which rows it ran. None: as Ray reports it. A trial ignores this.
     """
@@ -67,8 +65,7 @@ class Worker:
         is_trial: bool = False,
         columns: pa.Schema | None = None,
         is_slow: bool = False,
-        share: Share | None = None,
-        to: str = "write",
+        pass_on: PassOn = iter,
         is_restarted: bool | None = None,
     ):
         predictor: Predictor = link.model
@@ -84,7 +81,7 @@ class Worker:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
         self._clock = ConcurrentTimer()
         self._bytes_at_once = 0 if is_slow else BYTES_AT_ONCE
-        self._share, self._to = share, to
+        self._pass_on = pass_on
         self._where = Expression(predictor.where) if predictor.where else None
         self._columns = columns or pa.schema([])
         self._rows_at_once: int | None = None
@@ -100,7 +97,7 @@ class Worker:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         isolation = self._isolation.next_call()
         done = rebatch.rebatch_bytes(self._done(block, isolation), self._bytes_at_once)
-        yield from handed_on(done, self._share, self._to, self._run) if self._share else done
+        yield from self._pass_on(done)
 
     def _done(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
         pieces, at_once = self.pieces(block, isolation), self._predictor.rows_at_once()
@@ -110,11 +107,11 @@ class Worker:
                 yield from self.behind(self.run(batch, isolation), isolation)
 
     def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        """Yield the rows of `block` that go to the model, without padding. A subclass may preprocess them here.
+        """Yield the rows of `block` that go to the model. A subclass may preprocess them here.
 
         `isolation` decides whether the preprocessing runs rows together, or apart because one may have killed a worker.
         """
-        rows = without_padding(block)
+        rows = without_weights(block)
         if len(rows) or not len(block):
             yield rows
 
@@ -233,7 +230,7 @@ class PreparingWorker(Worker):
         self._prepare = prepare
 
     def pieces(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
-        block = without_padding(block) if "__state" in block.column_names else block  # otherwise from `read_numbers`
+        block = without_weights(block) if "__state" in block.column_names else block  # otherwise from `read_numbers`
         return self._prepare(block, isolation=isolation) if len(block) else iter(())
 
 

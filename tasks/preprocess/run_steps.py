@@ -12,7 +12,7 @@ from overnight.tasks.preprocess.decided import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import apply, rebatch, result
 from overnight.tasks.rows.file_columns import files_in, holds_files
-from overnight.tasks.rows.padding import without_padding
+from overnight.tasks.rows.passing_on import without_weights
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.stream import Read
@@ -51,7 +51,7 @@ def run_steps(
         label: Distinguishes these steps from others of the job, in the supervisor's records.
     """
     guard = Watchdog(run, stage, label, pace)
-    block = without_padding(block)
+    block = without_weights(block)
     with guard.at(block, isolation) as found:
         done = _in_pieces(
             lambda piece: guard.run(piece, lambda rows: _apply(rows, steps, run, stage), found),

@@ -3,15 +3,15 @@
 A block is a `pyarrow.Table`. Besides the columns that users see it has the hidden columns of `HIDDEN`:
 
     __unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
-    __state          int8    LIVE, FILTERED, QUARANTINED, END, or PADDING
+    __state          int8    LIVE, FILTERED, QUARANTINED, END, or WEIGHT
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64, the stage's work on this row and its output; null: not reached
     __left_out_<name>                        null, a mark that the block had a column `name`, which is not published
 
 Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Columns that are
 made after that are null in these rows. A block without live rows has only its identity and hidden columns. An END row
-closes a unit whose number of rows was unknown before: `__row` is that number. PADDING rows represent bytes, see
-`padding.py`.
+closes a unit whose number of rows was unknown before: `__row` is that number. A WEIGHT row is only bytes, see
+`passing_on.py`.
 
 A step may make several output rows of a source row. The block still has one row for it. Its output rows are in the
 hidden column of `nested_rows.py`, and the block has no data columns of its own. Work on such a block gets the output
@@ -32,7 +32,7 @@ from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.error_text import error_message, error_type
 from overnight.tasks.rows.tensors import Column, to_arrow
 
-LIVE, FILTERED, QUARANTINED, END, PADDING = range(5)
+LIVE, FILTERED, QUARANTINED, END, WEIGHT = range(5)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
 HIDDEN = pa.schema(
     [

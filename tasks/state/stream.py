@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from overnight.tasks.rows.part_size import ROWS_A_PART
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 
@@ -58,14 +57,12 @@ class Stream:
 class Sampled:
     """Facts that a few sample rows show about the output of the models.
 
-    `columns` has the columns and types of rows after all models; None if the sample does not show them. `rows_per_part`
-    is the job's setting, or was computed from the sample. If a model failed for every sample row, `failed` has its
-    message and a block of these rows, quarantined. If the model itself is the cause, `error` is the reason why the
-    stream does not start. `warnings` are sentences for the receipt.
+    `columns` has the columns and types of rows after all models; None if the sample does not show them. If a model
+    failed for every sample row, `failed` has its message and a block of these rows, quarantined. If the model itself is
+    the cause, `error` is the reason why the stream does not start. `warnings` are sentences for the receipt.
     """
 
     columns: pa.Schema | None = None
-    rows_per_part: int = ROWS_A_PART
     failed: tuple[str, pa.Table] | None = None
     error: str | None = None
     warnings: tuple[str, ...] = ()

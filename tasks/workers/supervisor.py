@@ -83,7 +83,6 @@ class Supervisor(PoisonRowTracker):
         self._incidents: Counter[tuple[str, str]] = Counter()
         self._warnings: list[str] = []
         self._ends: dict[tuple[str, int], int] = {}
-        self._padded: dict[tuple[str, str, tuple[int, int]], tuple[int, int]] = {}
         self._passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
         self._log = RunLog()
@@ -122,25 +121,6 @@ class Supervisor(PoisonRowTracker):
     def ends(self, attempt: str) -> int:
         """Return the number of END rows that an attempt has read so far."""
         return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
-
-    def padded(self, attempt: str, stage: str, first: tuple[int, int], rows: int, padding: int) -> None:
-        """Record that a block on its way to `stage` has `rows` real rows and `padding` rows of padding.
-
-        `first` has the unit and the number of its first row. A block that is reported again counts once.
-        """
-        self._padded[attempt, stage, first] = (rows, padding)
-
-    def padding(self, attempt: str) -> dict[str, tuple[int, int]]:
-        """Return two sums for the padded blocks on the way to each stage: their real rows, and their rows of padding.
-
-        Only blocks of `attempt` count.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        for (of, stage, _), (rows, padding) in self._padded.items():
-            if of == attempt:
-                before = found.get(stage, (0, 0))
-                found[stage] = (before[0] + rows, before[1] + padding)
-        return found
 
     def passed(self, attempt: str, stage: str, first: tuple[int, int], rows: int) -> None:
         """Record that `rows` rows of one input have passed `stage` inside a worker that does the work of several.

@@ -22,7 +22,7 @@ from overnight.tasks.errors import (
     detached,
     explain,
 )
-from overnight.tasks.resources.plan import WRITES_AT_ONCE, Plan
+from overnight.tasks.resources.plan import Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
@@ -56,13 +56,12 @@ from overnight.tasks.write.stream.progress import (
     progress_of,
     with_passed,
     without_ends,
-    without_padding,
 )
 
 if TYPE_CHECKING:
     import ray.data
 
-    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+    from overnight.tasks.write.stream.staging import Staging
 
 __all__ = ["Repaired", "is_under_way", "published_already", "repair", "stage", "write"]
 
@@ -91,7 +90,7 @@ def stage(
         names: By which names progress recognizes the operators of `dataset`.
         sampled: What a few sample rows have shown about the output of the models.
     """
-    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+    from overnight.tasks.write.stream.staging import Staging
 
     with _quarantine_kept(run):
         if checks.python:
@@ -107,9 +106,7 @@ def stage(
         if sampled.columns:
             sink.refuse_columns(run, sampled.columns)
             require_keys(rules, sampled.columns.names)
-        datasink = StagingDatasink(run, sink.staged_compression, sampled.rows_per_part, sink)
-        streamed = _stream(run, counts, datasink, dataset, names, show_progress)
-        streamed.write_seconds = datasink.staged.seconds
+        streamed = _stream(run, counts, Staging(run, sink), dataset, names, show_progress)
         streamed.columns = sampled.columns
         streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
         return streamed
@@ -222,7 +219,7 @@ def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
 def _stream(
     run: Run,
     counts: pa.Table,
-    datasink: "StagingDatasink",
+    staging: "Staging",
     dataset: "ray.data.Dataset",
     names: OperatorNames,
     show_progress: ShowProgress,
@@ -233,33 +230,36 @@ def _stream(
     try:
         with (
             show_progress(run) as show,
-            follow(dataset, names, partial(_tell, run, left, datasink, show), run.stall_timeout_seconds) as streamed,
+            follow(dataset, names, partial(_tell, run, left, staging, show), run.stall_timeout_seconds) as streamed,
         ):
-            dataset.write_datasink(
-                datasink, ray_remote_args={"num_cpus": 0, "max_retries": 3}, concurrency=WRITES_AT_ONCE
-            )
+            for bundle in dataset.iter_internal_ref_bundles():
+                for block in bundle.blocks:
+                    staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)
+            staging.finish()
     except Exception as error:
         failure = explain(error, "write")  # other stages name themselves
     if failure is not None:
         raise detached(failure)
+    streamed.write_seconds = staging.staged.seconds
+    if staging.times:
+        streamed.times["write"] = staging.times
     return streamed
 
 
 def _tell(
     run: Run,
     total: int | None,
-    datasink: "StagingDatasink",
+    staging: "Staging",
     show: Callable[[Progress], None],
     rows: dict[str, int],
     finished: bool,
 ) -> None:
-    """Show the source rows that each stage has done: those of `datasink` in the end. `total`: None if unknown."""
+    """Show the source rows that each stage has done: those of `staging` in the end. `total`: None if unknown."""
+    staged = staging.staged.rows
     if finished:
-        rows = datasink.staged.rows
-    elif padding := supervisor.ask(run, "padding", run.attempt):
-        rows = without_padding(rows, padding)
-    if not finished:
-        rows = with_passed(rows, supervisor.ask(run, "rows_passed", run.attempt) or {})
-    if not finished and total is None:
-        rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
+        rows = staged
+    else:
+        rows = with_passed(rows, supervisor.ask(run, "rows_passed", run.attempt) or {}) | {"write": staged["write"]}
+        if total is None:
+            rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
     show(progress_of(rows, total, finished))

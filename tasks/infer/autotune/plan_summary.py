@@ -42,6 +42,7 @@ def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
     pool, trial = choice.pool, choice.trial
     chosen = "found on the sample" if trial and trial.batch_size else "by default"
     is_pinned = choice.link.model.batch_size != "auto"
+    unit = "blocks of files" if is_unread else "rows"
     reserved = ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing"
     return {
         "model": getattr(choice.used, "model", None) or getattr(choice.used, "target", choice.used.name),
@@ -51,7 +52,7 @@ def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
         "a worker reserves": reserved,
         "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
         "batch size": f"{choice.used.describe_batch()}, {'from the job file' if is_pinned else chosen}",
-        "work per task": f"{choice.at_once} {'blocks of files' if is_unread else 'rows'}",
+        "work per task": f"{choice.at_once} {unit}" if choice.at_once else "a block of rows",
     }
 
 

@@ -1,7 +1,6 @@
 """The choices that follow from a model's trial: batch size, number of workers, and rows per Ray task."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,8 @@ SECONDS_A_WORKER = 10.0  # of work that justify one more worker
 # A worker that dies loses one task, and the last worker runs alone for one.
 SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS = 1.0, 2.0
 TASKS_A_WORKER = 20  # at least, unless tasks would be too short: so no worker runs alone for long at the end
-ROWS_A_TASK, UNREAD_ROWS_A_TASK = 512, 4096  # at most: in Ray's memory, and if the worker reads them itself
+UNREAD_ROWS_A_TASK = 4096  # at most, if the worker reads them itself
+BYTES_HANDED = 128 * 2**20  # to a device's worker at a time, unless one row has more
 ROWS_A_BLOCK = 4096  # the most rows that a read passes on together, about
 LONGEST_BLOCK_SECONDS = 20.0  # the maximum for a worker to process one block
 
@@ -27,12 +27,14 @@ class Work:
     """The work of a run, as far as the manifest and the sample show it.
 
     `rows` is the number of rows to read, infinite if unknown. `prepare_seconds` is the time to preprocess one row.
-    `blocks` is the number of groups of units to read, if workers read their own rows, otherwise None. `rows_per_part`
-    is the number of rows that the job sets for a staged part, or None if it sets no number.
+    `bytes_a_row` are those of a row before the models. `blocks` is the number of groups of units to read, if workers
+    read their own rows, otherwise None. `rows_per_part` is the number of rows that the job sets for a staged part, or
+    None if it sets no number.
     """
 
     rows: float
     prepare_seconds: float
+    bytes_a_row: float
     blocks: int | None
     rows_per_part: int | None
 
@@ -43,7 +45,8 @@ class Choice:
 
     `link` has the model as in the job file, and `used` is the model with the chosen batch size. `pool` has the chosen
     number of workers. `trial` is None if the model failed on every row of the sample, or there was no row. `at_once` is
-    the work per Ray task: a number of rows, or of groups of units if the workers read their own rows. If the model is
+    the work per Ray task: a number of rows for a device, or of groups of units if the workers read their own rows. If
+    it is None, a task gets one block, so that Ray Data never waits for more rows than its memory holds. If the model is
     slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean number
     of rows that the model gets per source row, because a step may make several of one.
     """
@@ -52,7 +55,7 @@ class Choice:
     used: Predictor
     pool: Pool
     trial: Trial | None
-    at_once: int
+    at_once: int | None
     rows_a_block: int | None = None
     each: float = 1.0
 
@@ -75,20 +78,19 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
     own = trial.seconds_a_row * each if trial and trial.seconds_a_row else None
     small = rows_a_block(per_call, own)
     if not plan.is_beside:
-        return Choice(link, used, planned, trial, per_call, small, each)
+        at_once = max(min(per_call, int(BYTES_HANDED / max(work.bytes_a_row, 1))), 1) if used.accelerators() else None
+        return Choice(link, used, planned, trial, at_once, small, each)
     seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
     on_new_nodes = planned.maximum - planned.initial
     here = max(min(planned.initial, workers_in_memory(trial.memory if trial else 0, read_nodes())), 1)
     most = here + on_new_nodes
     pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
-    blocks = work.blocks if pool.maximum == planned.maximum else None
-    most_rows = ROWS_A_TASK if blocks is None else UNREAD_ROWS_A_TASK
-    most_rows = min(most_rows, work.rows_per_part or most_rows)
-    at_once = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
-    if blocks is not None:
-        at_once = max(round(at_once * blocks / max(work.rows, 1)), 1)
-    return Choice(link, used, pool, trial, at_once, small, each)
+    if work.blocks is None or pool.maximum != planned.maximum:
+        return Choice(link, used, pool, trial, None, small, each)
+    most_rows = min(UNREAD_ROWS_A_TASK, work.rows_per_part or UNREAD_ROWS_A_TASK)
+    rows = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
+    return Choice(link, used, pool, trial, max(round(rows * work.blocks / max(work.rows, 1)), 1), small, each)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
@@ -113,14 +115,3 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
     return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)
-
-
-def stream_seconds_a_row(choices: Sequence[Choice], work: Work, is_prepared_beside: bool) -> float | None:
-    """Return the seconds that all models together take per source row, or None if no model was measured.
-
-    `choices` has one element per model. The time of each model is divided by the number of its workers at the start. If
-    `is_prepared_beside`, the first model's workers also preprocess the rows, and `work.prepare_seconds` counts, too.
-    """
-    models = [choice.trial.seconds_a_row * choice.each / choice.pool.initial for choice in choices if choice.trial]
-    preparing = work.prepare_seconds / choices[0].pool.initial if is_prepared_beside else 0.0
-    return sum(models) + preparing if any(models) else None

@@ -29,7 +29,7 @@ from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
-from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES
+from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import File
 

@@ -20,7 +20,6 @@ from overnight.tasks.state.stream import OperatorNames, Streamed
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-WRITE: OperatorNames = {"write": ("Write",)}  # Ray Data's own name
 Progress = Mapping[str, tuple[float | None, str]]  # by stage: percent, None if unknown, and text
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
@@ -31,11 +30,7 @@ def rows_by_stage(operators: Iterable[OperatorState], names: OperatorNames) -> d
     An operator into which Ray Data fused several stages counts for each of them. If there are several models, the last
     one counts for `infer`.
     """
-    return {
-        stage: operator.rows_in if stage == "write" else operator.rows_out
-        for operator in operators
-        for stage in _stages(operator, names)
-    }
+    return {stage: operator.rows_out for operator in operators for stage in _stages(operator, names)}
 
 
 def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
@@ -47,27 +42,11 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
     return {stage: round(count * (1 - ends / read)) for stage, count in rows.items()}
 
 
-def without_padding(rows: dict[str, int], padded: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Return `rows` (stage -> finished rows) without rows of padding.
-
-    `padded` maps a stage to two numbers for the padded blocks that it takes: their real rows, and their rows of
-    padding. These may be ahead of `rows`, because the supervisor counts blocks before Ray Data does.
-    """
-    before_models = "infer" if "infer" in rows else "write"
-    takers = {"ingest": before_models, "preprocess": before_models, "infer": "write", "write": "write"}
-    left, behind = dict(rows), 0
-    for stage in reversed([stage for stage in STREAM_STAGES if stage in rows]):
-        real, padding = padded.get(takers[stage], (0, 0))
-        count = rows[stage] - padding if rows[stage] >= real + padding else rows[stage] * real // (real + padding)
-        behind = left[stage] = max(count, behind)
-    return left
-
-
 def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
     """Return `rows` (stage -> finished rows) with the rows that have passed a stage inside a worker.
 
-    `passed` maps such stages to these rows. Ray Data counts a row of such a worker only when it has passed all stages,
-    and then with padding. A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
+    `passed` maps such stages to these rows. Ray Data counts a row of such a worker only when it has passed all stages.
+    A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
     """
     return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}
 
@@ -82,6 +61,8 @@ def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> P
     progress: dict[str, tuple[float | None, str]] = {}
     for stage in STREAM_STAGES:
         count = rows.get(stage, 0)
+        if total is not None:
+            count = min(count, total)  # Ray Data counts a weight as a row
         percent = min(99.9, 100 * count / total) if total else (None if total is None else 0.0)
         progress[stage] = (100.0 if finished else percent, described(stage, count, known, finished))
     return progress
@@ -127,7 +108,7 @@ def stages_at_work(operators: Iterable[OperatorState], names: OperatorNames) -> 
 
 
 def _stages(operator: OperatorState, names: OperatorNames) -> list[str]:
-    return [stage for stage, parts in {**names, **WRITE}.items() if any(part in operator.name for part in parts)]
+    return [stage for stage, parts in names.items() if any(part in operator.name for part in parts)]
 
 
 def _interval(elapsed: float) -> float:
@@ -144,9 +125,9 @@ def follow(
 ) -> Iterator[Streamed]:
     """Report the progress of `dataset` from a thread while the body runs it, and end its workers with the body.
 
-    `names` has the names by which operators of `dataset` are recognized, except those of the write. Yield the stream's
-    result, whose times are filled in meanwhile. `tell` gets stage -> finished rows, and a bool that is True in the last
-    call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved
+    `names` has the names by which operators of `dataset` are recognized. Yield the stream's result, whose times are
+    filled in meanwhile. `tell` gets stage -> finished rows, without those of `write`, and a bool that is True in the
+    last call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body when no row moved
     for `stall_timeout_seconds`; None for no limit.
     """
     seen: dict[str, int] = {}
@@ -163,7 +144,7 @@ def follow(
         for stage in stages_at_work(states, names):
             streamed.times[stage] = (streamed.times.get(stage, (moment,))[0], moment)
         now, moved = time.monotonic(), [(state.rows_out, state.rows_in) for state in states]
-        if not streamed.first_rows and (first := seen.get("infer") or seen.get("write")):
+        if not streamed.first_rows and (first := states[-1].rows_out):
             streamed.first_seconds, streamed.first_rows = now - began, first
         if moved != last[1]:
             last = (now, moved)

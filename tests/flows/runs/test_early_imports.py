@@ -73,6 +73,6 @@ def test_a_process_does_not_import_what_only_others_need(process: str, heavy: tu
 
 
 def test_the_writer_that_is_imported_early_is_the_sink_that_stages_parts() -> None:
-    from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+    from overnight.tasks.write.stream.staging import Staging
 
-    assert StagingDatasink.__module__ == WRITER_IMPORTS
+    assert Staging.__module__ == WRITER_IMPORTS

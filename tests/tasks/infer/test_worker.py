@@ -26,7 +26,7 @@ from overnight.tasks.preprocess.run_steps import run_steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
-from overnight.tasks.rows.padding import Share, without_padding
+from overnight.tasks.rows.passing_on import passed_on
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation
@@ -133,16 +133,16 @@ def by_three(table: pa.Table, isolation: RowIsolation, run: Run) -> Iterator[pa.
         yield from run_steps(table[start : start + 3], run, (DeriveColumns(columns={"x": "x * 10"}),), 0, isolation)
 
 
-def test_padding_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batches(
+def test_a_weight_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batches(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [padded] = Share(40, 10).padded([block(10)])
-    assert len(padded) == 40
-    worker = Worker(Link(Counting(batch_size=8)), run, share=Share(10, 2**20))
-    assert counts(list(worker(padded))) == [8] * 8 + [2] * 2
-    assert list(worker(padded[20:])) == []
-    monkeypatch.setattr(worker_module, "MOST_BYTES_AT_ONCE", without_padding(padded)[:6].nbytes)
-    assert counts(list(worker(padded))) == [4] * 8 + [2] * 2
+    [weighted] = passed_on([block(10)], 1000, 0)
+    assert len(weighted) == 11
+    worker = Worker(Link(Counting(batch_size=8)), run)
+    assert counts(list(worker(weighted))) == [8] * 8 + [2] * 2
+    assert list(worker(weighted[10:])) == []
+    monkeypatch.setattr(worker_module, "MOST_BYTES_AT_ONCE", block(10)[:6].nbytes)
+    assert counts(list(worker(weighted))) == [4] * 8 + [2] * 2
 
 
 @pytest.mark.parametrize(("most", "pieces"), [(1, 3), (2**20, 1)])

@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +20,7 @@ from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, te
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.write.merge.merge_parts import merge, published_schema
 from overnight.tasks.write.sinks.parquet import ParquetSink
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+from overnight.tasks.write.stream.staging import write_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -174,7 +173,7 @@ def test_attempts_that_cut_differently_and_overlap_publish_each_row_s_output_onc
             for task, place in enumerate(range(begin, end, length)):
                 piece = block[place : min(place + length, end)]
                 marked = apply.apply(piece, "infer", lambda live, by=attempt: result.Outcome({"by": [by] * len(live)}))
-                StagingDatasink(run, "zstd", 1, ParquetSink(path="-")).write([marked], SimpleNamespace(task_idx=task))
+                write_part(run, ParquetSink(path="-"), f"{attempt}-{task:06d}", marked)
         records = staged_parts.read_records(run.parts)
         merged = row_ranges.merge([record.ranges for record in records])
         ready = merge(run.parts, records, merged, published_schema(records), run.parts, "f", "", "zstd", 2**30)

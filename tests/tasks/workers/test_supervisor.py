@@ -61,10 +61,6 @@ def test_blocks_that_are_reported_again_count_once_and_only_for_their_attempt() 
     for attempt, unit, ends in (("a", 0, 2), ("a", 0, 2), ("a", 5, 1), ("b", 0, 9)):
         state.read(attempt, unit, ends)
     assert (state.ends("a"), state.ends("b"), state.ends("c")) == (3, 9, 0)
-    for attempt, first, rows in (("a", (0, 0), 10), ("a", (0, 0), 12), ("a", (0, 12), 5), ("b", (0, 0), 99)):
-        state.padded(attempt, "infer", first, rows, 2 * rows)
-    state.padded("a", "write", (0, 0), 1, 0)
-    assert state.padding("a") == {"infer": (17, 34), "write": (1, 0)}
     for rows in (3, 6, 3):
         state.passed("a", "preprocess", (0, 0), rows)
     state.passed("a", "preprocess", (1, 0), 4)

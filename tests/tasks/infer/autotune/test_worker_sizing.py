@@ -2,14 +2,9 @@
 
 import math
 
-import pyarrow as pa
 import pytest
 
-from overnight.tasks.infer.autotune.trial import Trial
-from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, rows_a_block, rows_a_task, stream_seconds_a_row
-from overnight.tasks.infer.link import Link
-from overnight.tasks.resources.plan import Pool
-from tests.tasks.infer.test_worker import Counting
+from overnight.tasks.infer.autotune.worker_sizing import rows_a_block, rows_a_task
 
 
 @pytest.mark.parametrize(
@@ -34,17 +29,3 @@ def test_a_long_run_has_longer_tasks(seconds_a_worker: float, expected: int) -> 
 )
 def test_only_a_slow_models_blocks_are_cut(rows_per_call: int, seconds: float | None, expected: int | None) -> None:
     assert rows_a_block(rows_per_call, seconds) == expected
-
-
-def choice(seconds_a_row: float | None, workers: int) -> Choice:
-    trial = None if seconds_a_row is None else Trial(seconds_a_row, 0, None, pa.schema([]))
-    model = Counting(name="counting")
-    return Choice(Link(model), model, Pool("counting", 1, workers, 1, 0, initial=workers), trial, 16, each=3)
-
-
-def test_a_part_counts_what_workers_take_to_prepare_their_rows() -> None:
-    work = Work(rows=1000, prepare_seconds=0.02, blocks=None, rows_per_part=None)
-    models = [choice(0.01, 2), choice(0.002, 1)]
-    assert stream_seconds_a_row(models, work, False) == pytest.approx(0.015 + 0.006)
-    assert stream_seconds_a_row(models, work, True) == pytest.approx(0.015 + 0.006 + 0.01)
-    assert stream_seconds_a_row([choice(None, 2)], work, True) is None

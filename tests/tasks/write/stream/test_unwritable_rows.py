@@ -1,7 +1,6 @@
 """What a sink cannot take: a value costs its row while the rows stream, a column is refused before the first row."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.stream.rows_to_publish import rows_to_publish
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+from overnight.tasks.write.stream.staging import write_part
 from tests.contracts.sinks.adapters import ADAPTERS
 from tests.contracts.sinks.publications import columns_of, numbered, ready_to_publish, sink_of
 from tests.tasks.blocks import source_block
@@ -128,7 +127,7 @@ def test_objects_without_keys_are_json_text_whatever_other_parts_hold(tmp_path: 
     for number, values in enumerate(several):
         names = [f"{number}#{row}" for row in range(3)]
         block = source_block(number, 0, pa.table({"row_id": names, "meta": pa.array(values)}))
-        StagingDatasink(run, "zstd", 10, sink).write([block], SimpleNamespace(task_idx=number))
+        write_part(run, sink, f"{run.attempt}-{number:06d}", block)
     with ready_to_publish(run, sink) as (_, ready):
         assert ready.schema.field("meta").type == pa.string()
         [file] = ready.files

@@ -1,20 +1,21 @@
 """From blocks to parts: what the stream carried is what the part settles."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 
-from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.errors import ContractError, RowError, explain
 from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run
 from overnight.tasks.write.sinks.parquet import ParquetSink
-from overnight.tasks.write.stream.staging_datasink import StagingDatasink
+from overnight.tasks.write.stream.staging import Staging, write_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -33,7 +34,7 @@ def bad(unit: int, number: int) -> pa.Table:
 
 def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> staged_parts.Record:
     target = make_run(tmp_path, **run)
-    StagingDatasink(target, "zstd", 10, SINK).write(blocks, SimpleNamespace(task_idx=task))
+    write_part(target, SINK, f"{target.attempt}-{task:06d}", *blocks)
     record = staged_parts.read_records(target.parts)[-1]
     lengths = [1 if r["state"] == rows.END else r["stop"] - r["start"] for r in record.ranges.to_pylist()]
     assert sum(lengths) == sum(map(len, blocks))
@@ -56,7 +57,7 @@ def test_every_row_is_settled_as_it_ended_and_only_live_rows_are_written(tmp_pat
     blocks = [rows.settled_block({}, 0, [5], rows.END), done, bad(0, 4)]
     counts = {"ingest": 5, "preprocess": 4, "infer": 0, "write": 2}
     other = make_run(tmp_path / "other")
-    assert StagingDatasink(other, "zstd", 10, SINK).write(blocks, SimpleNamespace(task_idx=0)).rows == counts
+    assert write_part(other, SINK, "a-0", *blocks).rows == counts
     record, parts = write(tmp_path, blocks), make_run(tmp_path).parts
     assert {stage: measures["rows"] for stage, measures in record.stages.items()} == counts
     assert record.left_out == ()
@@ -116,3 +117,41 @@ def test_a_column_named_like_the_partition_is_refused_unless_there_is_none(tmp_p
 def test_types_that_change_from_block_to_block_are_named(tmp_path: Path):
     with pytest.raises(ContractError, match=r"x.*int64.*string"):
         write(tmp_path, [block(0, 0, 1, x=[1]), block(1, 0, 1, x=["a"])])
+
+
+def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table], largest: float = 2**30) -> Staging:
+    """Stage blocks by reference, in parts of at most about `largest` bytes."""
+    staging = Staging(run, sink, largest)
+    for table in blocks:
+        staging.add(ray.put(table), len(table), table.nbytes)
+    staging.finish()
+    return staging
+
+
+@pytest.mark.parametrize(
+    ("settings", "largest", "parts"),
+    [
+        ({"rows_per_part": 7}, 2**30, [8, 8, 8, 6]),
+        ({"seconds_per_part": 1e-9}, 2**30, [2] * 15),
+        ({}, 2**30, [30]),
+        ({}, 1.0, [2] * 15),
+    ],
+    ids=["by rows", "by seconds", "all as one", "by bytes"],
+)
+def test_a_part_is_written_when_it_is_due(
+    ray_session: None, tmp_path: Path, settings: dict[str, Any], largest: float, parts: list[int]
+) -> None:
+    run, sink = make_run(tmp_path), ParquetSink(path="-", **settings)
+    staging = stage(run, sink, [block(0, first, 2, x=[first, first + 1]) for first in range(0, 30, 2)], largest)
+    records = staged_parts.read_records(run.parts)
+    assert [record.rows for record in records] == parts
+    merged = row_ranges.merge([record.ranges for record in records])
+    assert row_ranges.rows_in_state(merged, rows.LIVE) == staging.staged.rows["write"] == 30
+    assert staging.times is not None
+
+
+def test_an_error_of_writing_reaches_the_stream_with_its_stage(ray_session: None, tmp_path: Path) -> None:
+    unlike = [block(0, 0, 1, x=[1]), block(1, 0, 1, x=["a"])]
+    with pytest.raises(Exception, match=r"x.*int64.*string") as raised:
+        stage(make_run(tmp_path), SINK, unlike)
+    assert explain(raised.value, "infer").stage == "write"

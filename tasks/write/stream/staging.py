@@ -1,0 +1,172 @@
+"""Stage the stream's blocks as parts, the checkpoints of the rows that they settle.
+
+The process that runs the stream gathers references to its blocks until a part is due. Then a Ray task writes the part
+from them, so no row passes through this process. Ray may run the task again after a worker died: the part has the same
+name, so that an equal one replaces it. Readers do not see parts.
+"""
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import ray
+
+from overnight.tasks.errors import STREAM_STAGES, ContractError, StageFailed
+from overnight.tasks.resources.plan import WRITES_AT_ONCE
+from overnight.tasks.rows.blocks import END, LIVE, MEASURED_STAGES, left_out
+from overnight.tasks.rows.passing_on import without_weights
+from overnight.tasks.rows.rebatch import joined
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import now as utc_now
+from overnight.tasks.workers import supervisor
+from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
+
+BYTES_A_PART = 128 * 2**20  # in memory, at most
+SHARE_OF_MEMORY = 1 / 8  # two parts are written while a third is gathered
+SECONDS_A_LOOK = 1.0  # between two looks at the writing tasks, so that the process can be interrupted
+
+
+@dataclass
+class Staged:
+    """The seconds that staging took, and how many source rows reached each stage of the stream.
+
+    In `rows`, the count of `write` is that of the written rows.
+    """
+
+    seconds: float = 0.0
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAM_STAGES, 0))
+
+    def __add__(self, other: "Staged") -> "Staged":
+        rows = {stage: self.rows[stage] + other.rows[stage] for stage in STREAM_STAGES}
+        return Staged(self.seconds + other.seconds, rows)
+
+
+class Staging:
+    """Gathers blocks by reference, and lets Ray tasks write them as parts of the sizes that `sink` asks for.
+
+    A part also ends with the block that gives it `largest` bytes in memory, or an eighth of Ray's memory. Rows that the
+    sink refuses are quarantined. `staged` has the sums of all parts written so far. `times` has the moments (UTC, ISO
+    8601) at which the first part was begun and the last one ended, None before.
+    """
+
+    def __init__(self, run: Run, sink: Sink, largest: float = BYTES_A_PART) -> None:
+        self.staged = Staged()
+        self.times: tuple[str, str] | None = None
+        self._run, self._sink, self._size = run, sink, sink.part_size
+        memory = ray.cluster_resources().get("object_store_memory", math.inf)
+        self._largest = min(largest, SHARE_OF_MEMORY * memory)
+        self._write = ray.remote(num_cpus=0, max_retries=3)(write_part)
+        self._held: list[Any] = []
+        self._rows, self._bytes, self._since = 0, 0, 0.0
+        self._parts = 0
+        self._writing: list[Any] = []
+
+    def add(self, block: Any, rows: int, size: int) -> None:
+        """Take a reference to a block of `rows` rows and `size` bytes. If a part is due, begin to write it.
+
+        Wait if the parts before it are still being written. Raise the errors of writing.
+        """
+        if not self._held:
+            self._since = time.monotonic()
+        self._held.append(block)
+        self._rows, self._bytes = self._rows + rows, self._bytes + size
+        self._wait_for(WRITES_AT_ONCE)
+        if self._bytes >= self._largest or self._size.is_due(self._rows, time.monotonic() - self._since):
+            self._begin()
+
+    def finish(self) -> None:
+        """Write what is left, and wait until all parts are written. Raise the errors of writing."""
+        if self._held:
+            self._begin()
+        self._wait_for(0)
+
+    def _begin(self) -> None:
+        self._wait_for(WRITES_AT_ONCE - 1)
+        self.times = (self.times or (utc_now(),))[0], utc_now()
+        name = f"{self._run.attempt}-{self._parts:06d}"
+        self._writing.append(self._write.remote(self._run, self._sink, name, *self._held))
+        self._held, self._rows, self._bytes = [], 0, 0
+        self._parts += 1
+
+    def _wait_for(self, most: int) -> None:
+        """Add up what ended, and wait until at most `most` parts are being written."""
+        since, limit = time.monotonic(), self._run.stall_timeout_seconds
+        while self._writing:
+            is_waiting = len(self._writing) > most
+            ended, self._writing = ray.wait(self._writing, timeout=SECONDS_A_LOOK if is_waiting else 0)
+            for staged in ray.get(ended):
+                self.staged += staged
+                self.times = (self.times or (utc_now(),))[0], utc_now()
+            if ended:
+                since = time.monotonic()
+            elif not is_waiting:
+                return
+            elif limit and time.monotonic() - since > limit:
+                raise StageFailed(
+                    f"no part was written for {limit:g} s (stall_timeout_seconds), although {len(self._writing)} Ray "
+                    "tasks write. Staged parts are kept; run again to resume.",
+                    "write",
+                    "Stalled",
+                )
+
+
+def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
+    """Write one part, with all output rows of the source rows that it settles. A Ray task runs this function.
+
+    Rows that `sink` refuses are quarantined. Raise `ContractError` for a column that it refuses, or whose types differ.
+    """
+    started = time.perf_counter()
+    rows = _written(run, sink, name, blocks)
+    supervisor.report_storage_problems(run, "write")
+    return Staged(time.perf_counter() - started, rows)
+
+
+def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> dict[str, int]:
+    """Write a part, and return the number of source rows by the stage that they reached."""
+    try:
+        block = without_weights(joined(gathered)).combine_chunks()
+    except pa.ArrowException as error:
+        raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
+    if not len(block):
+        return Staged().rows
+    before = block
+    table, places, block = rows_to_publish(block, run, sink)
+    supervisor.report_quarantined(block, before, run)
+    states = block["__state"].to_numpy()
+    for column in ("__unit", "__row"):
+        table = table.append_column(column, block[column].take(places))
+    measures = _measures(block, table)
+    staged_parts.write_part(
+        run.parts,
+        name,
+        table,
+        quarantine_details(block),
+        row_ranges.ranges_of(block),
+        measures,
+        sink.staged_compression,
+        left_out(block),
+    )
+    reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
+    return reached | {"write": int(np.count_nonzero(states == LIVE))}
+
+
+def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:
+    reached = {"ingest": pa.array(block["__state"].to_numpy() != END)}
+    measures = {}
+    for stage in MEASURED_STAGES:
+        seconds, size = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
+        count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
+        measures[stage] = {
+            "seconds": float(np.nansum(seconds.to_numpy())),
+            "rows": int(count),
+            "bytes": int(np.nansum(size.to_numpy())),
+        }
+    measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
+    return measures
