@@ -172,6 +172,8 @@ def infer_rows(
     trial, pool, link = choice.trial, choice.pool, choice.used_link
     apart = link.steps if choice.used.accelerators() else None
     settings: dict[str, Any] = {"prepare": prepare} if prepare else {}
+    if choice.loaded_in:
+        settings["loaded_in"] = choice.loaded_in
     dataset = dataset.map_batches(
         _worker(is_forked(choice.used, pool), prepare is not None),
         fn_constructor_kwargs={

@@ -190,9 +190,9 @@ def _chosen(
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
-        found = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
+        found, loaded_in = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
         trial = found if isinstance(found, Trial) else None
-        choices.append(choose(link, pool, trial, plan, work, each))
+        choices.append(replace(choose(link, pool, trial, plan, work, each), loaded_in=loaded_in))
         if isinstance(found, Failed) and is_whole and not link.model.where:
             told = _warned(run, link.model, found)
             failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None

@@ -19,7 +19,7 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.accelerators import peak_memory
 from overnight.tasks.infer.link import Link, without_unread
-from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import apply, blocks, rebatch, result, user_function
 from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
@@ -53,6 +53,7 @@ class Worker:
         columns: The columns that the model adds, without its prefix, as a trial showed them; None if no trial did.
         is_slow: The worker passes on each result immediately, and does not collect several.
         pass_on: Takes the blocks of a call, and yields the blocks that the worker returns.
+        tried: The worker of the trial in this process, whose loaded model this one uses; None to load the model.
         is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
             another death shows which rows it ran. None: as Ray reports it. A trial ignores this.
     """
@@ -66,6 +67,7 @@ class Worker:
         columns: pa.Schema | None = None,
         is_slow: bool = False,
         pass_on: PassOn = iter,
+        tried: "Worker | None" = None,
         is_restarted: bool | None = None,
     ):
         predictor: Predictor = link.model
@@ -89,10 +91,14 @@ class Worker:
         self.made: set[str] = set()  # names of the columns that the model added
         self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
         self.errors: list[Exception] | None = [] if is_trial else None  # the errors of failed rows, in a trial
+        self._predict: Predict = tried._predict if tried else self._loaded()
+
+    def _loaded(self) -> Predict:
         with self.collected():
-            self._predict = predictor.load_with(run.answers / (predictor.name or predictor.kind))
-        if predictor.fallback:
-            supervisor.report(run, "infer", predictor.fallback, is_warning=True)
+            predict = self._predictor.load_with(self._run.answers / (self._predictor.name or self._predictor.kind))
+        if self._predictor.fallback:
+            supervisor.report(self._run, "infer", self._predictor.fallback, is_warning=True)
+        return predict
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         isolation = self._isolation.next_call()

@@ -1,11 +1,13 @@
 """Make an object in a forked process. This process calls the object's methods, and answers its questions.
 
 Ray's processes wake up a hundred times per second, and each imports its libraries itself. Heavy work therefore runs in
-a process of its own. Ray sees a worker and its forked process as one, because they end together.
+a process of its own. Ray sees a worker and its forked process as one, because they end together. A process may also
+hand the object over to another one, as `infer` does with a model that it has tried.
 """
 
 import contextlib
 import os
+import queue
 import select
 import socket
 import threading
@@ -23,6 +25,10 @@ from overnight.tasks.workers import fork_server
 
 T = TypeVar("T")
 
+OUTPUT = (1, 2)
+RELEASE = "release"  # instead of the name of a method
+SECONDS_RELEASED = 300.0  # the longest that a released process waits for its next user
+
 _questions: list["Future[Connection]"] = []  # in a forked process: the connection to its parent
 _questions_lock = threading.Lock()
 
@@ -35,8 +41,8 @@ class Begun:
     """A forked process that begins to make an object, the result of `make`, before a `Forked` uses it.
 
     The first `Forked` that gets this `Begun` uses the object, in this process or in one to which the `Begun` is sent.
-    The forked process ends with this process, with the process of that `Forked`, or when this process drops the
-    `Begun`. If `is_quiet`, its standard streams are discarded.
+    After its `release`, the next one does. The forked process ends with this process, with the process of that
+    `Forked`, or when this process drops the `Begun`. If `is_quiet`, its standard streams are discarded.
     """
 
     def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
@@ -44,7 +50,7 @@ class Begun:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen()  # before any client knows the address
-            lifeline = fork_server.fork(partial(_live, make), [listener.fileno()], is_quiet)
+            lifeline = fork_server.fork(partial(_live, make, self.address), [listener.fileno()], is_quiet)
         weakref.finalize(self, _end, lifeline, self.address)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,18 +61,32 @@ class Forked:
     """An object in a process of its own, which ends with this process.
 
     `make` is a picklable function that returns the object there, or a `Begun` that is already making it. If that
-    process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. The
-    constructor raises the errors of `make`, and `ProcessDied` if that process ends first.
+    process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. If
+    `takes_output`, its standard streams become those of this process. The constructor raises the errors of `make`, and
+    `ProcessDied` if that process ends first, or has another user.
     """
 
-    def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any]) -> None:
+    def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any], takes_output: bool = False) -> None:
         self._begun = make if isinstance(make, Begun) else Begun(make)
+        answers, asking = socket.socketpair()
         try:
-            self._calls, answers = Client(self._begun.address), Client(self._begun.address)
+            self._calls = Client(self._begun.address)
+            with asking, socket.socket(fileno=os.dup(self._calls.fileno())) as calls:
+                socket.send_fds(calls, [b"."], [asking.fileno(), *(OUTPUT if takes_output else ())])
         except (FileNotFoundError, ConnectionError) as error:
+            answers.close()
             raise ProcessDied from error
-        threading.Thread(target=_answer, args=(answers, answer), daemon=True).start()
+        threading.Thread(target=_answer, args=(Connection(answers.detach()), answer), daemon=True).start()
         list(self._replies())
+
+    def release(self) -> Begun:
+        """Give up the object without ending its process, and return what the next `Forked` uses it by.
+
+        It has to be used within some minutes.
+        """
+        list(self.call(RELEASE))
+        self._calls.close()
+        return self._begun
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
         """Call a method of the object with these arguments. Yield the values that it yields, or its return value.
@@ -159,38 +179,78 @@ def _end(lifeline: int, address: str) -> None:
         os.unlink(address)
 
 
-def _live(make: Callable[[], Any], listening: int) -> None:
+class _Users:
+    """In a forked process: its users, one after another. The process ends with a user that did not release it."""
+
+    def __init__(self, address: str, listening: int) -> None:
+        self._address, self._listener = address, socket.socket(fileno=listening)
+        self._calls: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+        self._is_released = False
+        _questions.append(Future())
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def next(self) -> Connection:
+        """Return the connection for the calls of the next user; wait for it."""
+        return self._calls.get()
+
+    def release(self) -> None:
+        """Let another user connect after the present one."""
+        with _questions_lock:
+            _questions[0].result().close()
+            _questions[0] = Future()
+        os.unlink(self._address)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self._address)
+        self._listener.listen()
+        self._listener.settimeout(SECONDS_RELEASED)
+        self._is_released = True
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                user, _ = self._listener.accept()
+            except TimeoutError:
+                os._exit(0)
+            self._listener.close()  # whoever comes later is refused
+            _, (asking, *output), _, _ = socket.recv_fds(user, 1, 1 + len(OUTPUT))
+            for descriptor, place in zip(output, OUTPUT, strict=False):
+                os.dup2(descriptor, place)
+                os.close(descriptor)
+            self._is_released = False
+            _questions[0].set_result(Connection(asking))
+            calls = select.poll()
+            calls.register(user, 0)  # poll reports a hang-up without a mask
+            self._calls.put(Connection(os.dup(user.fileno())))
+            calls.poll()
+            if not self._is_released:
+                os._exit(0)
+            user.close()
+
+
+def _live(make: Callable[[], Any], address: str, listening: int) -> None:
     """Run the forked process."""
-    calls: Future[Connection] = Future()
-    questions: Future[Connection] = Future()
-    _questions.append(questions)
-    threading.Thread(target=_serve_the_first, args=(listening, calls, questions), daemon=True).start()
+    users = _Users(address, listening)
     made: Any = None
     failure = None
     try:
         made = make()
     except Exception as error:
         failure = error
-    connection = calls.result()
-    with contextlib.suppress(EOFError, ConnectionError):
-        if failure:
-            _send(connection, ("raise", _sendable(failure)))
-            return
-        _send(connection, ("end", None))
-        while True:
-            method, arguments = connection.recv()
-            _reply(connection, getattr(made, method), arguments)
-
-
-def _serve_the_first(listening: int, *connections: "Future[Connection]") -> None:
-    """Accept the first client's connections and exit when that client disconnects."""
-    with socket.socket(fileno=listening) as listener:
-        for connection in connections:
-            connection.set_result(Connection(listener.accept()[0].detach()))
-    caller = select.poll()
-    caller.register(connections[0].result(), 0)  # poll reports a hang-up without a mask
-    caller.poll()
-    os._exit(0)
+    while True:
+        connection = users.next()
+        with contextlib.suppress(EOFError, ConnectionError):
+            if failure:
+                _send(connection, ("raise", _sendable(failure)))
+                return
+            _send(connection, ("end", None))
+            while True:
+                method, arguments = connection.recv()
+                if method == RELEASE:
+                    users.release()
+                    _send(connection, ("end", None))
+                else:
+                    _reply(connection, getattr(made, method), arguments)
+        connection.close()
 
 
 def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

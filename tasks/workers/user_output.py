@@ -108,8 +108,9 @@ class _Collector:
     def begin(self, run: Run, source: str) -> None:
         with self._lock:
             if self._process != os.getpid():
-                self._raw, self._bodies = raw_outputs(), 0
+                self._raw, self._bodies = [], 0
             if not self._bodies:
+                self._raw = self._raw or raw_outputs()  # a forked process may get its output after its first body
                 self._printed.clear()
                 for raw in self._raw:
                     raw.skip()

@@ -1,9 +1,14 @@
-"""A model that fails for every row that it is tried on ends the run before the stream, unless it refuses the rows."""
+"""A model that fails for every row that it is tried on ends the run before the stream, unless it refuses the rows.
+
+A model that passes its trial stays loaded for the stream.
+"""
 
 import json
 import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests import jobs
 from tests.conftest import WORKER_PATH
@@ -23,6 +28,23 @@ def refuses(batch):
 
 def misspells(batch):
     return batch["xx"]
+
+"""
+COUNTED = """
+import os
+
+import torch
+
+
+class Counted(torch.nn.Module):
+    def __init__(self, file):
+        super().__init__()
+        with open(file, "a") as loads:
+            loads.write(f"{os.getpid()}\\n")
+
+    def forward(self, x):
+        os.write(1, b"past Python's streams\\n")
+        return torch.full((len(x),), os.getpid())
 """
 SAID = "failing:fails: all 8 rows of the trial failed, the first, a.csv#0, with ValueError: wrong weights (failing.py:6"
 REFUSED = "failing:refuses: all 8 rows of the trial failed, the first, a.csv#0, with RowError: no face (failing.py:10"
@@ -81,3 +103,28 @@ def test_a_model_may_refuse_the_rows_of_its_trial_as_far_as_the_job_allows_it(
     assert (receipt["rows_quarantined"], receipt["rows_out"]) == (40, 0)
     assert [warning for warning in receipt["warnings"] if warning.startswith(REFUSED)]
     assert [found["stage"] for found in receipt["incidents"] if found["what"].startswith(REFUSED)] == ["infer"]
+
+
+@pytest.mark.slow
+def test_a_model_that_passes_its_trial_is_loaded_once_and_its_worker_s_output_is_kept(
+    overnight_process: Overnight, tmp_path: Path
+) -> None:
+    (tmp_path / "counted.py").write_text(COUNTED)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("x\n" + "1\n" * 40)
+    kwargs = {"file": str(tmp_path / "loads")}
+    model = {
+        "kind": "torch",
+        "module": "counted:Counted",
+        "columns": ["x"],
+        "outputs": ["pid"],
+        "kwargs": kwargs,
+        "workers": 1,
+    }
+    jobs.write_job(tmp_path / "job.yaml", source={"kind": "csv", "path": "in"}, inference=[model])
+    receipt = json.loads(overnight_process("run", "job.yaml", "--json").stdout)
+    assert receipt["rows_out"] == 40
+    rows = [json.loads(row) for row in overnight_process("show", "job.yaml", "-n", "100", "--json").stdout.splitlines()]
+    assert [str(row["pid"]) for row in rows] == (tmp_path / "loads").read_text().split() * 40
+    logged = Path(receipt["logs"]).read_text().splitlines()
+    assert any("past Python's streams" in line and "(trial)" not in line for line in logged)

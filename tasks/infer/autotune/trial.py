@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -62,13 +64,15 @@ class Failed:
 class ModelTrial:
     """Loads the model of `link`, and measures it on a sample of rows, in a Ray actor or a forked process.
 
-    That process may end at any time. A new one loads the model again.
+    That process may end at any time. A new one loads the model again. After the trial, a forked process may become the
+    first worker of the stream.
     """
 
     def __init__(self, link: Link, run: Run) -> None:
         self._link, self._run = link, run
         self._worker: Worker | None = None
         self._failure: Exception | None = None
+        self._in_stream: Worker | None = None
 
     def load(self) -> Worker:
         """Load the model if that was not done yet, and return its worker. Raise `JobError` if it cannot be loaded."""
@@ -119,6 +123,15 @@ class ModelTrial:
         columns = pa.schema([field.with_name(field.name.removeprefix(self._link.prefix)) for field in fields])
         return Trial(seconds, _own_memory(), size, columns, blocks.live_block(behind))
 
+    def become(self, kind: type[Worker], settings: dict[str, Any]) -> None:
+        """Become a worker of the stream, of the class `kind`, with the model that is already loaded."""
+        self._in_stream = kind(tried=self._worker, **settings)
+
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
+        """Return what the worker makes of a block, after `become`."""
+        assert self._in_stream
+        return self._in_stream(block)
+
 
 def loaded(link: Link, run: Run) -> ModelTrial:
     """Load the model of `link`, and return its `ModelTrial`. A forked process runs this function.
@@ -130,16 +143,19 @@ def loaded(link: Link, run: Run) -> ModelTrial:
     return trying
 
 
-def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
+def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> tuple[Trial | Failed | None, Begun | None]:
     """Call `ModelTrial.on` in `begun`, a forked process that has run `loaded`, and return the result.
 
     `sample` is a block, and `rows_to_do` is the number of rows that the model gets in the whole run. The memory of a
-    `Trial` includes that of the Ray actor beside each forked worker. Raise the errors of `ModelTrial.on`, and
-    `ProcessDied` if the process ends before it replies.
+    `Trial` includes that of the Ray actor beside each forked worker. After a `Trial`, the process waits to become a
+    worker, and is returned, too; otherwise it ends. Raise the errors of `ModelTrial.on`, and `ProcessDied` if the
+    process ends before it replies.
     """
-    [trial] = Forked(begun, supervisor.ask).call("on", sample, rows_to_do)
-    found: Trial | Failed | None = trial
-    return replace(found, memory=found.memory + MEMORY_BESIDE) if isinstance(found, Trial) else found
+    process = Forked(begun, supervisor.ask)
+    [found] = process.call("on", sample, rows_to_do)
+    if not isinstance(found, Trial):
+        return found, None
+    return replace(found, memory=found.memory + MEMORY_BESIDE), process.release()
 
 
 def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:

@@ -80,12 +80,13 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
 
 def tried(
     run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any, warn: Warn
-) -> Trial | Failed | None:
+) -> tuple[Trial | Failed | None, Begun | None]:
     """Try the model of `link` on the block `sample`, and return the result: a `Trial`, a `Failed`, or None for no rows.
 
     `rows_to_do` is the number of rows that the model gets in the whole run. `begun` is the model's process from
     `begin_trials`. If it is None, a process starts here with the reservation in `pool`. `warn` is called with what that
-    waits for. The process ends after the trial, and frees its device.
+    waits for. If the trial passed in a forked process, the model stays loaded there. The process is also returned, to
+    become the first worker. Every other process ends after the trial, and frees its device.
 
     A model that passed a trial in this process is not tried again with rows of the same columns. The earlier result is
     then returned, as in the next partition of a backfill.
@@ -96,14 +97,14 @@ def tried(
     """
     key = (run.fingerprint, *_identity(link.model), sample.schema)
     if key in _passed:
-        return _passed[key]
+        return _passed[key], None
     trying = begun or _begin(link, run, pool, False)
     label = f"inference {pool.label}"
     try:
         if isinstance(trying, Begun):
-            found = _tried_forked(trying, link, run, sample, rows_to_do)
+            found, loaded_in = _tried_forked(trying, link, run, sample, rows_to_do)
         else:
-            found = _tried_by_ray(trying, run, pool, sample, rows_to_do, warn)
+            found, loaded_in = _tried_by_ray(trying, run, pool, sample, rows_to_do, warn), None
     except (ray.exceptions.RayActorError, ProcessDied) as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
@@ -119,10 +120,12 @@ def tried(
         raise find_cause(error) or JobError(f"{label}: {getattr(error, 'cause', error)}", "infer") from None
     if isinstance(found, Trial):
         _passed[key] = found
-    return found
+    return found, loaded_in
 
 
-def _tried_forked(begun: Begun, link: Link, run: Run, sample: pa.Table, rows_to_do: float) -> Trial | Failed | None:
+def _tried_forked(
+    begun: Begun, link: Link, run: Run, sample: pa.Table, rows_to_do: float
+) -> tuple[Trial | Failed | None, Begun | None]:
     for _ in range(MAX_TRIES - 1):
         with contextlib.suppress(ProcessDied):
             return on_forked(begun, sample, rows_to_do)

@@ -11,6 +11,7 @@ from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.resources.cluster import read_nodes
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory
+from overnight.tasks.workers.forked_process import Begun
 
 SECONDS_A_WORKER = 10.0  # of work that justify one more worker
 # A worker that dies loses one task, and the last worker runs alone for one.
@@ -48,7 +49,8 @@ class Choice:
     the work per Ray task: a number of rows for a device, or of groups of units if the workers read their own rows. If
     it is None, a task gets one block, so that Ray Data never waits for more rows than its memory holds. If the model is
     slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean number
-    of rows that the model gets per source row, because a step may make several of one.
+    of rows that the model gets per source row, because a step may make several of one. `loaded_in` is the process of
+    the trial, which keeps the model loaded for the first worker; None if there is none.
     """
 
     link: Link
@@ -58,6 +60,7 @@ class Choice:
     at_once: int | None
     rows_a_block: int | None = None
     each: float = 1.0
+    loaded_in: Begun | None = None
 
     @property
     def used_link(self) -> Link:

@@ -158,6 +158,28 @@ def test_what_has_begun_is_used_by_the_first_who_wants_it() -> None:
         Forked(begun, answer)
 
 
+def test_what_is_released_serves_the_next_user_alone(tmp_path: Path) -> None:
+    begun = Begun(asking)
+    first = Forked(begun, answer)
+    process = psutil.Process(one(first, "pid"))
+    released = pickle.loads(pickle.dumps(first.release()))
+    second = Forked(released, lambda *question: ("another", *question))
+    assert one(second, "pid") == process.pid
+    assert one(second, "asks", 7) == ("another", "question", 7)
+    with pytest.raises(ProcessDied):
+        Forked(released, answer)
+    assert Forked(second.release(), answer).call("pid") is not None, "it can be released again"
+    wait_for("the process to end with its user", lambda: gone(process), 20)
+
+
+def test_what_is_released_and_nobody_uses_ends_with_its_last_reference() -> None:
+    begun = Begun(Thing)
+    process = psutil.Process(one(first := Forked(begun, answer), "pid"))
+    first.release()
+    del begun, first
+    wait_for("the process to end", lambda: gone(process), 20)
+
+
 def test_what_has_begun_and_nobody_used_ends_with_its_last_reference(tmp_path: Path) -> None:
     begun = Begun(partial(leave_pid, tmp_path / "pid"))
     wait_for("the process to begin", (tmp_path / "pid").exists, 20)

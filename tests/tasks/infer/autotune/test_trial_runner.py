@@ -86,7 +86,7 @@ def marks(tmp_path: Path) -> Path:
 
 def try_it(marks: Path, begun: Any = None, sample: pa.Table = SAMPLE, **settings: Any) -> Trial | Failed | None:
     link = Link(Fragile(marks=str(marks), **settings))
-    return tried(make_run(marks.parent), link, POOL, sample, 8, begun, warn=print)
+    return tried(make_run(marks.parent), link, POOL, sample, 8, begun, warn=print)[0]
 
 
 def test_a_model_that_was_begun_early_is_loaded_once_and_its_prints_stay_out_of_the_terminal(
