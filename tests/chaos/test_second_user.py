@@ -290,8 +290,9 @@ def slurm_job(folder: Path) -> Iterator[Programs]:
             files |= {"Prefect's home": made / "prefect", "Ray's folder": made}
             yield programs
         finally:
-            end(programs.started["job"])
-            print((folder / "job.out").read_text())
+            for process in programs.started.values():
+                end(process)
+            print(*(file.read_text() for file in folder.glob("job.out")))
 
 
 @contextlib.contextmanager
