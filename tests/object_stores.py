@@ -88,13 +88,16 @@ def _url(port: int) -> str:
 
 
 @contextlib.contextmanager
-def served(command: list[str], port: int) -> Iterator[None]:
-    """Run the command of a server for as long as the body runs, which begins when the port answers."""
+def served(command: list[str], port: int | Path) -> Iterator[None]:
+    """Run the command of a server for as long as the body runs, which begins when the port, or the socket, answers."""
+    family, address = (socket.AF_UNIX, str(port)) if isinstance(port, Path) else (socket.AF_INET, ("127.0.0.1", port))
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
         while server.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            with contextlib.suppress(OSError), socket.socket(family) as probe:
+                probe.settimeout(1)
+                probe.connect(address)
                 break
             time.sleep(0.1)
         else:

@@ -38,7 +38,7 @@ class Trial:
         return dict(self.it.python(DATA, verb, *arguments))
 
     def up(self) -> str:
-        self.it.compose("up", "--detach", "--no-build")
+        self.it.compose("up", "--detach")
         wait_for("the Prefect API", lambda: self.it.ask("/health"), 300)
         wait_for(f"{NODES} Ray nodes", lambda: self.it.ray_nodes() == NODES, 300)
         wait_for("the container of the Prefect worker", lambda: self.it.run("true").returncode == 0, 300)

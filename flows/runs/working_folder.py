@@ -3,9 +3,9 @@
 If the job file is in a folder elsewhere, the files of that folder travel too.
 
 All files travel except data by their extension (images, audio, video, PDF, and the binary table formats), weights and
-logs, folders that begin with a dot, virtual environments, and what a `.gitignore` or `.rayignore` excludes. A link to a
-folder is followed, unless it leads to a folder above it. The run fails before anything is sent if the files have more
-than `MOST_BYTES`.
+logs, folders that begin with a dot, virtual environments, Prefect's home with its logins, and what a `.gitignore` or
+`.rayignore` excludes. A link to a folder is followed, unless it leads to a folder above it. The run fails before
+anything is sent if the files have more than `MOST_BYTES`.
 """
 
 import contextlib
@@ -35,6 +35,7 @@ LEFT_OUT = (
     ".log",
 )
 IGNORING = (".gitignore", ".rayignore")  # which Ray follows, too
+PRIVATE = {"pyvenv.cfg", "profiles.toml", "overnight-login.toml"}  # in a virtual environment, in Prefect's home
 NAMED = 3  # entries in the message of a folder that is too large
 
 
@@ -114,7 +115,7 @@ def _look(
         found.left_out["unreadable folder"] += 1
         return
     names = {entry.name for entry in entries}
-    if "pyvenv.cfg" in names:  # a virtual environment
+    if names & PRIVATE:
         return
     ignoring = [*ignoring, *((folder, _rules(folder / name)) for name in IGNORING if name in names)]
     for entry in entries:

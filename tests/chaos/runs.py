@@ -115,9 +115,14 @@ def overnight(folder: Path, *arguments: str, before: Sequence[str] = (), **envir
     command = [sys.executable, "-c", COMMAND, *arguments]
     if arguments == ("worker",):
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "overnight", "--type", "process"]
+    return start_marked(folder, *before, *command, **environment)
+
+
+def start_marked(folder: Path, *command: str, **environment: str) -> Process:
+    """Start a command in a process group, with a mark and the workers' path in its environment."""
     mark, path = uuid.uuid4().hex, os.pathsep.join([str(WORKER_PATH), os.environ.get("PYTHONPATH", "")])
     process = Process(
-        [*before, *command],
+        command,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path.strip(os.pathsep), MARK: mark, **SHORT_WAITS, **environment},
         stdout=subprocess.PIPE,

@@ -23,7 +23,13 @@ TRAVELS = {
 }
 DATA = ("photos/a.jpg", "photos/b.JPG", "out.parquet", "records.tfrecord.gz", "model.safetensors", "run.log")
 IGNORED = ("package/__pycache__/__init__.pyc", ".git/HEAD", ".venv/lib/a.py", "env/pyvenv.cfg", "env/lib/a.py")
-IGNORED += ("big/large.txt", "scratch/a.txt")
+IGNORED += (
+    "big/large.txt",
+    "scratch/a.txt",
+    "prefect/profiles.toml",
+    "prefect/prefect.db",
+    "home/overnight-login.toml",
+)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
