@@ -109,7 +109,7 @@ def contend(model: str, run: Run, options: argparse.Namespace, found: dict[str, 
         figures, _ = measured(decoding, folder / f"data-{trial}", folder / run.decoder, trial, 40)
         rate = None if figures.status else figures.steady_rows_per_second or trial / figures.seconds
         found["decoding"][run.decoder] = rate
-        say(f"decoding alone, {run.decoder}: {rate or not_run(figures) or 'failed'} rows/s")
+        say(f"decoding alone, rows/s, {run.decoder}: {rate or not_run(figures) or f'exit status {figures.status}'}")
     limit = smaller_limit(run, found["models"][model], options, found)
     if not (rows := rows_for(run, limit, options.deadline - time.monotonic())):
         return NO_TIME

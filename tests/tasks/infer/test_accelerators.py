@@ -29,7 +29,7 @@ def model_of(kind: str, **settings: Any) -> Any:
         "python": {"target": "operator:neg"},
         "image_embedding": {"model": "."},
         "text_generation": {"model": ".", "text_column": "x"},
-        "chat": {"model": ".", "prompt": "{x}"},
+        "chat": {"model": ".", "user": "{x}"},
     }
     return TypeAdapter(AnyPredictor).validate_python({"kind": kind} | usual[kind] | settings)
 
