@@ -1,17 +1,17 @@
-"""Measure how busy a machine keeps its GPU: `python benchmarks/gpu.py`, or `gpu.sh` on a machine without Ray.
+"""Measure how busy a machine keeps its GPU: `python benchmarks/gpu.py`, or `gpu.sh` within nine minutes.
 
-It runs a model of real size (`--model`, see gpu_subjects.py) on one GPU, one contender after another:
+It runs models of real size (`--model`, see gpu_subjects.py) on one GPU, one contender after another:
 
     the model alone    its input on the device; in `--dtype` and in float32
-    decoding alone     for images: plain processes, one per core
+    decoding alone     for images: plain processes, one per core, that decode as the contender does
     Overnight          in `--dtype`, by `overnight run`
     others             Ray's tutorial, Daft, plain loops, as published: float32, one worker with the GPU
 
-It prints a Markdown table: rows/s with start-up, steady rows/s, and the steady rate as a fraction of the smaller limit.
-The limits are the model alone in the same number type, and decoding alone. It also prints the GPU's utilisation and
-memory by NVML, where utilisation is the share of time with a running kernel, and the batch size of Overnight's plan. A
-run counts only if it has every row once. The number of rows follows from the limits, so that everything ends within
-`--seconds`.
+Each contender streams for about 17 s, and has its start before that. The two most important contenders of each model
+come first. A contender without enough time is "left out". It prints a Markdown table for each model: rows/s with
+start-up, steady rows/s, and the steady rate as a fraction of the smaller limit. It also prints the GPU's utilisation
+and memory by NVML, where utilisation is the share of time with a running kernel. Batch size, limit and advice are those
+of Overnight's receipt. A run counts only if it has every row once.
 """
 
 import argparse
@@ -24,143 +24,160 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import overnight_progress
-from agreement import Disagreement, Judge
+from agreement import Judge
 from gpu_subjects import SUBJECTS, Run, Subject, make
-from measuring import Measured, measure
+from measuring import BACKGROUND_SECONDS, Measured, measure
 from peers import CONTENDERS, environment, not_run, prefect, say
 
 HEAD = (
     "| | rows/s | steady rows/s | of the smaller limit | GPU busy | GPU memory, GB | batch "
     "| CPU s per 1,000 rows | first output, s |"
 )
+STREAM_SECONDS, LEAST_SECONDS, END_SECONDS = 17.0, 8.0, 15.0  # of a contender's stream; to end everything
+LIMIT_SECONDS = 2.0  # of the model alone, for each batch size
+NO_TIME = {"problem": "left out: no time"}
+DECODERS = {"fast": "as decode: fast", "exact": "as exact decoding", "others": "as the others"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=list(SUBJECTS), default="vit-b-16")
+    parser.add_argument("--model", choices=list(SUBJECTS), nargs="+", default=["clip-b-32", "vit-b-16"])
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="bfloat16", help="Overnight's")
     parser.add_argument("--device", default="cuda", help="cpu only tries the script, without GPU figures")
-    parser.add_argument("--seconds", type=float, default=500, help="the limit of the whole; default: 500")
-    parser.add_argument("--rows", type=int, help="rows per run; default: what the limits do in a quarter of the time")
+    parser.add_argument("--seconds", type=float, default=530, help="the limit of the whole; default: 530")
+    parser.add_argument("--rows", type=int, help="rows per run; default: what a contender may do in 17 s")
     parser.add_argument("--photos", type=Path, help="a folder of JPEG files; default: shared or generated photos")
     parser.add_argument("--json", type=Path, help="a file for every figure")
     options = parser.parse_args()
-    deadline = time.monotonic() + options.seconds
-    with tempfile.TemporaryDirectory(prefix="overnight-gpu-") as name, prefect(Path(name)) as api:
-        found = run_all(SUBJECTS[options.model], options, Path(name), api, deadline)
-    print("\n" + table(options, found), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2))
-    sys.exit(1 if any(entry.get("problem") for entry in found["runs"].values()) else 0)
+    options.deadline = time.monotonic() + options.seconds - END_SECONDS
+    found: dict[str, Any] = {"device": device_name(options.device), "cores": os.cpu_count() or 1, "decoding": {}}
+    found["models"] = {model: {"runs": {}} for model in options.model}
+    with tempfile.TemporaryDirectory(prefix="overnight-gpu-") as name, prefect(Path(name)) as options.api:
+        options.folder = Path(name)
+        try:
+            for model, run in in_order(options.model):
+                say(f"{model}, {run.label}: {options.deadline - time.monotonic():.0f} s left")
+                try:
+                    entry = contend(model, run, options, found)
+                except Exception as problem:  # the others have their figures
+                    entry = {"problem": f"failed: {type(problem).__name__}: {problem}"}
+                found["models"][model]["runs"][run.label] = entry
+                say(str(entry))
+        finally:
+            print(*("\n" + table(model, options, found) for model in options.model), sep="\n", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=2))
+    problems = [entry.get("problem", "") for of in found["models"].values() for entry in of["runs"].values()]
+    sys.exit(any(problem and not problem.startswith(("left out", "not run")) for problem in problems))
 
 
-def run_all(subject: Subject, options: argparse.Namespace, folder: Path, api: str, deadline: float) -> dict[str, Any]:
-    cpus = os.cpu_count() or 1
-    found: dict[str, Any] = {"device": device_name(options.device), "cores": cpus, "runs": {}}
-    trial = options.rows or 200 * cpus
-    told = make(subject, folder / "trial", trial, cpus, options)
-    found["model_only"] = {
-        dtype: model_only(subject, told, options.device, dtype, 0.02 * options.seconds)
-        for dtype in dict.fromkeys((options.dtype, "float32"))
-    }
-    say(f"the model alone, rows/s: {found['model_only']}")
-    smaller = found["model_only"][options.dtype]
-    if subject.decodes:
-        run = measured(subject.decodes, folder / "trial", folder / "decode", trial, 60)[0]
-        found["decode_only"] = run.steady_rows_per_second or trial / run.seconds
-        say(f"decoding alone: {found['decode_only']:,.0f} rows/s on {cpus} cores")
-        smaller = min(smaller, found["decode_only"])
+def in_order(models: Sequence[str]) -> list[tuple[str, Run]]:
+    """Return the contenders in the order of their importance: the first two of each model, then the others."""
+    ranked = [(place, model, run) for model in models for place, run in enumerate(SUBJECTS[model].runs)]
+    return [(model, run) for _, model, run in sorted(ranked, key=lambda entry: entry[0] > 1)]
 
-    rows = options.rows or int(smaller * 0.22 * options.seconds)
-    say(f"{rows:,} rows, {deadline - time.monotonic():.0f} s left")
-    for number, run in enumerate(subject.runs):
-        left = deadline - time.monotonic() - 10
-        if left < 30:
-            found["runs"][run.label] = {"problem": "not run: no time was left"}
-            continue
-        count = options.rows or max(int(rows * run.share), 500)
-        data, out = folder / f"data-{count}", folder / str(number)
-        if not data.exists():
-            make(subject, data, count, cpus, options)
-        limit = left / (len(subject.runs) - number) * (1.5 if number < len(subject.runs) - 1 else 1)
-        follow = partial(overnight_progress.follow, api, subject.job, count) if of_overnight(run) else None
-        figures, gpu = measured(run, data, out, count, min(left, limit), follow)
-        batch = planned_batch(api, subject.job) if of_overnight(run) and not figures.status else None
-        found["runs"][run.label] = {**outcome(figures, out, count), **gpu, "batch": batch}
-        say(f"{run.label}: {found['runs'][run.label]}")
-        shutil.rmtree(out, ignore_errors=True)
-    return found
+
+def rows_for(run: Run, rate: float, left_seconds: float) -> int:
+    """Return the rows that a contender has time for, or 0 if its start and a short stream do not fit.
+
+    `rate` is the smaller limit, in rows per second.
+    """
+    stream = min(STREAM_SECONDS, left_seconds - run.start_seconds)
+    rows = max(int(rate * run.share * stream), 20)
+    return 0 if stream < LEAST_SECONDS else rows - rows % 1000 if rows > 1000 else rows
+
+
+def contend(model: str, run: Run, options: argparse.Namespace, found: dict[str, Any]) -> dict[str, Any]:
+    """Run a contender after what limits it, as far as there is time. Return its figures, or why there are none."""
+    if not rows_for(run, 1, options.deadline - time.monotonic()):
+        return NO_TIME
+    subject, folder, trial = SUBJECTS[model], options.folder / model, options.rows or 800 * found["cores"]
+    if "model_only" not in found["models"][model]:
+        told = make(subject, folder / f"data-{trial}", trial, found["cores"], options)
+        kinds = dict.fromkeys((options.dtype, "float32"))
+        rates = {dtype: model_only(subject, told, options.device, dtype) for dtype in kinds}
+        found["models"][model]["model_only"] = rates
+        say(f"the model alone, rows/s: {rates}")
+    if run.decoder and run.decoder not in found["decoding"]:
+        decoding = Run("decoding", "images_plain", ("decode", run.decoder))
+        figures, _ = measured(decoding, folder / f"data-{trial}", folder / run.decoder, trial, 40)
+        rate = None if figures.status else figures.steady_rows_per_second or trial / figures.seconds
+        found["decoding"][run.decoder] = rate
+        say(f"decoding alone, rows/s, {run.decoder}: {rate or not_run(figures) or f'exit status {figures.status}'}")
+    limit = smaller_limit(run, found["models"][model], options, found)
+    if not (rows := rows_for(run, limit, options.deadline - time.monotonic())):
+        return NO_TIME
+    rows = options.rows or rows
+    data, out = folder / f"data-{rows}", folder / f"out-{len(found['models'][model]['runs'])}"
+    if not data.exists():
+        make(subject, data, rows, found["cores"], options)
+    left = options.deadline - time.monotonic() - BACKGROUND_SECONDS
+    figures, gpu = measured(run, data, out, rows, min(left, 2 * (run.start_seconds + STREAM_SECONDS)))
+    entry = outcome(figures, out, rows)
+    interval = (figures.steady_from, figures.steady_to)
+    if of_overnight(run) and "problem" not in entry:
+        receipt = json.loads(next(out.rglob("receipt.json")).read_text())
+        ends = (receipt["stages"]["infer"][name] for name in ("started_at", "finished_at"))
+        interval = tuple(datetime.fromisoformat(end).timestamp() for end in ends)
+        entry |= {"receipt": receipt["performance"], "batch": planned_batch(options.api, subject.job)}
+        entry["steady"] = entry["receipt"]["rows_per_second_streaming"]
+    shutil.rmtree(out, ignore_errors=True)
+    return {**entry, "rows": rows, "gpu_busy": gpu.busy_between(*interval), "gpu_gigabytes": gpu.peak_gigabytes()}
+
+
+def smaller_limit(run: Run, of_model: dict[str, Any], options: argparse.Namespace, found: dict[str, Any]) -> float:
+    dtype = options.dtype if of_overnight(run) else "float32"
+    return min(of_model["model_only"][dtype], found["decoding"].get(run.decoder) or float("inf"))
 
 
 def of_overnight(run: Run) -> bool:
     return run.script.endswith("_overnight")
 
 
-def measured(
-    run: Run,
-    data: Path,
-    out: Path,
-    rows: int,
-    limit_seconds: float,
-    follow: Callable[[Path, threading.Event], None] | None = None,
-) -> tuple[Measured, dict[str, float | None]]:
-    """Run a contender. Return its figures, and the GPU's: the share of its steady time that it was busy, and GB."""
+def measured(run: Run, data: Path, out: Path, rows: int, limit_seconds: float) -> tuple[Measured, "GpuWatch"]:
     command = [sys.executable, str(CONTENDERS / f"{run.script}.py"), str(data), str(out), *run.arguments]
     with GpuWatch() as gpu:
-        figures = measure(command, environment(), out, rows, limit_seconds, follow)
-    busy = gpu.busy_between(figures.steady_from, figures.steady_to)
-    return figures, {"gpu_busy": busy, "gpu_gigabytes": gpu.peak_gigabytes()}
+        return measure(command, environment(), out, rows, limit_seconds), gpu
 
 
 def outcome(run: Measured, out: Path, rows: int) -> dict[str, Any]:
     if run.status:
-        reason = not_run(run)
-        if not reason and run.status != 124:
-            print(run.error[-3000:], file=sys.stderr)
-        ended = "stopped: no time was left" if run.status == 124 else f"failed with exit status {run.status}"
-        steady = run.steady_rows_per_second if run.status == 124 else None
-        return {"problem": f"not run: {reason}" if reason else ended, "steady": steady}
-    try:
-        Judge("gpu", out, rows, {}).difference(out, "rows")
-    except Disagreement as problem:
-        return {"problem": f"wrong: {problem}"}
+        ended = f"stopped after {run.seconds:.0f} s" if run.status == 124 else f"failed with exit status {run.status}"
+        reason = not_run(run) or print(run.error[-3000:], file=sys.stderr)
+        return {"problem": f"not run: {reason}" if reason else ended}
+    Judge("gpu", out, rows, {}).difference(out, "rows")
     return {
         "rows_per_second": rows / run.seconds,
         "steady": run.steady_rows_per_second,
         "cpu_seconds_per_1000": run.cpu_seconds * 1000 / rows,
         "first_output_seconds": run.first_output_seconds,
-        "peak_megabytes": run.peak_bytes / 1e6,
     }
 
 
-def table(options: argparse.Namespace, found: dict[str, Any]) -> str:
+def table(model: str, options: argparse.Namespace, found: dict[str, Any]) -> str:
     def text(value: float | None, how: str = ",.0f") -> str:
         return "-" if value is None else format(value, how)
 
-    weights = "its own weights" if options.model == "minilm" else "random weights"
-    lines = [
-        f"{options.model} ({weights}), {found['device']}, {found['cores']} CPU cores\n",
-        HEAD,
-        "| --- |" + " ---: |" * 8,
-    ]
-    limits = {f"limit: the model alone, {dtype}": rate for dtype, rate in found["model_only"].items()}
-    if "decode_only" in found:
-        limits["limit: decoding alone"] = found["decode_only"]
+    weights, of_model = "its own weights" if model == "minilm" else "random weights", found["models"][model]
+    lines = [f"{model} ({weights}), {found['device']}, {found['cores']} CPU cores\n", HEAD, "| --- |" + " ---: |" * 8]
+    runs = {run.label: run for run in SUBJECTS[model].runs}
+    limits = {f"limit: the model alone, {dtype}": rate for dtype, rate in of_model.get("model_only", {}).items()}
+    if any(run.decoder for run in runs.values()):
+        limits |= {f"limit: decoding alone, {DECODERS[name]}": rate for name, rate in found["decoding"].items()}
     lines += [f"| {label} | | {text(rate, ',.1f')} | | | | | | |" for label, rate in limits.items()]
-    for label, entry in found["runs"].items():
-        dtype = options.dtype if label.startswith("Overnight") else "float32"
-        limit = min(found.get("decode_only", float("inf")), found["model_only"][dtype])
+    for label, run in runs.items():
+        entry = of_model["runs"].get(label, NO_TIME)
         steady = entry.get("steady")
         cells = [
             entry.get("problem") or text(entry["rows_per_second"], ",.1f"),
             text(steady, ",.1f"),
-            text(steady / limit if steady else None, ".2f"),
+            text(steady / smaller_limit(run, of_model, options, found) if steady else None, ".2f"),
             text(entry.get("gpu_busy"), ".0%"),
             text(entry.get("gpu_gigabytes"), ".1f"),
             entry.get("batch") or "-",
@@ -168,25 +185,25 @@ def table(options: argparse.Namespace, found: dict[str, Any]) -> str:
             text(entry.get("first_output_seconds"), ".1f"),
         ]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    bounds = {label: entry["receipt"] for label, entry in of_model["runs"].items() if "receipt" in entry}
+    lines += [f"\n{label}, by its receipt: {json.dumps(bound)}" for label, bound in bounds.items()]
     return "\n".join(lines)
 
 
-def model_only(subject: Subject, told: dict[str, Any], device: str, dtype: str, seconds: float) -> float:
+def model_only(subject: Subject, told: dict[str, Any], device: str, dtype: str) -> float:
     """Return the rows per second of the better of two batch sizes."""
     import torch
 
     call, best = subject.alone(told, device, dtype), 0.0
     for size in subject.batches if device != "cpu" else (16,):
         with torch.inference_mode():
-            done, began = 0, 0.0
-            for turn in range(10**6):
-                if turn == 3:  # the first calls choose kernels
-                    done, began = 0, time.perf_counter()
+            for _ in range(3):  # the first calls choose kernels
                 call(size)
-                done += size
-                if turn > 5 and time.perf_counter() - began > seconds / 2:
-                    break
-        best = max(best, done / (time.perf_counter() - began))
+            calls, began = 0, time.perf_counter()
+            while time.perf_counter() - began < LIMIT_SECONDS:
+                call(size)
+                calls += 1
+        best = max(best, size * calls / (time.perf_counter() - began))
     del call
     if device != "cpu":
         torch.cuda.empty_cache()

@@ -7,7 +7,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,22 @@ LLAMAS = {  # of LlamaConfig; TinyLlama's 1.1 billion weights, and what a CPU do
     "tiny-llama": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
 }
 Told = dict[str, Any]
+vision_model = cache(lambda folder, shape, patch: workloads.vision_model(folder, workloads.VISION[shape], 224, patch))
 
 
 @dataclass(frozen=True)
 class Run:
-    """A contender: a script of `contenders/`. A slow one gets `share` of the rows."""
+    """A contender: a script of `contenders/`. `decoder` is how it decodes images, an argument of `images_plain.py`.
+
+    It should reach `share` of the smaller limit, and takes `start_seconds` before and after its stream.
+    """
 
     label: str
     script: str
     arguments: tuple[str, ...] = ()
-    share: float = 1.0
+    share: float = 0.7
+    start_seconds: float = 65.0
+    decoder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Subject:
 
     `make(folder, rows, options)` writes the model and the data, and returns what the contenders read in settings.json.
     `alone(told, device, dtype)` loads the model, and returns a function that computes a number of rows on the device,
-    with the input on the device and the output on the host. `decodes` names the contender that only decodes.
+    with the input on the device and the output on the host. `runs` begins with the two most important contenders.
     """
 
     job: str
@@ -46,18 +52,24 @@ class Subject:
     alone: Callable[[Told, str, str], Callable[[int], Any]]
     batches: tuple[int, ...]
     runs: tuple[Run, ...]
-    decodes: Run | None = None
 
 
 def photos(shape: str, patch: int, folder: Path, rows: int, options: argparse.Namespace) -> Told:
-    given = (options.photos, workloads.SHARED / "photos", Path("shared/data/photos"))
-    place = next((place for place in given if place and place.is_dir()), None)
+    images = linked_photos(folder.parents[1], rows, options.photos)
+    return {"images": str(images), "size": 224, **vision_model(folder.with_name("model"), shape, patch)}
+
+
+@cache
+def linked_photos(folder: Path, rows: int, given: Path | None) -> Path:
+    """Return a folder of this number of photos, which all models and contenders share."""
+    places = (given, workloads.SHARED / "photos", Path("shared/data/photos"))
+    place = next((place for place in places if place and place.is_dir()), None)
     files = sorted(place.glob("*.jp*g")) if place else made_photos(folder / "made")
-    workloads.link(files, folder / "images", rows)
-    model = workloads.vision_model(folder / "model", workloads.VISION[shape], 224, patch)
-    return {"images": str(folder / "images"), "size": 224, **model}
+    workloads.link(files, folder / f"images-{rows}", rows)
+    return folder / f"images-{rows}"
 
 
+@cache
 def made_photos(folder: Path) -> list[Path]:
     """Write 60 JPEG files of 500 x 375 with structure at every scale, in the place of real photos."""
     from PIL import Image
@@ -146,9 +158,11 @@ def prompts(name: str, folder: Path, rows: int, options: argparse.Namespace) -> 
     (folder / "texts").mkdir()
     table = pa.table({"id": range(rows), "text": made})
     pq.write_table(table, folder / "texts/texts.parquet", row_group_size=max(rows // 20, 1))
-    return {"texts": str(folder / "texts"), "model": str(llama(name, folder / "model")), "new_tokens": NEW_TOKENS}
+    model = llama(name, folder.with_name("model"))
+    return {"texts": str(folder / "texts"), "model": str(model), "new_tokens": NEW_TOKENS}
 
 
+@cache
 def llama(name: str, folder: Path) -> Path:
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -191,12 +205,11 @@ def _images(shape: str, patch: int) -> Subject:
         vision_alone,
         (64, 256),
         (
-            Run("Overnight, decode: fast", "images_overnight", ("fast",)),
-            Run("Overnight, exact decoding", "images_overnight"),
-            Run("Daft, native", "images_daft", share=0.25),
-            Run("Ray's tutorial as published", "images_ray_tutorial", share=0.125),
+            Run("Overnight, decode: fast", "images_overnight", ("fast",), decoder="fast"),
+            Run("Ray's tutorial as published", "images_ray_tutorial", (), 0.2, 45, "exact"),
+            Run("Daft, native", "images_daft", (), 0.3, 35, "others"),
+            Run("Overnight, exact decoding", "images_overnight", decoder="exact"),
         ),
-        Run("decoding alone", "images_plain", ("decode",)),
     )
 
 
@@ -208,9 +221,9 @@ def _generation(name: str) -> Subject:
         (32, 128),
         (
             Run("Overnight, transformers", "generation_overnight", ("text_generation",)),
-            Run("Overnight, vLLM", "generation_overnight", ("vllm",)),
-            Run("Daft, native", "generation_daft", share=0.5),
-            Run("transformers in a loop", "generation_plain", share=0.5),
+            Run("transformers in a loop", "generation_plain", (), 0.5, 35),
+            Run("Daft, native", "generation_daft", (), 0.5, 45),
+            Run("Overnight, vLLM", "generation_overnight", ("vllm",), 1.0, 150),
         ),
     )
 
@@ -226,8 +239,8 @@ SUBJECTS = {
         (128, 512),
         (
             Run("Overnight", "texts_overnight"),
-            Run("Daft, native", "texts_daft"),
-            Run("sentence-transformers encode", "texts_sentence_transformers"),
+            Run("Daft, native", "texts_daft", (), 0.5, 35),
+            Run("sentence-transformers encode", "texts_sentence_transformers", (), 0.5, 35),
         ),
     ),
     "whisper-tiny": Subject(
@@ -237,8 +250,8 @@ SUBJECTS = {
         (16, 64),
         (
             Run("Overnight", "speech_overnight"),
-            Run("Daft, native", "speech_daft", share=0.5),
-            Run("PyAV and transformers in a loop", "speech_plain", share=0.5),
+            Run("Daft, native", "speech_daft", (), 0.5, 35),
+            Run("PyAV and transformers in a loop", "speech_plain", (), 0.5, 35),
         ),
     ),
     "llama": _generation("llama"),

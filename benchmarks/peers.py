@@ -80,13 +80,8 @@ def compare(workload: Workload, rows: int, options: argparse.Namespace, folder: 
     make(workload, folder / "data", rows)
     judge = Judge(workload.name, folder / "data", rows, workload.tolerance)
     if any(system.result == "exact" for system in workload.systems):
-        command = [
-            sys.executable,
-            str(CONTENDERS / "images_reference.py"),
-            str(folder / "data"),
-            str(folder / "reference"),
-        ]
-        subprocess.run(command, check=True, env=environment())
+        command = [str(CONTENDERS / "images_reference.py"), str(folder / "data"), str(folder / "reference")]
+        subprocess.run([sys.executable, *command], check=True, env=environment())
         judge.reference = folder / "reference/reference.parquet"
     systems = [system for system in workload.systems if not options.systems or system.name in options.systems]
     found: dict[str, dict[str, Any]] = {
@@ -142,8 +137,6 @@ def not_run(run: Measured) -> str:
         return last.removeprefix("not run: ")
     if last.startswith("ModuleNotFoundError: "):
         return last.removeprefix("ModuleNotFoundError: ")
-    if run.status == 2 and "decode" in run.error:
-        return "this version of Overnight has no setting resize_image.decode"
     return ""
 
 
@@ -196,8 +189,9 @@ def prefect(folder: Path) -> Iterator[str]:
     os.environ["PREFECT_HOME"] = str(home)
     starting = "from overnight.flows.runs.local_server import prefect_server\nwith prefect_server() as url: print(url)"
     place = environment()
-    started = subprocess.run([sys.executable, "-c", starting], env=place, check=True, stdout=subprocess.PIPE, text=True)
     try:
+        command = [sys.executable, "-c", starting]
+        started = subprocess.run(command, env=place, check=True, stdout=subprocess.PIPE, text=True)
         yield started.stdout.strip()
     finally:
         subprocess.run([sys.executable, "-m", "prefect", "server", "stop"], env=place, check=False, capture_output=True)

@@ -159,7 +159,7 @@ def speech(workload: Workload, folder: Path, rows: int) -> dict[str, Any]:
 def link(files: list[Path], folder: Path, rows: int) -> None:
     """Link `rows` files below `folder`, 1,000 per folder, as NUMBER_NAME with the original's name."""
     originals = folder.with_name("originals")
-    originals.mkdir()
+    originals.mkdir(exist_ok=True)
     for file in files:
         shutil.copyfile(file, originals / file.name)
     for row in range(rows):

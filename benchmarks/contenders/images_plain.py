@@ -1,23 +1,43 @@
-"""The limit: plain processes, one per core, without a framework. `python images_plain.py DATA OUT [decode|model|both]`.
+"""The limit: plain processes, one per core, without a framework.
+
+    python images_plain.py DATA OUT [decode|model|both [fast|exact]]
 
 `decode` decodes every file without a model. `model` runs the model on this number of decoded images; it writes no
-embeddings, because it repeats the same 64 images. `both` is the whole work: decode, then model.
+embeddings, because it repeats the same 64 images. `both` is the whole work: decode, then model. `fast` and `exact`
+decode as Overnight does with this setting `decode`, otherwise `fast_decode.py` does.
 """
 
 import sys
+from collections.abc import Callable
 from multiprocessing import get_context
+from pathlib import Path
 
+import numpy as np
 from data import Results, image_paths, settings, share
 
 BATCH = 16
 
 
-def work(told: dict, out: str, what: str, worker: int) -> None:
-    from pathlib import Path
+def decoder(how: str, size: int) -> Callable[[list[str]], np.ndarray]:
+    import cv2  # before the clock of the steady rate, as in the others
 
-    import cv2  # noqa: F401  loaded before the clock of the steady rate, as in the others
-    from fast_decode import decode_files
+    if how == "others":
+        from fast_decode import decode_files
+
+        return lambda paths: decode_files(paths, size)
+    import pyarrow as pa
+
+    from overnight.tasks.preprocess.steps.resize_image import ResizeImage
+
+    resize = ResizeImage(size=size, decode=how).build()
+    cv2.setNumThreads(1)
+    return lambda paths: resize(pa.table({"image": [Path(path).read_bytes() for path in paths]})).columns["image"]
+
+
+def work(told: dict, out: str, what: str, how: str, worker: int) -> None:
     from progress import note
+
+    decode_files = decoder(how, told["size"])
 
     paths = share(image_paths(told["images"]), worker, told["cpus"])
     results = Results(Path(out) / f"{worker}.parquet")
@@ -26,7 +46,7 @@ def work(told: dict, out: str, what: str, worker: int) -> None:
 
         model = VisionModel(told["model"])
     if what == "model":
-        ready = decode_files(paths[:64], told["size"])
+        ready = decode_files(paths[:64])
     for start in range(0, len(paths), BATCH):
         batch = paths[start : start + BATCH]
         if what == "model":
@@ -34,7 +54,7 @@ def work(told: dict, out: str, what: str, worker: int) -> None:
             model(images if len(images) == len(batch) else ready[: len(batch)])
             results.add(batch, None)
         else:
-            images = decode_files(batch, told["size"])
+            images = decode_files(batch)
             results.add(batch, model(images) if what == "both" else None)
             if what == "decode":
                 note(len(batch))
@@ -43,9 +63,10 @@ def work(told: dict, out: str, what: str, worker: int) -> None:
 
 if __name__ == "__main__":
     told, out = settings()
-    what = sys.argv[3] if len(sys.argv) > 3 else "both"
+    what, how = [*sys.argv[3:], *("both", "others")[len(sys.argv) - 3 :]]
     processes = [
-        get_context("spawn").Process(target=work, args=(told, str(out), what, worker)) for worker in range(told["cpus"])
+        get_context("spawn").Process(target=work, args=(told, str(out), what, how, worker))
+        for worker in range(told["cpus"])
     ]
     for process in processes:
         process.start()

@@ -26,10 +26,6 @@ if __name__ == "__main__":
     rows = [{"path": path} for path in image_paths(told["images"])]
     ds = ray.data.from_items(rows, override_num_blocks=max(2 * told["cpus"], len(rows) // 256))
     ds = ds.map_batches(
-        DecodeAndEmbed,
-        fn_constructor_args=(told,),
-        concurrency=told["cpus"],
-        batch_size=16,
-        num_cpus=0.9,
+        DecodeAndEmbed, fn_constructor_args=(told,), concurrency=told["cpus"], batch_size=16, num_cpus=0.9
     )
     ds.write_parquet(str(out), ray_remote_args={"num_cpus": 0.1})

@@ -11,5 +11,5 @@ def run(out: Path, job: dict) -> None:
     job["sink"] = {"kind": "parquet", "path": str(out)}
     path = out.with_suffix(".yaml")
     path.write_text(yaml.safe_dump(job))
-    command = str(Path(sys.executable).with_name("overnight"))
-    os.execv(command, [command, "run", str(path), "--json"])
+    command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')"]
+    os.execv(sys.executable, [*command, "run", str(path), "--json"])

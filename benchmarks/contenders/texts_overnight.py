@@ -9,7 +9,4 @@ if __name__ == "__main__":
     told, out = settings()
     model = {"kind": "text_embedding", "model": told["model"], "text_column": "text"}
     model |= {"dtype": sys.argv[3]} if len(sys.argv) > 3 else told.get("overnight_model", {})
-    run(
-        out,
-        {"name": "benchmark-texts", "source": {"kind": "parquet", "path": told["texts"]}, "inference": [model]},
-    )
+    run(out, {"name": "benchmark-texts", "source": {"kind": "parquet", "path": told["texts"]}, "inference": [model]})

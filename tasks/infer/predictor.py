@@ -321,6 +321,29 @@ class Predictor(Leaf):
         return True
 
 
+class TorchPredictor(Predictor):
+    """A model that a worker loads with PyTorch."""
+
+    exact_float32: Annotated[
+        AdjustableFlag,
+        Field(description="Never shortens float32 to TF32, as PyTorch does in convolutions on NVIDIA GPUs: slower."),
+    ] = False
+
+    @model_validator(mode="after")
+    def _exact_numbers_are_float32(self) -> "TorchPredictor":
+        if self.exact_float32 and (dtype := getattr(self, "dtype", None)) not in (None, "float32"):
+            raise ValueError(f"exact_float32: expected dtype: float32, found {dtype}. Leave one of them out")
+        return self
+
+    def torch_device(self) -> "torch.device":
+        import torch
+
+        if self.exact_float32:  # both are settings of every version since 2.6
+            torch.set_float32_matmul_precision("highest")
+            torch.backends.cudnn.allow_tf32 = False
+        return super().torch_device()
+
+
 def imports(models: Sequence[Predictor]) -> list[str]:
     """Return the names of the modules that the forked workers of these models need."""
     return [name for model in models for name in model.imports() or ()]

@@ -18,7 +18,7 @@ from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, r
 from overnight.tasks.infer.huggingface.generation import Generated, Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import SavedModel
-from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.infer.predictor import Batch, TorchPredictor
 from overnight.tasks.infer.reasoning import begins_reasoning
 from overnight.tasks.rows.result import Outcome
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class LocalChat(SavedModel, ChatSettings):
+class LocalChat(TorchPredictor, SavedModel, ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
     top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None

@@ -7,7 +7,7 @@ from pydantic import Field
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.huggingface.length_bucketing import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
-from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.predictor import Predictor, TorchPredictor
 
 
 class SavedModel(Predictor):
@@ -57,7 +57,7 @@ class SavedModel(Predictor):
         return model_location.find(self.model, self.revision, self.trust_remote_code, self.pins)
 
 
-class PretrainedPredictor(SavedModel):
+class PretrainedPredictor(TorchPredictor, SavedModel):
     """A saved model with a number type; a leaf adds `kind`, its own settings and `load`."""
 
     dtype: Dtype = "float32"

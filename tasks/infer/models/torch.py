@@ -24,7 +24,7 @@ from overnight.tasks.errors import ContractError, JobError
 from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
 from overnight.tasks.infer.exported_program import require_data
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
-from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.predictor import Batch, Predict, TorchPredictor
 from overnight.tasks.storage.argument_files import argument_files
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ EXPORTED = ".pt2"
 ONLY_WEIGHTS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # PyTorch reads it at each load
 
 
-class TorchModel(Predictor):
+class TorchModel(TorchPredictor):
     """Runs a PyTorch model: an exported program, a TorchScript program, or a module of yours."""
 
     kind: Literal["torch"] = "torch"

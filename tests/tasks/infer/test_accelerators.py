@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,8 @@ def model_of(kind: str, **settings: Any) -> Any:
         "onnx": {"file": "m.onnx", "columns": ["x"]},
         "python": {"target": "operator:neg"},
         "image_embedding": {"model": "."},
+        "text_generation": {"model": ".", "text_column": "x"},
+        "chat": {"model": ".", "user": "{x}"},
     }
     return TypeAdapter(AnyPredictor).validate_python({"kind": kind} | usual[kind] | settings)
 
@@ -100,6 +103,33 @@ def test_memory_that_a_device_has_not_or_that_nothing_limits_is_an_error(device:
 def test_a_kind_that_cannot_limit_its_memory_refuses_the_setting(kind: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=f"kind {kind} cannot limit the memory"):
         model_of(kind, **settings, num_gpus=1, gpu_memory="8GB")
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """Let PyTorch shorten all float32 to TF32, and restore its defaults."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def test_only_exact_float32_stops_pytorch_from_shortening_numbers(tf32: None) -> None:
+    fast, exact = (model_of("torch", **settings) for settings in ({}, {"exact_float32": True}))
+    fast.load()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("high", True)
+    exact.load()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("highest", False)
+    assert "exact_float32" not in fast.content_settings()
+    assert exact.content_settings()["exact_float32"] is True
+
+
+@pytest.mark.parametrize("kind", ["torch", "image_embedding", "text_generation", "chat"])
+def test_exact_float32_is_for_float32_alone(kind: str) -> None:
+    assert model_of(kind, dtype="float32", exact_float32=True).exact_float32
+    with pytest.raises(ValidationError, match="exact_float32: expected dtype: float32, found bfloat16"):
+        model_of(kind, dtype="bfloat16", exact_float32=True)
 
 
 def test_the_peak_of_memory_is_that_of_the_fullest_device(device: SimpleNamespace) -> None:
