@@ -19,5 +19,5 @@ def handed_on(blocks: Iterable[pa.Table], share: Share, to: str, run: Run) -> It
     for block in share.padded(blocks):
         if count := padding_of(block):
             first = (block["__unit"][0].as_py(), block["__row"][0].as_py())
-            supervisor.tell(run, "padded", run.attempt, to, first, len(block) - count, count)
+            supervisor.emit(run, supervisor.Padding(run.attempt, to, first, len(block) - count, count))
         yield block

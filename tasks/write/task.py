@@ -98,7 +98,8 @@ def stage(
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
         counts, _ = read_manifest(run.manifest, COUNTS)
         limit = quarantine_limit(run, checks, counts)
-        supervisor.tell(run, "allow", limit.rows, read_plan.read_quarantined(run.order), limit.of)
+        already = read_plan.read_quarantined(run.order)
+        supervisor.emit(run, supervisor.QuarantineAllowed(limit.rows, already, limit.of))
         if sampled.failed:
             with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
                 supervisor.report_quarantined(sampled.failed[1], None, run)
@@ -170,7 +171,7 @@ def write(
                 "passed_over": read_passed_over(run.manifest),
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
-                "incidents": supervisor.incidents(run),
+                "incidents": supervisor.snapshot(run).incidents,
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
@@ -178,7 +179,7 @@ def write(
             capacity = Capacity(plan.cpus, plan.device_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-            ) | {"peak_device_memory_bytes": supervisor.ask(run, "peak_device_memory")}
+            ) | {"peak_device_memory_bytes": supervisor.snapshot(run).device_memory}
             if retried:
                 receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
             places = [*published_places(run, retried), *(file.place for file in ready.files)]
@@ -256,10 +257,11 @@ def _tell(
     """Show the source rows that each stage has done: those of `datasink` in the end. `total`: None if unknown."""
     if finished:
         rows = datasink.staged.rows
-    elif padding := supervisor.ask(run, "padding", run.attempt):
-        rows = without_padding(rows, padding)
-    if not finished:
-        rows = with_passed(rows, supervisor.ask(run, "rows_passed", run.attempt) or {})
-    if not finished and total is None:
-        rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
+    else:
+        counts = supervisor.snapshot(run)
+        if counts.padded:
+            rows = without_padding(rows, counts.padded)
+        rows = with_passed(rows, counts.passed)
+        if total is None:
+            rows = without_ends(rows, counts.ends)
     show(progress_of(rows, total, finished))

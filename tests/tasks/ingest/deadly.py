@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from typing import Any
@@ -72,10 +72,13 @@ def read(
 ) -> None:
     """Send what `read_units` reads. In a process of its own."""
 
-    def ask(run: Run, method: str, *given: Any) -> Any:
-        return getattr(asked, method)(*given)
+    def ask(run: Run, question: Callable[..., Any], *given: Any) -> Any:
+        return getattr(asked, question.__name__)(*given)
 
-    vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
+    def emit(run: Run, event: supervisor.Event) -> None:
+        asked.on(event)
+
+    vars(supervisor).update(ask=ask, emit=emit, is_there=lambda run: True)
     table = rebatch.joined(read_units(units, source, run, schema))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:

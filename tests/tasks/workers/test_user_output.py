@@ -22,7 +22,7 @@ BEGINNING = """
     from tests.tasks.runs import make_run
 
     told = []
-    supervisor.ask = lambda run, method, lines: told.extend(lines)
+    supervisor.emit = lambda run, event: told.extend(event.lines)
     run = make_run("/nowhere")
 """
 END = """
