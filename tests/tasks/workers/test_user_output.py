@@ -12,6 +12,7 @@ from typing import Any
 
 from overnight.tasks.workers import fork_server, user_output
 from overnight.tasks.workers.forked_process import in_process_of_its_own
+from overnight.tasks.workers.supervisor import Supervisor
 from tests.tasks.runs import make_run
 
 BEGINNING = """
@@ -145,8 +146,9 @@ def says_something(run: Any) -> None:
 
 
 def test_what_a_forked_process_writes_is_told_by_the_one_that_it_works_for(tmp_path: Path) -> None:
-    told = []
+    state = Supervisor()
     with fork_server.started():
-        in_process_of_its_own(partial(says_something, make_run(tmp_path)), lambda *question: told.append(question))
-    lines = [line.split("] ", 1)[1] for _, method, lines in told if method == "said" for line in lines]
+        work = partial(says_something, make_run(tmp_path))
+        in_process_of_its_own(work, lambda run, question, *given: question(state, *given))
+    lines = [line.split("] ", 1)[1] for line in state.lines_since(0)[1]]
     assert lines == ["printed", "INFO tests: logged"]
