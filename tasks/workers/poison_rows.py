@@ -48,14 +48,11 @@ class HandEnded:
 
 @dataclass(frozen=True)
 class DeathExplained:
-    """A worker ends itself, or was ended by its time limit, for this reason.
-
-    If `is_certain`, a row that the worker runs alone is certainly the cause, and is not tried again.
-    """
+    """A worker ends itself, or was ended by its time limit, for this reason."""
 
     worker: str
     reason: Reason
-    is_certain: bool
+    is_certain: bool  # a row that the worker runs alone is certainly the cause, and is not tried again
 
 
 WorkerEvent = BlockLeft | HandBegun | HandEnded | DeathExplained

@@ -40,7 +40,7 @@ class QuarantineAllowed:
 
     limit: int
     already: int
-    of: str = "of this partition"  # a phrase for messages that names the rows of the limit
+    of: str  # a phrase for messages that names the rows of the limit
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,7 @@ class Supervisor(PoisonRowTracker):
         )
 
     def quarantined_since(self, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
-        """Return how many rows this attempt quarantined, and those from `number` to `stop` in the order of reports.
-
-        A row is a dict with the columns of the quarantine; only the first `KEPT` rows have one.
-        """
+        """Return how many rows this attempt quarantined, and of the first `KEPT` those from `number` to `stop`."""
         return len(self._quarantined), list(self._details.values())[number:stop]
 
     def lines_since(self, number: int) -> tuple[int, list[str]]:
@@ -230,7 +227,7 @@ def supervised(run: Run) -> Iterator[None]:
 def ask(run: Run, question: Callable[[Supervisor, *Arguments], Answer], *arguments: *Arguments) -> Answer | None:
     """Call `question`, a method of `Supervisor`, in the run's supervisor. Return its answer; None without a supervisor.
 
-    A forked process asks through its parent.
+    A forked process calls it through its parent.
     """
     if forked_process.is_forked():
         return forked_process.ask(run, question, *arguments)

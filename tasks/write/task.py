@@ -97,9 +97,7 @@ def stage(
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
         counts, _ = read_manifest(run.manifest, COUNTS)
-        limit = quarantine_limit(run, checks, counts)
-        already = read_plan.read_quarantined(run.order)
-        supervisor.emit(run, supervisor.QuarantineAllowed(limit.rows, already, limit.of))
+        supervisor.emit(run, quarantine_limit(run, checks, counts, read_plan.read_quarantined(run.order)))
         if sampled.failed:
             with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
                 supervisor.report_quarantined(sampled.failed[1], None, run)

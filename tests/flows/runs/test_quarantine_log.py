@@ -16,7 +16,7 @@ def test_the_first_rows_are_logged_once_and_then_their_number(
     rows: int, logged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports = Supervisor()
-    reports.on(QuarantineAllowed(100, already=7))
+    reports.on(QuarantineAllowed(100, already=7, of="of all rows"))
     stop = threading.Event()
     looks = iter([20, 60, 70])
 

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from typing import Any
@@ -71,14 +71,11 @@ def read(
     sending: Connection, asked: Any, units: pa.Table, source: Source, run: Run, schema: pa.Schema | None = None
 ) -> None:
     """Send what `read_units` reads. In a process of its own."""
-
-    def ask(run: Run, question: Callable[..., Any], *given: Any) -> Any:
-        return getattr(asked, question.__name__)(*given)
-
-    def emit(run: Run, event: supervisor.Event) -> None:
-        asked.on(event)
-
-    vars(supervisor).update(ask=ask, emit=emit, is_there=lambda run: True)
+    vars(supervisor).update(
+        ask=lambda run, question, *given: getattr(asked, question.__name__)(*given),
+        emit=lambda run, event: asked.on(event),
+        is_there=lambda run: True,
+    )
     table = rebatch.joined(read_units(units, source, run, schema))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:

@@ -3,16 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.workers.poison_rows import (
-    DEATHS,
-    PIECES,
-    UNEXPLAINED,
-    BlockLeft,
-    DeathExplained,
-    HandBegun,
-    HandEnded,
-    PoisonRowTracker,
-)
+from overnight.tasks.workers import poison_rows
+from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, HandBegun, PoisonRowTracker
 
 
 def run_until_done(
@@ -27,10 +19,10 @@ def run_until_done(
             suspects.on(HandBegun(worker, "block", start, stop))
             if killers.intersection(range(start, stop)):
                 if certain:
-                    suspects.on(DeathExplained(worker, ("RowTimeout", "too long"), True))
+                    suspects.on(poison_rows.DeathExplained(worker, ("RowTimeout", "too long"), True))
                 break
         else:
-            suspects.on(HandEnded(worker))
+            suspects.on(poison_rows.HandEnded(worker))
             return set(condemned), deaths
     raise AssertionError("never done")
 
@@ -57,7 +49,7 @@ def test_a_worker_killed_by_somebody_else_condemns_nobody():
     suspects.on(HandBegun("first", "block", *pieces[0]))
     assert suspects.judge("second", "block", 3) == (pieces, {})
     suspects.on(HandBegun("second", "block", *pieces[0]))
-    suspects.on(HandEnded("second"))
+    suspects.on(poison_rows.HandEnded("second"))
     assert suspects.judge("third", "block", 3) == (pieces, {})
 
 
@@ -67,7 +59,7 @@ def test_the_reason_that_a_worker_gave_is_the_one_recorded():
         suspects.judge(str(worker), "block", 1)
         suspects.on(HandBegun(str(worker), "block", 0, 1))
         if worker:
-            suspects.on(DeathExplained(str(worker), ("AcceleratorError", "device lost"), False))
+            suspects.on(poison_rows.DeathExplained(str(worker), ("AcceleratorError", "device lost"), False))
     assert suspects.judge("last", "block", 1) == ([], {0: ("AcceleratorError", "device lost")})
     for worker in range(DEATHS):
         suspects.judge(str(worker), "other", 1)
@@ -80,6 +72,6 @@ def test_only_a_block_that_another_worker_began_and_never_left_is_suspicious():
     assert suspects.arrive("a", "block") == (False, False)
     assert suspects.arrive("a", "next") == (False, False)  # a came through
     assert suspects.arrive("b", "block") == (False, False)
-    suspects.on(BlockLeft("b"))
+    suspects.on(poison_rows.BlockLeft("b"))
     assert suspects.arrive("c", "block") == (False, False)
     assert suspects.arrive("d", "block") == (True, True)

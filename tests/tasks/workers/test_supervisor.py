@@ -15,21 +15,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.storage import failed_requests
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import in_process_of_its_own
-from overnight.tasks.workers.supervisor import (
-    DETAILS_AT_ONCE,
-    KEPT,
-    DeviceMemoryTaken,
-    Incident,
-    LinesWritten,
-    Padding,
-    QuarantineAllowed,
-    RowsPassed,
-    Snapshot,
-    Supervisor,
-    UnitsRead,
-    ask,
-    emit,
-)
+from overnight.tasks.workers.supervisor import DETAILS_AT_ONCE, KEPT, Incident, RowsPassed, Snapshot, Supervisor
 from tests.tasks.blocks import numbered_block
 from tests.tasks.runs import make_run
 
@@ -39,14 +25,13 @@ def details(count: int) -> list[dict[str, str]]:
     return [dict(zip(names, (f"r{row}", "infer", "ValueError", f"no {row}"), strict=True)) for row in range(count)]
 
 
-def allowing(limit: int, already: int = 0) -> Supervisor:
-    state = Supervisor()
-    state.on(QuarantineAllowed(limit, already, of="of the 300 rows"))
-    return state
+def allowed(limit: int, already: int = 0) -> supervisor.QuarantineAllowed:
+    return supervisor.QuarantineAllowed(limit, already, "of the 300 rows")
 
 
 def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once() -> None:
-    state = allowing(3, already=1)
+    state = Supervisor()
+    state.on(allowed(3, already=1))
     assert state.quarantined([0, 0], [0, 1], details(2)) is None
     assert state.quarantined([0, 0], [1, 0], details(2)) is None  # again, after a worker died
     stop = state.quarantined([1], [0], details(1))  # of another unit
@@ -57,20 +42,20 @@ def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once()
 
 
 def test_only_the_first_rows_keep_their_reasons() -> None:
-    state, count = allowing(10**6), KEPT + 2
+    state, count = Supervisor(), KEPT + 2
+    state.on(allowed(10**6))
     state.quarantined([0] * count, list(range(count)), details(count))
     assert state.quarantined_since(0, count) == (count, details(KEPT))
-    assert state.quarantined_since(1, 2) == (count, details(2)[1:])
 
 
 def test_without_a_limit_no_row_is_counted_and_each_attempt_counts_from_zero() -> None:
     state = Supervisor()
     assert state.quarantined([0], [0], details(1)) is None
     assert state.quarantined_since(0, 10) == (0, [])
-    state.on(QuarantineAllowed(1, 0))
+    state.on(allowed(1, 0))
     assert state.quarantined([0], [0], details(1)) is None
     assert state.quarantined_since(0, 10) == (1, details(1))
-    state.on(QuarantineAllowed(1, 1))
+    state.on(allowed(1, 1))
     assert state.quarantined_since(0, 10) == (0, [])
     assert state.quarantined([0], [0], details(1)) is not None
 
@@ -78,33 +63,28 @@ def test_without_a_limit_no_row_is_counted_and_each_attempt_counts_from_zero() -
 def test_blocks_that_are_reported_again_count_once_and_only_for_their_attempt() -> None:
     state = Supervisor()
     for attempt, unit, ends in (("a", 0, 2), ("a", 0, 2), ("a", 5, 1), ("b", 0, 9)):
-        state.on(UnitsRead(attempt, unit, ends))
+        state.on(supervisor.UnitsRead(attempt, unit, ends))
     for attempt, first, rows in (("a", (0, 0), 10), ("a", (0, 0), 12), ("a", (0, 12), 5), ("b", (0, 0), 99)):
-        state.on(Padding(attempt, "infer", first, rows, 2 * rows))
+        state.on(supervisor.Padding(attempt, "infer", first, rows, 2 * rows))
     for rows in (3, 6, 3):
         state.on(RowsPassed("a", "preprocess", (0, 0), rows))
     state.on(RowsPassed("a", "preprocess", (1, 0), 4))
     state.on(RowsPassed("a", "ingest", (0, 0), 1))
     state.on(RowsPassed("b", "ingest", (0, 0), 50))
-    counts = state.snapshot("a")
-    assert (counts.ends, counts.passed) == (3, {"preprocess": 10, "ingest": 1})
-    assert counts.padded == {"infer": (17, 34)}
+    assert state.snapshot("a") == Snapshot(ends=3, passed={"preprocess": 10, "ingest": 1}, padded={"infer": (17, 34)})
     assert (state.snapshot("b").ends, state.snapshot("b").passed) == (9, {"ingest": 50})
     assert state.snapshot("c") == Snapshot()
 
 
 def test_equal_incidents_are_counted_warnings_stand_once_and_the_most_memory_is_kept() -> None:
     state = Supervisor()
-    for event in (Incident("infer", "b", True), Incident("infer", "b", True), Incident("ingest", "a")):
-        state.on(event)
+    for stage, what, is_warning in (("infer", "b", True), ("infer", "b", True), ("ingest", "a", False)):
+        state.on(Incident(stage, what, is_warning))
     found = state.snapshot("a")
-    assert found.incidents == [
-        {"stage": "infer", "what": "b", "times": 2},
-        {"stage": "ingest", "what": "a", "times": 1},
-    ]
+    assert [tuple(incident.values()) for incident in found.incidents] == [("infer", "b", 2), ("ingest", "a", 1)]
     assert (found.warnings, found.device_memory) == (("b",), None)
     for size in (5, 9, 7):
-        state.on(DeviceMemoryTaken(size))
+        state.on(supervisor.DeviceMemoryTaken(size))
     assert state.snapshot("a").device_memory == 9
 
 
@@ -130,13 +110,13 @@ def test_rows_that_a_stage_quarantined_are_reported_and_those_of_earlier_stages_
 ) -> None:
     run, before = make_run(tmp_path), blocks.with_errors(numbered_block(4), {0: RowError("early")}, "preprocess")
     after = blocks.with_errors(before, {2: RowError("late")}, "infer")
-    state.on(QuarantineAllowed(2, 0))
+    state.on(allowed(2, 0))
     for block, earlier in ((after, before), (before, before)):
         forked(state, supervisor.report_quarantined, block, earlier, run)
     _, [row] = state.quarantined_since(0, 9)
     assert (row["row_id"], row["stage"], row["error_message"]) == ("r2", "infer", "late")
     forked(state, supervisor.report_quarantined, after, None, run)
-    count, [second] = forked(state, ask, run, Supervisor.quarantined_since, 1, 9)
+    count, [second] = forked(state, supervisor.ask, run, Supervisor.quarantined_since, 1, 9)
     assert (count, second["row_id"]) == (2, "r0")
     one_more = blocks.with_errors(after, {3: RowError("one more")}, "infer")
     with pytest.raises(TooManyQuarantined) as stopped:
@@ -147,7 +127,7 @@ def test_rows_that_a_stage_quarantined_are_reported_and_those_of_earlier_stages_
 def test_a_report_of_many_rows_counts_all_and_has_the_reasons_of_the_first(state: Supervisor, tmp_path: Path) -> None:
     count = DETAILS_AT_ONCE + 5
     lost = blocks.quarantine(numbered_block(count), RowError("none of them"), "infer")
-    state.on(QuarantineAllowed(count, 0))
+    state.on(allowed(count, 0))
     forked(state, supervisor.report_quarantined, lost, None, make_run(tmp_path))
     found, rows = state.quarantined_since(0, count)
     assert (found, len(rows)) == (count, DETAILS_AT_ONCE)
@@ -160,19 +140,17 @@ def report_all(run: Any) -> tuple[Any, ...]:
     supervisor.report_storage_problems(run, "ingest")
     supervisor.report_storage_problems(run, "ingest")
     no_log = supervisor.kept_log(run)
-    emit(run, LinesWritten(["hello", "you"]))
+    supervisor.emit(run, supervisor.LinesWritten(["hello", "you"]))
     log = supervisor.kept_log(run)
-    return supervisor.snapshot(run), no_log, log, ask(run, Supervisor.lines_since, 1)
+    return supervisor.snapshot(run), no_log, log, supervisor.ask(run, Supervisor.lines_since, 1)
 
 
 def test_an_incident_has_no_secret_and_the_log_is_written_once_there_is_one(state: Supervisor, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     found, no_log, log, lines = forked(state, report_all, run)
-    assert found.incidents == [
-        {"stage": "infer", "what": "cannot read https://***:***@host/x", "times": 1},
-        {"stage": "ingest", "what": "waited for the storage: host: 503", "times": 1},
-    ]
-    assert found.warnings == ("cannot read https://***:***@host/x",)
+    masked, waited = "cannot read https://***:***@host/x", "waited for the storage: host: 503"
+    assert [tuple(incident.values()) for incident in found.incidents] == [("infer", masked, 1), ("ingest", waited, 1)]
+    assert found.warnings == (masked,)
     assert (no_log, log, lines) == (None, str(run.log), (2, ["you"]))
     assert run.log.read_bytes().decode().splitlines() == ["hello", "you"]
 
@@ -184,4 +162,4 @@ def test_without_a_supervisor_reports_are_dropped(tmp_path: Path) -> None:
     supervisor.leave(run, "worker")
     supervisor.report_quarantined(blocks.quarantine(numbered_block(2), RowError("x"), "infer"), None, run)
     assert (supervisor.snapshot(run), supervisor.kept_log(run)) == (Snapshot(), None)
-    assert ask(run, Supervisor.quarantined_since, 0, 5) is None
+    assert supervisor.ask(run, Supervisor.quarantined_since, 0, 5) is None

@@ -148,7 +148,6 @@ def says_something(run: Any) -> None:
 def test_what_a_forked_process_writes_is_told_by_the_one_that_it_works_for(tmp_path: Path) -> None:
     state = Supervisor()
     with fork_server.started():
-        work = partial(says_something, make_run(tmp_path))
-        in_process_of_its_own(work, lambda run, question, *given: question(state, *given))
+        in_process_of_its_own(partial(says_something, make_run(tmp_path)), lambda run, on, event: on(state, event))
     lines = [line.split("] ", 1)[1] for line in state.lines_since(0)[1]]
     assert lines == ["printed", "INFO tests: logged"]
