@@ -3,18 +3,21 @@
 A process that was forked for a worker reports through that worker, here through this process, to a state without Ray.
 """
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from overnight.tasks.errors import RowError, TooManyQuarantined
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage import failed_requests
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import in_process_of_its_own
+from overnight.tasks.workers.poison_rows import HandBegun
 from overnight.tasks.workers.supervisor import DETAILS_AT_ONCE, KEPT, Incident, RowsPassed, Snapshot, Supervisor
 from tests.tasks.blocks import numbered_block
 from tests.tasks.runs import make_run
@@ -86,6 +89,20 @@ def test_equal_incidents_are_counted_warnings_stand_once_and_the_most_memory_is_
     for size in (5, 9, 7):
         state.on(supervisor.DeviceMemoryTaken(size))
     assert state.snapshot("a").device_memory == 9
+
+
+def test_what_a_worker_of_ray_reports_before_it_ends_is_recorded(ray_session: None, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+
+    @ray.remote(max_retries=0)
+    def end() -> None:
+        supervisor.emit(run, HandBegun("worker", "block", 0, 1))
+        os._exit(1)
+
+    with supervisor.supervised(run):
+        with pytest.raises(ray.exceptions.WorkerCrashedError):
+            ray.get(end.remote())
+        assert supervisor.ask(run, Supervisor.suspects, "another worker", "block") == ["worker"]
 
 
 @pytest.fixture(scope="module")
