@@ -11,7 +11,7 @@ from prefect import get_run_logger
 from overnight.flows.runs.background import in_background
 from overnight.flows.runs.current_task import of_task
 from overnight.tasks.state.run import Run
-from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.supervisor import Supervisor, ask
 
 SECONDS_BETWEEN = 1.0
 ROWS_LOGGED = 50
@@ -29,7 +29,7 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
     while not is_last:
         is_last = stop.wait(SECONDS_BETWEEN)
         with contextlib.suppress(Exception):  # a failed display must not fail the run
-            count, rows = supervisor.quarantined_since(run, logged, ROWS_LOGGED)
+            count, rows = ask(run, Supervisor.quarantined_since, logged, ROWS_LOGGED) or (0, [])
             for row in rows:
                 reason = f"{row['error_type']}: {row['error_message']}"
                 logger.warning("quarantined: %s in %s: %s", row["row_id"], row["stage"], reason, extra=of_task())

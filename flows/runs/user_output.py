@@ -38,13 +38,13 @@ def _follow(run: Run, logger: "logging.Logger | logging.LoggerAdapter[Any]", sto
         is_last = stop.wait(SECONDS_BETWEEN)
         with contextlib.suppress(Exception):  # a failed display must not fail the run
             before = seen
-            seen, lines = supervisor.lines_since(run, seen)
+            seen, lines = supervisor.ask(run, supervisor.Supervisor.lines_since, seen) or (0, [])
             for line in lines[:LINES_AT_ONCE]:
                 logger.info(line, extra=of_task())
             if (left_out := seen - before - LINES_AT_ONCE) > 0:
                 logger.info(f"({left_out:,} lines omitted; read {run.log})", extra=of_task())
             supervisor.report_storage_problems(run, stage())
-            incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.incidents(run)]
+            incidents = [f"{found['stage']}: {found['what']}" for found in supervisor.snapshot(run).incidents]
             for incident in dict.fromkeys(incidents):
                 if incident not in warned:
                     logger.warning(incident, extra=of_task())

@@ -136,7 +136,7 @@ def _counted(pieces: Iterable[pa.Table], run: Run, stage: str, first: tuple[int,
     rows = 0
     for piece in pieces:
         rows += len(piece)
-        supervisor.tell(run, "passed", run.attempt, stage, first, rows)
+        supervisor.emit(run, supervisor.RowsPassed(run.attempt, stage, first, rows))
         yield piece
 
 

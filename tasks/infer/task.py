@@ -107,7 +107,7 @@ def infer(
         if read_summaries(run.order):
             streamed = stage(run, dataset, operators.names_by_stage(), sampled)
         streamed.warnings += tuple(warning for link in inference.links for warning in link.model.warnings())
-        streamed.warnings += supervisor.warnings(run)
+        streamed.warnings += supervisor.snapshot(run).warnings
         return Completed(message=_streamed(run, streamed), data=streamed)
     except Exception as error:
         raise explain(error, "infer") from None

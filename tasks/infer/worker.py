@@ -137,7 +137,7 @@ class Worker:
         """Report the most bytes that the worker has taken on an accelerator, if it reserves one and they are more."""
         if self._predictor.accelerators() and (peak := peak_memory()) > self._device_memory:
             self._device_memory = peak
-            supervisor.tell(self._run, "took_device_memory", peak)
+            supervisor.emit(self._run, supervisor.DeviceMemoryTaken(peak))
 
     def behind(self, block: pa.Table, isolation: RowIsolation) -> Iterator[pa.Table]:
         """Run the steps that follow the model on `block`, and yield the resulting blocks.

@@ -22,15 +22,40 @@ UNEXPLAINED: Reason = (
 )
 
 
-@dataclass
-class _Hand:
-    """The rows `start` to `stop` of a block that a worker runs now, and its reason if it is about to end itself."""
+@dataclass(frozen=True)
+class BlockLeft:
+    """A worker has finished its block."""
 
+    worker: str
+
+
+@dataclass(frozen=True)
+class HandBegun:
+    """A worker now runs the rows start <= n < stop of a block."""
+
+    worker: str
     block: Hashable
     start: int
     stop: int
-    reason: Reason = UNEXPLAINED
-    is_certain: bool = False
+
+
+@dataclass(frozen=True)
+class HandEnded:
+    """The rows of the worker's last `HandBegun` did not kill it."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class DeathExplained:
+    """A worker ends itself, or was ended by its time limit, for this reason."""
+
+    worker: str
+    reason: Reason
+    is_certain: bool  # a row that the worker runs alone is certainly the cause, and is not tried again
+
+
+WorkerEvent = BlockLeft | HandBegun | HandEnded | DeathExplained
 
 
 @dataclass
@@ -54,9 +79,23 @@ class PoisonRowTracker:
     """
 
     def __init__(self) -> None:
-        self._hands: dict[str, _Hand] = {}  # by worker
+        self._hands: dict[str, HandBegun] = {}  # by worker
+        self._explained: dict[str, DeathExplained] = {}  # by worker
         self._arrived: dict[str, Hashable] = {}  # by worker: its current block
         self._cases: dict[Hashable, _Case] = {}
+
+    def on(self, event: WorkerEvent) -> None:
+        """Record an event. A reason counts for the rows that its worker runs at that time."""
+        match event:
+            case BlockLeft(worker):
+                self._arrived.pop(worker, None)
+            case HandBegun(worker):
+                self._hands[worker] = event
+                self._explained.pop(worker, None)
+            case HandEnded(worker):
+                self._hands.pop(worker, None)
+            case _:
+                self._explained[event.worker] = event
 
     def arrive(self, worker: str, block: Hashable) -> tuple[bool, bool]:
         """Record that a worker begins a block.
@@ -70,10 +109,6 @@ class PoisonRowTracker:
         self._arrived[worker] = block
         return bool(others), bool(others or (block in self._cases and self._cases[block].condemned))
 
-    def leave(self, worker: str) -> None:
-        """Record that a worker has finished its block."""
-        self._arrived.pop(worker, None)
-
     def suspects(self, worker: str, block: Hashable) -> list[str]:
         """Return the other workers that ran rows of the block and have not ended them, so they must have died."""
         return [other for other, hand in self._hands.items() if hand.block == block and other != worker]
@@ -86,7 +121,7 @@ class PoisonRowTracker:
         """
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
         for other in self.suspects(worker, block):
-            self._convict(case, self._hands.pop(other))
+            self._convict(case, self._hands.pop(other), self._explained.pop(other, None))
         pieces: list[tuple[int, int]] = []
         for row, size in enumerate(case.pieces):
             if row in case.condemned:
@@ -98,31 +133,15 @@ class PoisonRowTracker:
                 pieces.append((row, row + 1))
         return pieces, dict(case.condemned)
 
-    def begin(self, worker: str, block: Hashable, start: int, stop: int) -> None:
-        """Record that the worker now runs the rows start <= n < stop of the block."""
-        self._hands[worker] = _Hand(block, start, stop)
-
-    def end(self, worker: str) -> None:
-        """Record that the rows of the worker's last `begin` did not kill it."""
-        self._hands.pop(worker, None)
-
-    def explain(self, worker: str, reason: Reason, is_certain: bool) -> None:
-        """Record why a worker is about to end itself: `reason` is an error type and a message.
-
-        If `is_certain`, a row that the worker runs alone is certainly the cause, and is not tried again.
-        """
-        if hand := self._hands.get(worker):
-            hand.reason, hand.is_certain = reason, is_certain
-
     @staticmethod
-    def _convict(case: _Case, hand: _Hand) -> None:
+    def _convict(case: _Case, hand: HandBegun, explained: DeathExplained | None) -> None:
         size = hand.stop - hand.start
         if size > 1:
             case.pieces[hand.start : hand.stop] = [_smaller(size)] * size
             return
         case.deaths[hand.start] = case.deaths.get(hand.start, 0) + 1
-        if hand.is_certain or case.deaths[hand.start] >= DEATHS:
-            case.condemned[hand.start] = hand.reason
+        if (explained and explained.is_certain) or case.deaths[hand.start] >= DEATHS:
+            case.condemned[hand.start] = explained.reason if explained else UNEXPLAINED
 
 
 def _smaller(count: int) -> int:

@@ -32,11 +32,9 @@ class RunLog:
         start = max(number - len(self._first) - between, 0)
         return self._count, [*self._first[number:], *list(self._last)[start:]]
 
-    def text(self) -> str:
-        """Return the kept lines as one text. A line in their midst has the number of lines that are left out.
 
-        The text is empty if there are no lines.
-        """
-        between = self._count - len(self._first) - len(self._last)
-        marker = [f"... {between:,} lines are left out here ..."] if between else []
-        return "".join(f"{line}\n" for line in [*self._first, *marker, *self._last])
+def text(count: int, lines: list[str]) -> str:
+    """Return the kept lines of a log of `count` lines as one text; a line in their midst counts the others."""
+    omitted = count - len(lines)
+    marker = [f"... {omitted:,} lines are left out here ..."] if omitted else []
+    return "".join(f"{line}\n" for line in [*lines[:FIRST_LINES], *marker, *lines[FIRST_LINES:]])

@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
 from overnight.tasks.storage.failed_requests import take_problems
-from overnight.tasks.workers import forked_process
-from overnight.tasks.workers.poison_rows import PoisonRowTracker
-from overnight.tasks.workers.run_log import RunLog
+from overnight.tasks.workers import forked_process, run_log
+from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, HandBegun, PoisonRowTracker, WorkerEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,147 +29,155 @@ if TYPE_CHECKING:
 DETAILS_AT_ONCE = 100  # the most rows of one report that have their reasons
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
 
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+_supervisors: dict[str, Any] = {}  # by name: Ray's handles in this process
 
-class QuarantineLimit:
-    """A counter of distinct quarantined rows, which stops a run as soon as there are more than `limit`.
 
-    `already` is the number of rows that earlier attempts staged as quarantined. `of` is a phrase for the message: it
-    names the rows of a limit, such as `of this partition`. A row that Ray runs twice counts once, because rows are
-    identified by unit and number. The final count comes from the staged parts.
-    """
+@dataclass(frozen=True)
+class QuarantineAllowed:
+    """From now on, at most `limit` rows may be quarantined, with the `already` rows that earlier attempts staged."""
 
-    def __init__(self, limit: int, already: int, of: str) -> None:
-        self._limit, self._already, self._of = limit, already, of
-        self._seen: set[tuple[int, int]] = set()
-        self._details: dict[tuple[int, int], dict[str, str]] = {}
+    limit: int
+    already: int
+    of: str  # a phrase for messages that names the rows of the limit
 
-    def details(self) -> list[dict[str, str]]:
-        """Return the first `KEPT` reported rows that came with a reason: dicts with the columns of the quarantine."""
-        return list(self._details.values())
 
-    def count(self) -> int:
-        """Return the number of distinct rows that were reported in this attempt."""
-        return len(self._seen)
+@dataclass(frozen=True)
+class UnitsRead:
+    """A block of units was read, in which `ends` rows are END rows: they have the length of a unit, unknown before."""
 
-    def report(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
-        """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
+    attempt: str
+    unit: int  # the first of the block, so that a block that is read again counts once
+    ends: int
 
-        `details` has at least one dict with the columns of the quarantine; they are for the first of these rows, in
-        order.
-        """
-        rows = list(zip(units, numbers, strict=True))
-        self._seen.update(rows)
-        for row, told in zip(rows, details, strict=False):
-            if len(self._details) < KEPT:
-                self._details.setdefault(row, told)
-        found = len(self._seen) + self._already
-        if found <= self._limit:
-            return None
-        first = next(iter(self._details.values()))
-        return (
-            f"at least {found} rows are quarantined; checks.max_quarantined allows {self._limit} {self._of}. "
-            "Correct the cause, or allow more. "
-            f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
-        )
+
+@dataclass(frozen=True)
+class RowsPassed:
+    """`rows` rows of one input have passed a stage inside a worker that does the work of several."""
+
+    attempt: str
+    stage: str
+    first: tuple[int, int]  # identifies the input, so that one that is reported again counts once
+    rows: int
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A sentence about something that happened in a stage; if `is_warning`, it is also a warning of the receipt."""
+
+    stage: str
+    what: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceMemoryTaken:
+    """A worker has taken `size` bytes on one accelerator."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class LinesWritten:
+    """User code has written these lines."""
+
+    lines: list[str]
+
+
+LastWords = LinesWritten | BlockLeft | HandBegun | DeathExplained  # the process may end next, so `emit` waits
+Event = QuarantineAllowed | UnitsRead | RowsPassed | Incident | DeviceMemoryTaken | LastWords | WorkerEvent
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What is recorded of a run so far; `ends` and `passed` are counts of one attempt."""
+
+    incidents: list[dict[str, Any]] = field(default_factory=list)  # with `stage`, `what` and `times`
+    warnings: tuple[str, ...] = ()  # the incidents that are warnings, each once
+    device_memory: int | None = None  # the most bytes that a worker has taken on one accelerator
+    ends: int = 0  # END rows that were read
+    passed: dict[str, int] = field(default_factory=dict)  # by stage: rows that passed it inside a worker
 
 
 class Supervisor(PoisonRowTracker):
-    """The state of a run's supervisor: records of poison and quarantined rows, counts, incidents and log lines."""
+    """The state of a run's supervisor: what its events have recorded. Its other public methods are questions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._limit: QuarantineLimit | None = None
-        self._incidents: Counter[tuple[str, str]] = Counter()
-        self._warnings: list[str] = []
+        self._allowed: QuarantineAllowed | None = None
+        self._quarantined: set[tuple[int, int]] = set()
+        self._details: dict[tuple[int, int], dict[str, str]] = {}
+        self._incidents: Counter[Incident] = Counter()
         self._ends: dict[tuple[str, int], int] = {}
         self._passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
-        self._log = RunLog()
+        self._log = run_log.RunLog()
 
-    def allow(self, limit: int, already: int, of: str = "of this partition") -> None:
-        """Allow `limit` quarantined rows of this partition from now on.
-
-        Earlier attempts have staged `already` of them. `of` names the rows of the limit in messages.
-        """
-        self._limit = QuarantineLimit(limit, already, of)
+    def on(self, event: Event) -> None:
+        """Record an event. What is counted for a block or an input counts once, however often it is reported."""
+        match event:
+            case QuarantineAllowed():
+                self._allowed, self._quarantined, self._details = event, set(), {}
+            case UnitsRead(attempt, unit, ends):
+                self._ends[attempt, unit] = ends
+            case RowsPassed(attempt, stage, first, rows):
+                key = (attempt, stage, first)
+                self._passed[key] = max(rows, self._passed.get(key, 0))
+            case Incident():
+                self._incidents[event] += 1
+            case DeviceMemoryTaken(size):
+                self._device_memory = max(size, self._device_memory or 0)
+            case LinesWritten(lines):
+                self._log.add(lines)
+            case _:
+                super().on(event)
 
     def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
         """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
 
         `details` has at least one dict with the columns of the quarantine; they are for the first of these rows, in
-        order.
+        order. A row that Ray runs twice counts once. The final count comes from the staged parts.
         """
-        return self._limit.report(units, numbers, details) if self._limit else None
-
-    def details(self) -> list[dict[str, str]]:
-        """Return the first rows that were quarantined in this attempt: dicts with the columns of the quarantine."""
-        return self._limit.details() if self._limit else []
+        if self._allowed is None:
+            return None
+        rows = list(zip(units, numbers, strict=True))
+        self._quarantined.update(rows)
+        for row, detail in zip(rows, details, strict=False):
+            if len(self._details) < KEPT:
+                self._details.setdefault(row, detail)
+        count = len(self._quarantined) + self._allowed.already
+        if count <= self._allowed.limit:
+            return None
+        first = next(iter(self._details.values()))
+        return (
+            f"at least {count} rows are quarantined; checks.max_quarantined allows {self._allowed.limit} "
+            f"{self._allowed.of}. Correct the cause, or allow more. "
+            f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
+        )
 
     def quarantined_since(self, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
-        """Return how many rows this attempt quarantined, and those from `number` to `stop` in the order of reports."""
-        return (self._limit.count(), self._limit.details()[number:stop]) if self._limit else (0, [])
+        """Return how many rows this attempt quarantined, and of the first `KEPT` those from `number` to `stop`."""
+        return len(self._quarantined), list(self._details.values())[number:stop]
 
-    def read(self, attempt: str, unit: int, ends: int) -> None:
-        """Record that an attempt read a block of units, in which `ends` rows are END rows.
-
-        An END row has the number of rows of a unit, unknown before. `unit` is the first unit of the block. A block that
-        is read again counts once.
-        """
-        self._ends[attempt, unit] = ends
-
-    def ends(self, attempt: str) -> int:
-        """Return the number of END rows that an attempt has read so far."""
-        return sum(ends for (of, _), ends in self._ends.items() if of == attempt)
-
-    def passed(self, attempt: str, stage: str, first: tuple[int, int], rows: int) -> None:
-        """Record that `rows` rows of one input have passed `stage` inside a worker that does the work of several.
-
-        `first` identifies the input. An input that is reported again counts once.
-        """
-        key = (attempt, stage, first)
-        self._passed[key] = max(rows, self._passed.get(key, 0))
-
-    def rows_passed(self, attempt: str) -> dict[str, int]:
-        """Return stage -> the rows that have passed it inside workers that do the work of several stages."""
-        found: Counter[str] = Counter()
-        for (of, stage, _), rows in self._passed.items():
-            if of == attempt:
-                found[stage] += rows
-        return dict(found)
-
-    def happened(self, stage: str, what: str, is_warning: bool = False) -> None:
-        """Record an incident of a stage: `what` is a sentence about it, which `is_warning` adds to `warnings`."""
-        self._incidents[stage, what] += 1
-        if is_warning and what not in self._warnings:
-            self._warnings.append(what)
-
-    def warnings(self) -> list[str]:
-        """Return the incidents that are warnings, each once."""
-        return self._warnings
-
-    def incidents(self) -> list[dict[str, Any]]:
-        """Return the incidents as dicts with `stage`, `what` and `times`, the number of equal ones."""
-        return [{"stage": stage, "what": what, "times": n} for (stage, what), n in sorted(self._incidents.items())]
-
-    def took_device_memory(self, size: int) -> None:
-        """Record that a worker has taken `size` bytes on one accelerator."""
-        self._device_memory = max(size, self._device_memory or 0)
-
-    def peak_device_memory(self) -> int | None:
-        """Return the most bytes that a worker has taken on one accelerator, None if no worker reported any."""
-        return self._device_memory
-
-    def said(self, lines: list[str]) -> None:
-        """Add lines of output of user code to the run's log."""
-        self._log.add(lines)
-
-    def said_since(self, number: int) -> tuple[int, list[str]]:
-        """Return the number of all lines in the run's log, and the kept lines after the first `number`."""
+    def lines_since(self, number: int) -> tuple[int, list[str]]:
+        """Return the number of all lines that user code wrote, and the kept lines after the first `number`."""
         return self._log.since(number)
 
-    def said_so_far(self) -> str:
-        """Return the run's log as one text; empty if there are no lines."""
-        return self._log.text()
+    def snapshot(self, attempt: str) -> Snapshot:
+        """Return what is recorded of the run so far, with the counts of `attempt`."""
+        passed: Counter[str] = Counter()
+        for (of, stage, _), rows in self._passed.items():
+            if of == attempt:
+                passed[stage] += rows
+        incidents = sorted(self._incidents.items(), key=lambda item: (item[0].stage, item[0].what))
+        return Snapshot(
+            [{"stage": event.stage, "what": event.what, "times": times} for event, times in incidents],
+            tuple(dict.fromkeys(event.what for event in self._incidents if event.is_warning)),
+            self._device_memory,
+            sum(ends for (of, _), ends in self._ends.items() if of == attempt),
+            dict(passed),
+        )
 
 
 def actor_name(run: Run) -> str:
@@ -196,38 +203,38 @@ def supervised(run: Run) -> Iterator[None]:
         ray.kill(actor)
 
 
-def ask(run: Run, method: str, *arguments: Any) -> Any:
-    """Call the method `method` of the run's supervisor, and return its result; None if there is no supervisor."""
+def ask(run: Run, question: Callable[[Supervisor, *Arguments], Answer], *arguments: *Arguments) -> Answer | None:
+    """Call `question`, a method of `Supervisor`, in the run's supervisor. Return its answer; None without a supervisor.
+
+    A forked process calls it through its parent.
+    """
     if forked_process.is_forked():
-        return forked_process.ask(run, method, *arguments)
-    if found := _supervisor(run):
+        return forked_process.ask(run, question, *arguments)
+    if actor := _supervisor(run):
         import ray
 
-        return ray.get(getattr(found, method).remote(*arguments))
+        return ray.get(getattr(actor, question.__name__).remote(*arguments))
     return None
 
 
-def tell(run: Run, method: str, *arguments: Any) -> None:
-    """Call the method `method` of the run's supervisor, and do not wait for the result.
+def emit(run: Run, event: Event) -> None:
+    """Record an event in the run's supervisor, if there is one; wait only for `LastWords`.
 
-    If there is no supervisor, do nothing. A forked process waits, because it calls through its parent.
+    A forked process always waits, because it reports through its parent.
     """
-    if forked_process.is_forked():
-        forked_process.ask(run, method, *arguments)
-    elif found := _supervisor(run):
-        getattr(found, method).remote(*arguments)
+    if forked_process.is_forked() or isinstance(event, LastWords):
+        ask(run, Supervisor.on, event)
+    elif actor := _supervisor(run):
+        actor.on.remote(event)
 
 
 def leave(run: Run, worker: str) -> None:
-    """Record that the worker has finished its block, and wait until that is recorded.
-
-    Do nothing if there is no supervisor, or if it has ended with its run.
-    """
+    """Record that the worker has finished its block. Do nothing if the supervisor has ended with its run."""
     if is_there(run):
         import ray
 
         with contextlib.suppress(ray.exceptions.RayError):
-            ask(run, "leave", worker)
+            emit(run, BlockLeft(worker))
 
 
 def is_there(run: Run) -> bool:
@@ -237,20 +244,11 @@ def is_there(run: Run) -> bool:
 
 def _supervisor(run: Run) -> Any:
     """Return a Ray actor handle; None if there is no supervisor."""
-    with contextlib.suppress(LookupError):
-        return _find(actor_name(run))
-    return None
-
-
-@lru_cache(maxsize=4)
-def _find(name: str) -> Any:
-    ray = sys.modules.get("ray")  # a process that did not import Ray is not connected to it
-    if ray is None or not ray.is_initialized():
-        raise LookupError(name)
-    try:
-        return ray.get_actor(name)
-    except ValueError as error:
-        raise LookupError(name) from error  # raised, so that the cache stores no result
+    name, ray = actor_name(run), sys.modules.get("ray")  # a process that did not import Ray is not connected to it
+    if name not in _supervisors and ray is not None and ray.is_initialized():
+        with contextlib.suppress(ValueError):
+            _supervisors[name] = ray.get_actor(name)
+    return _supervisors.get(name)
 
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
@@ -273,17 +271,8 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
     names = {name: name if name in blocks.IDENTITY else f"__{name}" for name in QUARANTINE.names}
     shown = new.select([name for name in names.values() if name in new.column_names])[:DETAILS_AT_ONCE].to_pylist()
     details = [{name: str(row.get(column, "")) for name, column in names.items()} for row in shown]
-    if stop := ask(run, "quarantined", new["__unit"].to_pylist(), new["__row"].to_pylist(), details):
+    if stop := ask(run, Supervisor.quarantined, new["__unit"].to_pylist(), new["__row"].to_pylist(), details):
         raise TooManyQuarantined(stop, details[0]["stage"])
-
-
-def quarantined_since(run: Run, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
-    """Return how many rows the run's attempt quarantined, and those from `number` to `stop` in the order of reports.
-
-    A row is a dict with the columns of the quarantine.
-    """
-    found: tuple[int, list[dict[str, str]]] = ask(run, "quarantined_since", number, stop) or (0, [])
-    return found
 
 
 def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
@@ -291,7 +280,7 @@ def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
 
     `what` is a sentence, in which secrets are masked. If `is_warning`, it is also one of the receipt's warnings.
     """
-    tell(run, "happened", stage, masked(what), is_warning)
+    emit(run, Incident(stage, masked(what), is_warning))
 
 
 def report_storage_problems(run: Run, stage: str) -> None:
@@ -300,25 +289,15 @@ def report_storage_problems(run: Run, stage: str) -> None:
         report(run, stage, problem)
 
 
-def incidents(run: Run) -> list[dict[str, Any]]:
-    """Return the incidents of the run so far, as dicts with `stage`, `what` and `times`, the number of equal ones."""
-    return list(ask(run, "incidents") or [])
-
-
-def warnings(run: Run) -> tuple[str, ...]:
-    """Return the incidents of the run so far that are warnings, each once."""
-    return tuple(ask(run, "warnings") or ())
-
-
-def lines_since(run: Run, number: int) -> tuple[int, list[str]]:
-    """Return the number of all lines that user code wrote in the run, and the kept lines after the first `number`."""
-    found: tuple[int, list[str]] = ask(run, "said_since", number) or (0, [])
-    return found
+def snapshot(run: Run) -> Snapshot:
+    """Return what is recorded of the run so far, with the counts of its attempt."""
+    return ask(run, Supervisor.snapshot, run.attempt) or Snapshot()
 
 
 def kept_log(run: Run) -> str | None:
     """Write the output of user code to the file `run.log`, and return the file's place; None if there is no output."""
-    if not (text := ask(run, "said_so_far")):
+    count, lines = ask(run, Supervisor.lines_since, 0) or (0, [])
+    if not count:
         return None
-    run.log.write_bytes(text.encode())
+    run.log.write_bytes(run_log.text(count, lines).encode())
     return str(run.log)

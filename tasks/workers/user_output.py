@@ -187,7 +187,7 @@ class _Collector:
                 lines, self._lines, run = self._lines, [], self._run
             if lines and run:
                 with contextlib.suppress(Exception):  # the output of a model must not cost a row
-                    supervisor.ask(run, "said", lines)  # wait: the process may end next
+                    supervisor.emit(run, supervisor.LinesWritten(lines))
 
 
 class _Tee:

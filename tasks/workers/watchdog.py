@@ -22,8 +22,9 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.poison_rows import DEATHS
+from overnight.tasks.workers.poison_rows import DEATHS, DeathExplained, HandBegun, HandEnded, Reason
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
+from overnight.tasks.workers.supervisor import Supervisor
 
 SLACK = 10.0  # this number of times the usual seconds of a call is added to the limit of one row
 GRACE_SECONDS = 5.0
@@ -67,7 +68,7 @@ class Watchdog:
         if known is not None or not len(block):
             yield known or TOGETHER
             return
-        died, is_on = supervisor.ask(self._run, "arrive", self._worker, self._name(block)) or (False, False)
+        died, is_on = supervisor.ask(self._run, Supervisor.arrive, self._worker, self._name(block)) or (False, False)
         if died:
             supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
         try:
@@ -84,7 +85,7 @@ class Watchdog:
             name = type(error).__name__
             supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
             reason = (name, f"{DEATHS} workers failed while they ran this row alone: {error}")
-            supervisor.ask(self._run, "explain", self._worker, reason, False)
+            supervisor.emit(self._run, DeathExplained(self._worker, reason, is_certain=False))
             os._exit(1)
 
     def _isolated(self, block: pa.Table, work: Work) -> pa.Table:
@@ -100,10 +101,11 @@ class Watchdog:
 
         A piece is (start, stop), rows start <= n < stop of the block. Poison rows must not run.
         """
-        for worker in supervisor.ask(self._run, "suspects", self._worker, self._name(block)):
+        for worker in supervisor.ask(self._run, Supervisor.suspects, self._worker, self._name(block)) or ():
             if _ended_by_limit(worker):
-                supervisor.ask(self._run, "explain", worker, self._timeout(), True)
-        pieces, condemned = supervisor.ask(self._run, "judge", self._worker, self._name(block), len(block))
+                supervisor.emit(self._run, DeathExplained(worker, self._timeout(), is_certain=True))
+        judgement = supervisor.ask(self._run, Supervisor.judge, self._worker, self._name(block), len(block))
+        pieces, condemned = judgement or ([(0, len(block))], {})
         return pieces, {row: _error(*reason) for row, reason in condemned.items()}
 
     @contextlib.contextmanager
@@ -112,9 +114,9 @@ class Watchdog:
 
         If the process ends in the body, one of them counts as the cause.
         """
-        supervisor.ask(self._run, "begin", self._worker, self._name(block), start, stop)
+        supervisor.emit(self._run, HandBegun(self._worker, self._name(block), start, stop))
         yield
-        supervisor.tell(self._run, "end", self._worker)
+        supervisor.emit(self._run, HandEnded(self._worker))
 
     @contextlib.contextmanager
     def _row_limited(self, count: int) -> Iterator[None]:
@@ -126,7 +128,7 @@ class Watchdog:
 
         def give_up() -> None:
             faulthandler.dump_traceback(STANDARD_ERROR)
-            supervisor.ask(self._run, "explain", self._worker, self._timeout(), True)
+            supervisor.emit(self._run, DeathExplained(self._worker, self._timeout(), is_certain=True))
             os._exit(1)
 
         timer = threading.Timer(seconds, give_up)
@@ -139,7 +141,7 @@ class Watchdog:
             timer.cancel()
             mark.unlink(missing_ok=True)
 
-    def _timeout(self) -> tuple[str, str]:
+    def _timeout(self) -> Reason:
         """Return the error type and the message of a row that took too long."""
         limit = self._run.row_timeout_seconds
         return "RowTimeout", f"expected a result within {limit:g} s, found none; see row_timeout_seconds"

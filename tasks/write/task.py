@@ -96,8 +96,7 @@ def stage(
         if checks.python:
             probe(checks.python)  # a check that cannot be imported fails now, not after the last row
         counts, _ = read_manifest(run.manifest, COUNTS)
-        limit = quarantine_limit(run, checks, counts)
-        supervisor.tell(run, "allow", limit.rows, read_plan.read_quarantined(run.order), limit.of)
+        supervisor.emit(run, quarantine_limit(run, checks, counts, read_plan.read_quarantined(run.order)))
         if sampled.failed:
             with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
                 supervisor.report_quarantined(sampled.failed[1], None, run)
@@ -167,7 +166,7 @@ def write(
                 "passed_over": read_passed_over(run.manifest),
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
-                "incidents": supervisor.incidents(run),
+                "incidents": supervisor.snapshot(run).incidents,
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
@@ -175,7 +174,7 @@ def write(
             capacity = Capacity(plan.cpus, plan.device_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-            ) | {"peak_device_memory_bytes": supervisor.ask(run, "peak_device_memory")}
+            ) | {"peak_device_memory_bytes": supervisor.snapshot(run).device_memory}
             if retried:
                 receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
             places = [*published_places(run, retried), *(file.place for file in ready.files)]
@@ -259,7 +258,8 @@ def _tell(
     if finished:
         rows = staged
     else:
-        rows = with_passed(rows, supervisor.ask(run, "rows_passed", run.attempt) or {}) | {"write": staged["write"]}
+        counts = supervisor.snapshot(run)
+        rows = with_passed(rows, counts.passed) | {"write": staged["write"]}
         if total is None:
-            rows = without_ends(rows, supervisor.ask(run, "ends", run.attempt) or 0)
+            rows = without_ends(rows, counts.ends)
     show(progress_of(rows, total, finished))

@@ -19,7 +19,7 @@ from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.error_translation import translate_storage_errors
-from overnight.tasks.workers.supervisor import report_quarantined, report_storage_problems, tell
+from overnight.tasks.workers.supervisor import UnitsRead, emit, report_quarantined, report_storage_problems
 from overnight.tasks.workers.watchdog import Watchdog
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
                 yield fresh
             started = time.perf_counter()
         if ends:
-            tell(run, "read", run.attempt, units["unit"][0].as_py(), ends)
+            emit(run, UnitsRead(run.attempt, units["unit"][0].as_py(), ends))
         report_storage_problems(run, "ingest")
     except Exception as error:
         raise explain(error, "ingest") from error

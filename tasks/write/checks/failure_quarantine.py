@@ -22,7 +22,8 @@ def kept_quarantine(run: Run) -> pa.Table:
         lease.check(run.ledger, run.token)
         records = staged_parts.read_records(run.parts)
         staged = staged_parts.read_errors(run.parts, records, row_ranges.merge([record.ranges for record in records]))
-        told = pa.Table.from_pylist(supervisor.ask(run, "details") or [], schema=staged_parts.QUARANTINE)
+        _, rows = supervisor.ask(run, supervisor.Supervisor.quarantined_since, 0, supervisor.KEPT) or (0, [])
+        told = pa.Table.from_pylist(rows, schema=staged_parts.QUARANTINE)
         found = pa.concat_tables([staged, told.filter(pc.invert(pc.is_in(told["row_id"], staged["row_id"])))])
         if len(found):
             run.failure_quarantine.write_bytes(staged_parts.parquet_bytes(found, "zstd"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overnight.flows.runs import quarantine_log
-from overnight.tasks.workers.supervisor import Supervisor
+from overnight.tasks.workers.supervisor import QuarantineAllowed, Supervisor
 from tests.tasks.runs import make_run
 
 
@@ -16,7 +16,7 @@ def test_the_first_rows_are_logged_once_and_then_their_number(
     rows: int, logged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reports = Supervisor()
-    reports.allow(100, already=7)
+    reports.on(QuarantineAllowed(100, already=7, of="of all rows"))
     stop = threading.Event()
     looks = iter([20, 60, 70])
 
@@ -30,7 +30,7 @@ def test_the_first_rows_are_logged_once_and_then_their_number(
             stop.set()
         return reports.quarantined_since(*since)
 
-    monkeypatch.setattr(quarantine_log.supervisor, "quarantined_since", lambda run, *since: report_more(*since))
+    monkeypatch.setattr(quarantine_log, "ask", lambda run, question, *since: report_more(*since))
     monkeypatch.setattr(quarantine_log, "SECONDS_BETWEEN", 0)
     with caplog.at_level(logging.WARNING):
         quarantine_log._follow(make_run(tmp_path), logging.getLogger("of the run"), stop)

@@ -39,7 +39,7 @@ def test_rows_are_counted_by_stage_while_one_worker_does_all_of_their_work(
 ) -> None:
     """A worker takes two blocks of ten rows, reads each in two pieces, and prepares three rows at a time."""
     state, run = supervisor.Supervisor(), make_run(tmp_path)
-    monkeypatch.setattr(supervisor, "tell", lambda run, method, *given: getattr(state, method)(*given))
+    monkeypatch.setattr(supervisor, "emit", lambda run, event: state.on(event))
     monkeypatch.setattr(operators, "read_block", lambda order, number: number)
 
     def rows(number: int, start: int, stop: int) -> pa.Table:
@@ -57,8 +57,8 @@ def test_rows_are_counted_by_stage_while_one_worker_does_all_of_their_work(
     for one in inputs:
         pieces = prepare(one, isolation=None)
         assert [len(next(pieces)) for _ in range(2)] == [3, 3]
-    assert state.rows_passed(run.attempt) == ({"ingest": 12} if reads else {}) | {"preprocess": 12}
+    assert state.snapshot(run.attempt).passed == ({"ingest": 12} if reads else {}) | {"preprocess": 12}
     for one in (*inputs, inputs[0]):  # one input is run twice
         list(prepare(one, isolation=None))
-    assert state.rows_passed(run.attempt) == ({"ingest": 20} if reads else {}) | {"preprocess": 20}
-    assert state.rows_passed("another attempt") == {}
+    assert state.snapshot(run.attempt).passed == ({"ingest": 20} if reads else {}) | {"preprocess": 20}
+    assert state.snapshot("another attempt").passed == {}

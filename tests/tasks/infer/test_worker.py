@@ -101,7 +101,7 @@ def run(tmp_path: Path) -> Run:
 def state(monkeypatch: pytest.MonkeyPatch) -> supervisor.Supervisor:
     """The supervisor of this process, in the place of Ray's actor."""
     state = supervisor.Supervisor()
-    monkeypatch.setattr(supervisor, "tell", lambda run, method, *given: getattr(state, method)(*given))
+    monkeypatch.setattr(supervisor, "emit", lambda run, event: state.on(event))
     return state
 
 
@@ -197,12 +197,12 @@ def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
     peaks = iter([10, 30, 30, 50])
     monkeypatch.setattr(worker_module, "peak_memory", lambda: next(peaks))
     list(Worker(Link(Counting(batch_size=4)), run)(block(12)))
-    assert state.peak_device_memory() is None
+    assert state.snapshot("").device_memory is None
     list(Worker(Link(Counting(batch_size=4, resources={"NPU": 1})), run)(block(12)))
-    state.took_device_memory(20)  # of another worker
-    assert state.peak_device_memory() == 30
+    state.on(supervisor.DeviceMemoryTaken(20))  # of another worker
+    assert state.snapshot("").device_memory == 30
     trial(Counting(batch_size=4, num_gpus=1), run)
-    assert (state.peak_device_memory(), next(peaks)) == (30, 50)
+    assert (state.snapshot("").device_memory, next(peaks)) == (30, 50)
 
 
 def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_incident(
@@ -210,7 +210,7 @@ def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_in
 ) -> None:
     worker = Worker(Link(Counting(batch_size=16, most=5)), run)
     assert counts([*worker(block(32)), *worker(block(16))]) == [4] * 48
-    incidents = [(incident["what"].partition(": ")[2], incident["times"]) for incident in state.incidents()]
+    incidents = [(incident["what"].partition(": ")[2], incident["times"]) for incident in state.snapshot("").incidents]
     assert incidents == [
         ("out of memory with 16 rows at a time, 8 from then on", 1),
         ("out of memory with 8 rows at a time, 4 from then on", 1),

@@ -71,11 +71,11 @@ def read(
     sending: Connection, asked: Any, units: pa.Table, source: Source, run: Run, schema: pa.Schema | None = None
 ) -> None:
     """Send what `read_units` reads. In a process of its own."""
-
-    def ask(run: Run, method: str, *given: Any) -> Any:
-        return getattr(asked, method)(*given)
-
-    vars(supervisor).update(ask=ask, tell=ask, is_there=lambda run: True)
+    vars(supervisor).update(
+        ask=lambda run, question, *given: getattr(asked, question.__name__)(*given),
+        emit=lambda run, event: asked.on(event),
+        is_there=lambda run: True,
+    )
     table = rebatch.joined(read_units(units, source, run, schema))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, PoisonRowTracker
+from overnight.tasks.workers import poison_rows
+from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, HandBegun, PoisonRowTracker
 
 
 def run_until_done(
@@ -15,13 +16,13 @@ def run_until_done(
         pieces, condemned = suspects.judge(worker, "block", count)
         assert sorted([*condemned, *(row for start, stop in pieces for row in range(start, stop))]) == [*range(count)]
         for start, stop in pieces:
-            suspects.begin(worker, "block", start, stop)
+            suspects.on(HandBegun(worker, "block", start, stop))
             if killers.intersection(range(start, stop)):
                 if certain:
-                    suspects.explain(worker, ("RowTimeout", "too long"), True)
+                    suspects.on(poison_rows.DeathExplained(worker, ("RowTimeout", "too long"), True))
                 break
         else:
-            suspects.end(worker)
+            suspects.on(poison_rows.HandEnded(worker))
             return set(condemned), deaths
     raise AssertionError("never done")
 
@@ -45,10 +46,10 @@ def test_a_row_that_certainly_took_too_long_is_not_tried_twice():
 def test_a_worker_killed_by_somebody_else_condemns_nobody():
     suspects = PoisonRowTracker()
     pieces, _ = suspects.judge("first", "block", 3)
-    suspects.begin("first", "block", *pieces[0])
+    suspects.on(HandBegun("first", "block", *pieces[0]))
     assert suspects.judge("second", "block", 3) == (pieces, {})
-    suspects.begin("second", "block", *pieces[0])
-    suspects.end("second")
+    suspects.on(HandBegun("second", "block", *pieces[0]))
+    suspects.on(poison_rows.HandEnded("second"))
     assert suspects.judge("third", "block", 3) == (pieces, {})
 
 
@@ -56,13 +57,13 @@ def test_the_reason_that_a_worker_gave_is_the_one_recorded():
     suspects = PoisonRowTracker()
     for worker in range(DEATHS):
         suspects.judge(str(worker), "block", 1)
-        suspects.begin(str(worker), "block", 0, 1)
+        suspects.on(HandBegun(str(worker), "block", 0, 1))
         if worker:
-            suspects.explain(str(worker), ("AcceleratorError", "device lost"), False)
+            suspects.on(poison_rows.DeathExplained(str(worker), ("AcceleratorError", "device lost"), False))
     assert suspects.judge("last", "block", 1) == ([], {0: ("AcceleratorError", "device lost")})
     for worker in range(DEATHS):
         suspects.judge(str(worker), "other", 1)
-        suspects.begin(str(worker), "other", 0, 1)
+        suspects.on(HandBegun(str(worker), "other", 0, 1))
     assert suspects.judge("last", "other", 1) == ([], {0: UNEXPLAINED})
 
 
@@ -71,6 +72,6 @@ def test_only_a_block_that_another_worker_began_and_never_left_is_suspicious():
     assert suspects.arrive("a", "block") == (False, False)
     assert suspects.arrive("a", "next") == (False, False)  # a came through
     assert suspects.arrive("b", "block") == (False, False)
-    suspects.leave("b")
+    suspects.on(poison_rows.BlockLeft("b"))
     assert suspects.arrive("c", "block") == (False, False)
     assert suspects.arrive("d", "block") == (True, True)

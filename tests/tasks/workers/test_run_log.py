@@ -1,13 +1,13 @@
 """The run's log keeps its first and last lines, and says how many it leaves out."""
 
-from overnight.tasks.workers.run_log import FIRST_LINES, LAST_LINES, RunLog
+from overnight.tasks.workers.run_log import FIRST_LINES, LAST_LINES, RunLog, text
 
 
 def test_a_log_keeps_its_first_and_last_lines_and_counts_those_between() -> None:
     log = RunLog()
     for line in range(FIRST_LINES + LAST_LINES + 5):
         log.add([str(line)])
-    lines = log.text().splitlines()
+    lines = text(*log.since(0)).splitlines()
     assert lines[FIRST_LINES] == "... 5 lines are left out here ..."
     assert (lines[0], lines[FIRST_LINES - 1], lines[FIRST_LINES + 1]) == ("0", "1999", "2005")
     assert len(lines) == FIRST_LINES + 1 + LAST_LINES

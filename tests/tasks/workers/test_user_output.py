@@ -12,6 +12,7 @@ from typing import Any
 
 from overnight.tasks.workers import fork_server, user_output
 from overnight.tasks.workers.forked_process import in_process_of_its_own
+from overnight.tasks.workers.supervisor import Supervisor
 from tests.tasks.runs import make_run
 
 BEGINNING = """
@@ -22,7 +23,7 @@ BEGINNING = """
     from tests.tasks.runs import make_run
 
     told = []
-    supervisor.ask = lambda run, method, lines: told.extend(lines)
+    supervisor.emit = lambda run, event: told.extend(event.lines)
     run = make_run("/nowhere")
 """
 END = """
@@ -145,8 +146,8 @@ def says_something(run: Any) -> None:
 
 
 def test_what_a_forked_process_writes_is_told_by_the_one_that_it_works_for(tmp_path: Path) -> None:
-    told = []
+    state = Supervisor()
     with fork_server.started():
-        in_process_of_its_own(partial(says_something, make_run(tmp_path)), lambda *question: told.append(question))
-    lines = [line.split("] ", 1)[1] for _, method, lines in told if method == "said" for line in lines]
+        in_process_of_its_own(partial(says_something, make_run(tmp_path)), lambda run, on, event: on(state, event))
+    lines = [line.split("] ", 1)[1] for line in state.lines_since(0)[1]]
     assert lines == ["printed", "INFO tests: logged"]

@@ -70,7 +70,7 @@ def run_rows(folder: str, kill: Callable[..., None], limit: float | None, isolat
 
 
 def in_worker(state: Supervisor, work: Callable[[], Any]) -> Any:
-    return in_process_of_its_own(work, lambda run, method, *given: getattr(state, method)(*given))
+    return in_process_of_its_own(work, lambda run, question, *given: question(state, *given))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_process_that_is_through_with_its_block_well_or_with_an_error_counts_a
     with pytest.raises(ValueError, match="the code of a step"):
         in_worker(state, partial(at_block, str(tmp_path), fail))
     assert [in_worker(state, partial(at_block, str(tmp_path), None)) for _ in range(2)] == [False, False]
-    assert state.incidents() == []
+    assert state.snapshot("").incidents == []
 
 
 def test_a_process_that_ends_within_its_block_is_one_incident_and_its_rows_run_apart(tmp_path: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_process_that_ends_within_its_block_is_one_incident_and_its_rows_run_a
     with pytest.raises(ProcessDied):
         in_worker(state, partial(at_block, str(tmp_path), crash))
     assert [in_worker(state, partial(at_block, str(tmp_path), None)) for _ in range(2)] == [True, False]
-    assert [(incident["stage"], incident["times"]) for incident in state.incidents()] == [("preprocess", 1)]
+    assert [(incident["stage"], incident["times"]) for incident in state.snapshot("").incidents] == [("preprocess", 1)]
 
 
 TWO_THREADS = """

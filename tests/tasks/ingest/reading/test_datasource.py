@@ -44,14 +44,12 @@ def test_the_supervisor_is_told_once_of_every_mark_of_a_file_s_end(
     tmp_path: Path, source: Csv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = Supervisor()
-    monkeypatch.setattr(
-        "overnight.tasks.ingest.reading.read_units.tell", lambda _, method, *told: getattr(known, method)(*told)
-    )
+    monkeypatch.setattr("overnight.tasks.ingest.reading.read_units.emit", lambda _, event: known.on(event))
     run, units = lay_out(tmp_path, source, {}, blocks=4)
     for block in (0, 1, 2, 3, 3):  # a Ray task may run again
         list(read_units(read_plan.read_block(run.order, block), source, run, source.common_schema(units)))
-    assert known.ends(run.attempt) == 10
-    assert known.ends("another attempt") == 0
+    assert known.snapshot(run.attempt).ends == 10
+    assert known.snapshot("another attempt").ends == 0
 
 
 def test_settled_rows_are_left_out_and_ends_are_not(tmp_path: Path, source: Csv):

@@ -21,7 +21,7 @@ def details(name: str, reason: str = "expected more") -> dict[str, str]:
 def test_what_was_told_of_is_kept_though_no_part_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
     monkeypatch.setattr("overnight.tasks.state.lease.check", lambda ledger, token: None)
-    monkeypatch.setattr(supervisor, "ask", lambda run, method: [details("a"), details("b")])
+    monkeypatch.setattr(supervisor, "ask", lambda run, question, *given: (2, [details("a"), details("b")]))
     found = kept_quarantine(run)
     assert found["row_id"].to_pylist() == ["a", "b"]
     with run.failure_quarantine.open() as file:

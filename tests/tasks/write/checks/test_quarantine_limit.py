@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.state.manifest import UNITS
+from overnight.tasks.workers.supervisor import QuarantineAllowed
 from overnight.tasks.write.checks.quarantine_limit import quarantine_limit
 from overnight.tasks.write.checks.settings import Checks
 from tests.tasks.manifests import write_manifest
@@ -30,5 +31,5 @@ def test_the_limit_is_a_share_of_the_rows_or_of_the_most_that_the_bytes_can_hold
     units += [unit | {"unit": 1, "path": path, "size": 3000, "rows": rows}]
     manifest, run = pa.Table.from_pylist(units, schema=UNITS), make_run(tmp_path)
     write_manifest(run.manifest, manifest, "digest", None)
-    allowed = quarantine_limit(run, Checks(max_quarantined=0.05), manifest)
-    assert (allowed.rows, allowed.of) == (limit, of)
+    found = quarantine_limit(run, Checks(max_quarantined=0.05), manifest, already=3)
+    assert found == QuarantineAllowed(limit, 3, of)
