@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from overnight.tasks.rows.padding import LARGEST_BLOCK_BYTES, Share
 
-ROWS_A_PART, MOST_ROWS_A_PART = 5_000, 50_000  # if nothing was measured, and at most
+ROWS_A_PART = 5_000  # if nothing was measured
 BYTES_A_PART = 128 * 2**20  # in memory, which a worker's results fill many times over where rows are wide
+HIDDEN_BYTES = 80  # of a row in a block, besides its own columns
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class PartSize:
         """
         if self.rows:
             return self.rows
-        count = float(np.clip(self.seconds / seconds_per_row, 1, MOST_ROWS_A_PART)) if seconds_per_row else ROWS_A_PART
-        return max(int(min(count, BYTES_A_PART / bytes_per_row if bytes_per_row else count)), 1)
+        count = self.seconds / seconds_per_row if seconds_per_row else ROWS_A_PART
+        return max(int(min(count, BYTES_A_PART / (bytes_per_row + HIDDEN_BYTES))), 1)
 
     @property
     def longest(self) -> float:

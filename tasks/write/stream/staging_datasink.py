@@ -27,8 +27,11 @@ from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
+from overnight.tasks.write.checks.column_statistics import describe
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
+
+LARGE_BYTES = 16 * 2**20  # of a part in memory: its file may be published as it is
 
 
 @dataclass
@@ -80,6 +83,7 @@ class StagingDatasink(Datasink[Staged]):
         table, places, block = rows_to_publish(block, self._run, self._sink)
         supervisor.report_quarantined(block, before, self._run)
         states = block["__state"].to_numpy()
+        columns = describe(table) if table.nbytes >= LARGE_BYTES else None
         for name in ("__unit", "__row"):
             table = table.append_column(name, block[name].take(places))
         measures = _measures(block, table)
@@ -92,6 +96,7 @@ class StagingDatasink(Datasink[Staged]):
             measures,
             self._compression,
             left_out(block),
+            columns,
         )
         reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
         return reached | {"write": int(np.count_nonzero(states == LIVE))}
