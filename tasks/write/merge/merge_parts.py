@@ -25,7 +25,7 @@ from overnight.tasks.write.checks.column_statistics import Columns, combine, des
 from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
 
 ROW_GROUP_BYTES = 64 * 2**20
-SMALLEST_FILE = 1 / 4  # of `target_bytes`: smaller parts are merged
+SMALLEST_FILE = 1 / 8  # of `target_bytes`: smaller parts are merged
 COPIES_AT_ONCE = 8
 # Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]

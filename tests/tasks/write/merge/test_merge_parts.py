@@ -142,7 +142,7 @@ def test_a_part_of_the_right_size_is_published_as_it_is_and_small_ones_are_merge
     stage(run, "c", LARGE[1020:])
     stage(run, "d", LARGE[1010:1020])
     sizes = [record.size for record in staged_parts.read_records(run.parts)]
-    prepared = merged(run, 4 * min(sizes[0], sizes[2]))
+    prepared = merged(run, 8 * min(sizes[0], sizes[2]))
     assert published_as_they_are(run, prepared) == ["a", "", "c"]
     assert [file.name for file in prepared.files] == ["f-00000.parquet", "f-00001.parquet", "f-00002.parquet"]
     rows = rows_of(prepared)
