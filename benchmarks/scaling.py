@@ -173,7 +173,7 @@ def publish(count: int, folder: str) -> None:
     totals = step("count rows", lambda: row_ranges.count(counts, merged))
     assert totals.written == BILLION // count * count, totals
     step("schema", lambda: published_schema(records))
-    groups = step("divide", lambda: _groups(records, merged, 128 * 2**20))
+    groups = step("divide", lambda: _groups(records, merged, 128 * 2**20, lambda taken: False))
     print(json.dumps({"steps": steps, "files": len(groups)}))
 
 

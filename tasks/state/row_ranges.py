@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from overnight.tasks.rows import blocks
 
 KEY = b"overnight.settled"
+MOST_RUNS = 1_000  # of a part's rows, or twice as many as it has ranges
 RANGES_AT_ONCE = 2**20  # limits the memory for counting besides the ranges themselves
 RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int64()), ("state", pa.int8())])
 
@@ -33,20 +34,51 @@ def ranges_of(block: pa.Table) -> pa.Table:
     unit, number, state = units[~ends][order], numbers[~ends][order], states[~ends][order]
     repeated = (unit[1:] == unit[:-1]) & (number[1:] == number[:-1])
     fresh = np.concatenate([[True], ~repeated]) if len(unit) else np.empty(0, bool)
-    unit, number, state = unit[fresh], number[fresh], state[fresh]
-    breaks = np.ones(len(unit), bool)
-    breaks[1:] = (unit[1:] != unit[:-1]) | (number[1:] != number[:-1] + 1) | (state[1:] != state[:-1])
-    starts = np.flatnonzero(breaks)
-    stops = np.append(starts[1:], len(unit)) - 1 if len(unit) else starts
-    return pa.table(
-        {
-            "unit": np.concatenate([unit[starts], units[ends]]),
-            "start": np.concatenate([number[starts], np.zeros(ends.sum(), np.int64)]),
-            "stop": np.concatenate([number[stops] + 1, numbers[ends]]),
-            "state": np.concatenate([state[starts], states[ends]]),
-        },
-        schema=RANGES,
-    )
+    closing = [units[ends], np.zeros(ends.sum(), np.int64), numbers[ends], states[ends]]
+    return pa.concat_tables([_runs(unit[fresh], number[fresh], state[fresh]), pa.table(closing, schema=RANGES)])
+
+
+def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Table:
+    """Return rows as ranges, in their order: a range has consecutive rows of one unit with the same state."""
+    if not len(units):
+        return RANGES.empty_table()
+    breaks = (units[1:] != units[:-1]) | (numbers[1:] != numbers[:-1] + 1) | (states[1:] != states[:-1])
+    starts = np.flatnonzero(np.append(True, breaks))
+    stops = np.append(starts[1:], len(units)) - 1
+    return pa.table([units[starts], numbers[starts], numbers[stops] + 1, states[starts]], schema=RANGES)
+
+
+def in_row_order(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> pa.Table | None:
+    """Return `ranges` with the live ones first, in the order of a part's rows, so that `rows_of` gives these rows.
+
+    `units` and `numbers` identify the source row of each row. Return None unless each live source row has one row, or
+    if the order would need many more ranges.
+    """
+    is_live = ranges["state"].to_numpy() == blocks.LIVE
+    live, runs = ranges.filter(pa.array(is_live)), _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
+    if len(runs) > max(2 * len(live), MOST_RUNS) or not _joined(runs).equals(_joined(live)):
+        return None
+    return pa.concat_tables([runs, ranges.filter(pa.array(~is_live))])
+
+
+def _joined(ranges: pa.Table) -> pa.Table:
+    """Return ranges of one state sorted, with those joined that continue each other."""
+    columns = {name: ranges[name].to_numpy() for name in RANGES.names}
+    _sort(columns)
+    unit, start, stop, state = columns.values()
+    follows = (unit[1:] == unit[:-1]) & (start[1:] == stop[:-1])
+    first = np.append(True, ~follows)[: len(unit)]
+    last = np.append(~follows, True)[: len(unit)]
+    return pa.table([unit[first], start[first], stop[last], state[first]], schema=RANGES)
+
+
+def rows_of(ranges: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unit and the number of each live row of the ranges, in the order of the ranges (int64)."""
+    live = ranges.filter(pc.equal(ranges["state"], blocks.LIVE))
+    units, starts, stops = (live[name].to_numpy() for name in ("unit", "start", "stop"))
+    lengths = stops - starts
+    begins = np.cumsum(lengths) - lengths
+    return np.repeat(units, lengths), np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
 
 
 def encode(ranges: pa.Table) -> bytes:

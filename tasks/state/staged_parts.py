@@ -1,15 +1,19 @@
 """Staged parts: Parquet files of finished rows, whose footers record the source rows that they settle.
 
-A part `<attempt>-<task>.part` has the published columns and `__unit`, `__row`. The details of its quarantined rows are
-in `<attempt>-<task>.errors`, which is written first and counts only if the part exists. Names sort by attempt: if parts
-overlap, the older part keeps the rows.
+A part `<attempt>-<task>.part` has the published columns. If each live source row is one of its rows, its live ranges
+are in the order of the rows. Otherwise, and in parts of earlier versions, it has the columns `__unit` and `__row`, too.
+The details of its quarantined rows are in `<attempt>-<task>.errors`, which is written first and counts only if the part
+exists. Names sort by attempt: if parts overlap, the older part keeps the rows.
 """
 
+import base64
 import io
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +28,8 @@ from overnight.tasks.storage.location import File, Location
 PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
-LEFT_OUT_KEY = b"overnight.left_out"
+LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
+HIDDEN = ("__unit", "__row")
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
 Measures = dict[str, dict[str, float]]
@@ -37,7 +42,8 @@ class Record:
     `name` is the part's file name without `.part`, and `schema` has its columns. `ranges` are the source rows that it
     settles (schema `row_ranges.RANGES`). `rows` is the number of its own rows, and `size` its bytes. `stages` maps each
     stage to its seconds, rows and bytes for the settled rows. `left_out` names columns that are not published.
-    `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared.
+    `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared. `statistics` are the
+    encoded `columns` of the footer, and `compression` is Parquet's name; both are None for a part to merge.
     """
 
     name: str
@@ -48,6 +54,18 @@ class Record:
     stages: Measures
     left_out: tuple[str, ...] = ()
     dropped: np.ndarray | None = None
+    statistics: bytes | None = None
+    compression: str | None = None
+
+    @property
+    def is_row_by_row(self) -> bool:
+        """Return True if the part's rows are its live source rows, in the order of the ranges."""
+        return "__unit" not in self.schema.names
+
+    @property
+    def columns(self) -> dict[str, dict[str, Any]]:
+        """Return the statistics of the columns (`write/checks/column_statistics.py`); empty for a part to merge."""
+        return dict(json.loads(zlib.decompress(base64.b64decode(self.statistics)))) if self.statistics else {}
 
     @property
     def attempt(self) -> str:
@@ -64,21 +82,31 @@ def write_part(
     stages: Measures,
     compression: str,
     left_out: Sequence[str] = (),
+    columns: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a part with the rows of `table`, and before it the details of its quarantined rows.
 
     Args:
         parts: The directory of the parts.
         name: The name of the part, without `.part`.
+        table: The rows, with `__unit` and `__row`. These columns are left out if the ranges can replace them.
         errors: The details of the quarantined rows, with schema `DETAILS`.
         ranges: The source rows that the part settles, with schema `row_ranges.RANGES`.
         stages: Stage -> its seconds, rows and bytes for these source rows.
         compression: The Parquet compression of the part.
         left_out: The names of columns that are not published.
+        columns: The statistics of the published columns. A part without them is always merged.
     """
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
-    metadata = {
+    metadata = {}
+    if {*HIDDEN} <= {*table.column_names}:
+        ordered = row_ranges.in_row_order(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges)
+        if ordered is not None:
+            table, ranges = table.drop_columns([*HIDDEN]), ordered
+            if columns is not None:
+                metadata[COLUMNS_KEY] = base64.b64encode(zlib.compress(json.dumps(columns).encode()))
+    metadata |= {
         row_ranges.KEY: row_ranges.encode(ranges),
         STAGES_KEY: json.dumps(stages).encode(),
         LEFT_OUT_KEY: json.dumps(list(left_out)).encode(),
@@ -126,7 +154,21 @@ def _read_record(parts: Location, file: File) -> Record:
         size=file.size,
         stages=json.loads(metadata[STAGES_KEY]),
         left_out=tuple(json.loads(metadata.get(LEFT_OUT_KEY, b"[]"))),
+        statistics=metadata.get(COLUMNS_KEY),
+        compression=footer.row_group(0).column(0).compression if COLUMNS_KEY in metadata and footer.num_rows else None,
     )
+
+
+def read_part(parts: Location, record: Record, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a part with its columns among `columns`. None means all, and `__unit` and `__row`."""
+    with (parts / (record.name + PART)).open() as file:
+        table = pq.ParquetFile(file).read(None if columns is None else list(columns))
+    if record.is_row_by_row:
+        ranges = record.ranges if record.rows else row_ranges.RANGES.empty_table()  # the rows are published already
+        for name, numbers in zip(HIDDEN, row_ranges.rows_of(ranges), strict=True):
+            if columns is None or name in columns:
+                table = table.append_column(name, pa.array(numbers))
+    return table
 
 
 def _read_footer(part: Location) -> pq.FileMetaData:

@@ -11,6 +11,7 @@ retries.
 import contextlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -234,6 +235,25 @@ class Location:
                 else:
                     filesystem.put_file(temporary.name, path)
 
+    def copy_to(self, target: "Location") -> None:
+        """Make the file `target` from this file, whole or not at all, without reading it if the storage can do that.
+
+        On a local disk, the target is a link to the same content. It is a copy if the filesystem has no hard links, or
+        if a new file there would have another owner, group or mode. Within an object store, the store copies the file.
+        """
+        filesystem, path = self.open_filesystem()
+        other, target_path = target.open_filesystem()
+        if is_local(filesystem) and is_local(other):
+            with translate_storage_errors("write", target, target_path):
+                if _linked(path, target_path):
+                    return
+        elif filesystem == other:
+            with translate_storage_errors("write", target):
+                filesystem.cp_file(path, target_path)
+            return
+        with self.open() as file, target.writing() as copy:
+            shutil.copyfileobj(file, copy)
+
     def create(self, data: bytes) -> None:
         """Write the whole file if no file exists here. Otherwise raise `FileExistsError`.
 
@@ -291,3 +311,20 @@ class Location:
                     filesystem.rm_file(found)
             elif filesystem.exists(path):
                 filesystem.rm(path, recursive=True)
+
+
+def _linked(path: str, target: str) -> bool:
+    """Make `target` a link to `path`, unless a new file there has another owner, group or mode. Return True if so.
+
+    After False, the caller must write to a new file: a link whose creation seemed to fail may lead to `path`.
+    """
+    with temporary_file(target) as file:
+        own, new = os.stat(path), os.fstat(file.fileno())
+        if (own.st_uid, own.st_gid, own.st_mode) != (new.st_uid, new.st_gid, new.st_mode):
+            return False
+        os.unlink(file.name)
+        with contextlib.suppress(OSError):  # another filesystem, or one without links
+            os.link(path, file.name)
+            os.replace(file.name, target)
+            return True
+    return False

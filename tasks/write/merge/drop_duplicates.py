@@ -11,14 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from overnight.tasks.duplicates.places import PLACES, between, found_in, places_of
 from overnight.tasks.duplicates.rule import Rule, keyed
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges
-from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.state.staged_parts import Record, read_part
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import published_schema
 
@@ -118,5 +117,4 @@ class _StagedRows:
         return units, rows, row_ranges.inside(units, rows, self._ranges[number]) & ~self.dropped[number]
 
     def _read(self, number: int, columns: Sequence[str]) -> pa.Table:
-        with (self._parts / (self._records[number].name + PART)).open() as file:
-            return pq.ParquetFile(file).read(list(columns))
+        return read_part(self._parts, self._records[number], columns)

@@ -1,10 +1,12 @@
 """Merge staged parts into the files of a publish, for all sinks. If there are several files, Ray tasks write them.
 
-The rows are always merged into Parquet. For a sink that publishes another format, the same pass writes that too.
+The rows are always merged into Parquet. For a sink that publishes another format, the same pass writes that too. A part
+that already is such a file, large enough and with all its rows, becomes the file as it is: by a link or a copy.
 """
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -17,18 +19,48 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.staged_parts import PART, Record
+from overnight.tasks.state.staged_parts import HIDDEN, PART, Record, read_part
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
 from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
 
 ROW_GROUP_BYTES = 64 * 2**20
+SMALLEST_FILE = 1 / 8  # of `target_bytes`: smaller parts are merged
+COPIES_AT_ONCE = 8
 # Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]
-# The name of a part, the ranges of its rows to take, and a bool per row, True to drop it; None to drop no row.
-Taken = tuple[str, pa.Table, np.ndarray | None]
-HIDDEN = ("__unit", "__row")
 NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A part, and the ranges of its rows to take. Rows that the part marks as `dropped` are left out."""
+
+    part: Record
+    ranges: pa.Table
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if these are all rows of the part, as its footer shows."""
+        dropped = self.part.dropped
+        count = int(np.sum(self.ranges["stop"].to_numpy() - self.ranges["start"].to_numpy()))
+        return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
+
+    def read(self, parts: Location) -> pa.Table:
+        """Return the rows with all columns of the part."""
+        table, dropped = read_part(parts, self.part), self.part.dropped
+        if self.is_whole:
+            return table
+        is_taken = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), self.ranges)
+        return table.filter(pa.array(is_taken if dropped is None else is_taken & ~dropped))
+
+    def is_file(self, schema: pa.Schema, compression: str) -> bool:
+        """Return True if the part is a file of these columns and this compression, which can be published as it is."""
+        part, name = self.part, "uncompressed" if compression == "none" else compression
+        if part.compression != name.upper() or not part.schema.equals(schema, check_metadata=True) or not self.is_whole:
+            return False
+        kinds = {field.name: str(field.type) for field in schema if field.name not in blocks.IDENTITY}
+        return kinds == {name: record["type"] for name, record in part.columns.items()}  # the file may have other types
 
 
 @dataclass(frozen=True)
@@ -96,7 +128,7 @@ def published_schema(records: list[Record]) -> pa.Schema:
 def staged_schema(records: list[Record]) -> pa.Schema:
     """Return the common schema of all columns of the staged parts, given the footers of the parts.
 
-    It includes `__unit` and `__row`. Columns whose values became JSON text keep the metadata that marks them.
+    It includes `__unit` and `__row` if a part has them. Columns of JSON text keep the metadata that marks them.
     """
     marks = {field.name: field for record in records for field in record.schema if is_json_text(field)}
     schema = common_schema(record.schema for record in records)
@@ -133,33 +165,57 @@ def merge(
             other
         files. It returns the rows for the Parquet file.
     """
-    work = [
-        (parts, group, place, f"{prefix}{number:05d}", suffix, schema, compression, form, constants, beside)
-        for number, group in enumerate(_groups(records, merged, target_bytes))
-    ]
-    if len(work) <= 1:  # a process of its own would take a second to start
-        return Prepared([_merge(*one) for one in work], schema)
-    import ray
 
-    remote = ray.remote(num_cpus=1, max_retries=3)(_merge)
-    return Prepared(list(ray.get([remote.remote(*one) for one in work])), schema)
+    def is_file(taken: Taken) -> bool:
+        return not (form or constants or beside) and taken.is_file(schema, compression)
+
+    copies, work = {}, {}
+    with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
+        for number, group in enumerate(_groups(records, merged, target_bytes, is_file)):
+            name = f"{prefix}{number:05d}"
+            if len(group) == 1 and is_file(group[0]):
+                copies[number] = pool.submit(_copied, parts, group[0].part, place, name, suffix)
+            else:
+                work[number] = (parts, group, place, name, suffix, schema, compression, form, constants, beside)
+        if len(work) <= 1:  # a process of its own would take a second to start
+            files = {number: _merge(*each) for number, each in work.items()}
+        else:
+            import ray
+
+            remote = ray.remote(num_cpus=1, max_retries=3)(_merge)
+            files = dict(zip(work, ray.get([remote.remote(*each) for each in work.values()]), strict=True))
+        files |= {number: copy.result() for number, copy in copies.items()}
+    return Prepared([files[number] for number in sorted(files)], schema)
 
 
-def _groups(records: list[Record], merged: pa.Table, target_bytes: int) -> list[list[Taken]]:
-    """Return the rows to take from each part, in groups of about `target_bytes`."""
+def _copied(parts: Location, part: Record, place: Location, name: str, suffix: str) -> MergedFile:
+    """Make a part a file to publish, as it is."""
+    file = f"{name}.parquet"
+    (parts / (part.name + PART)).copy_to(place / (file + suffix))
+    return MergedFile(file, place / (file + suffix), part.rows, part.size, part.columns)
+
+
+def _groups(
+    records: list[Record], merged: pa.Table, target_bytes: int, is_file: Callable[[Taken], bool]
+) -> list[list[Taken]]:
+    """Return the rows to take from each part, in groups of about `target_bytes`; a part that is a file is a group."""
     live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
     live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
     bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
     groups: list[list[Taken]] = []
+    group: list[Taken] = []
     filled = 0
     for place, record in enumerate(records):
-        ranges = live[bounds[place] : bounds[place + 1]]
-        if not len(ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
+        taken = Taken(record, live[bounds[place] : bounds[place + 1]])
+        if not len(taken.ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
             continue
-        if not groups or filled + record.size > target_bytes:
-            groups.append([])
-            filled = 0
-        groups[-1].append((record.name, ranges, record.dropped))
+        if record.size >= SMALLEST_FILE * target_bytes and is_file(taken):
+            groups.append([taken])
+            continue
+        if not group or filled + record.size > target_bytes:
+            group, filled = [], 0
+            groups.append(group)
+        group.append(taken)
         filled += record.size
     return groups
 
@@ -196,11 +252,8 @@ def _merge(
             takers.append(
                 opened.enter_context(form.open(opened.enter_context((form.place / (file + PART)).writing()), schema))
             )
-        for part, ranges, dropped in group:
-            with (parts / (part + PART)).open() as staged:
-                table = pq.ParquetFile(staged).read()
-            taken = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges)
-            table = conform(table.filter(pa.array(taken if dropped is None else taken & ~dropped)), schema)
+        for taken in group:
+            table = conform(taken.read(parts), schema)
             if beside:
                 table = beside(table, name)
             described.append(describe(table))

@@ -25,11 +25,13 @@ from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.workers import supervisor
+from overnight.tasks.write.checks.column_statistics import describe
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
 
 BYTES_A_PART = 128 * 2**20  # in memory, at most
 SHARE_OF_MEMORY = 1 / 8  # two parts are written while a third is gathered
+LARGE_BYTES = 16 * 2**20  # of a part in memory: its file may be published as it is
 SECONDS_A_LOOK = 1.0  # between two looks at the writing tasks, so that the process can be interrupted
 
 
@@ -140,6 +142,7 @@ def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> d
     table, places, block = rows_to_publish(block, run, sink)
     supervisor.report_quarantined(block, before, run)
     states = block["__state"].to_numpy()
+    columns = describe(table) if table.nbytes >= LARGE_BYTES else None
     for column in ("__unit", "__row"):
         table = table.append_column(column, block[column].take(places))
     measures = _measures(block, table)
@@ -152,6 +155,7 @@ def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> d
         measures,
         sink.staged_compression,
         left_out(block),
+        columns,
     )
     reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
     return reached | {"write": int(np.count_nonzero(states == LIVE))}

@@ -22,11 +22,15 @@ ROWS_A_PART = 2
 
 @dataclass(frozen=True)
 class Work:
-    """The numbers to publish. With `kept` they join the published ones; with `refused` a check refuses them."""
+    """The numbers to publish. With `kept` they join the published ones; with `refused` a check refuses them.
+
+    With `as_staged`, each part is a file of the publish, as it is.
+    """
 
     numbers: Sequence[int]
     kept: Sequence[int] = ()
     refused: bool = False
+    as_staged: bool = False
 
 
 def attempt(run: Run, sink: Sink, kind: str, work: Work, tries: int = 1) -> None:

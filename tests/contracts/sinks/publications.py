@@ -61,6 +61,7 @@ def stage(run: Run, *parts: dict[str, Any], first: int = 0) -> None:
         table = table.append_column("row_id", pa.array([f"a#{row}" for row in rows], pa.string()))
         for name, numbers in (("__unit", [0] * len(rows)), ("__row", list(rows))):
             table = table.append_column(name, pa.array(numbers, pa.int64()))
+        described = describe(table.drop_columns(["__unit", "__row"]))
         ranges = [{"unit": 0, "start": rows.start, "stop": rows.stop, "state": 0}] if rows else []
         staged_parts.write_part(
             run.parts,
@@ -70,6 +71,7 @@ def stage(run: Run, *parts: dict[str, Any], first: int = 0) -> None:
             pa.Table.from_pylist(ranges, row_ranges.RANGES),
             {},
             "zstd",
+            columns=described,
         )
 
 

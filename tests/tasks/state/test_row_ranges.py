@@ -161,3 +161,29 @@ def test_many_ranges_are_merged_in_seconds_and_do_not_multiply_where_all_overlap
     assert len(merged) == 200_000
     assert np.unique(merged["part"].to_numpy()).tolist() == [0, 1]
     assert not len(row_ranges.count(manifest(200_000), merged).unsettled_units)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), max_size=20), st.data())
+def test_rows_follow_from_ranges_if_each_live_source_row_is_one_of_them(
+    rows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    others = data.draw(st.dictionaries(st.tuples(st.just(2), st.integers(0, 5)), st.sampled_from(STATES[1:])))
+    lost = data.draw(st.sampled_from([*rows, None]))
+    ranges = ranges_of([*((*row, LIVE) for row in rows if row != lost), *((*row, s) for row, s in others.items())])
+    units, numbers = (np.array(each, np.int64) for each in (zip(*rows, strict=True) if rows else ((), ())))
+    ordered = row_ranges.in_row_order(units, numbers, ranges)
+    if lost is not None or len(set(rows)) < len(rows):
+        assert ordered is None
+        return
+    assert ordered is not None
+    assert [list(each) for each in row_ranges.rows_of(ordered)] == [units.tolist(), numbers.tolist()]
+    assert expand(row_ranges.merge([ordered])) == expand(row_ranges.merge([ranges]))
+
+
+def test_an_order_that_needs_many_more_ranges_than_the_rows_have_is_not_kept() -> None:
+    count = row_ranges.MOST_RUNS + 1
+    backwards = np.arange(count)[::-1]
+    assert row_ranges.in_row_order(np.zeros(count, int), backwards, table((0, 0, count, LIVE))) is None
+    kept = row_ranges.in_row_order(np.zeros(count - 1, int), backwards[1:], table((0, 0, count - 1, LIVE)))
+    assert kept is not None
+    assert len(kept) == count - 1

@@ -40,8 +40,8 @@ def test_a_record_is_what_was_written(parts: Location):
     [record] = staged_parts.read_records(parts)
     assert (record.name, record.attempt) == ("20260101T000000-aaaaaa-000001", "20260101T000000-aaaaaa")
     assert (record.rows, record.stages, record.left_out) == (2, MEASURES, ("image",))
-    assert record.ranges["state"].to_pylist() == [blocks.LIVE, blocks.LIVE, blocks.QUARANTINED]
-    assert record.schema.names == ["x", "__unit", "__row"]
+    assert record.ranges["state"].to_pylist() == [blocks.LIVE, blocks.QUARANTINED]
+    assert record.schema.names == ["x"]
     assert record.size == next(file.size for file in parts.files((staged_parts.PART,)))
 
 
@@ -91,3 +91,27 @@ def test_a_part_of_another_format_is_refused(parts: Location):
     pq.write_table(table.replace_schema_metadata({**table.schema.metadata, staged_parts.VERSION_KEY: b"999"}), path)
     with pytest.raises(ValueError, match="found b'999'"):
         staged_parts.read_records(parts)
+
+
+def test_source_rows_are_in_the_footer_unless_one_has_several_rows(parts: Location):
+    live = row_ranges.ranges_of(pa.table({"__unit": [0, 1, 1], "__row": [5, 0, 1], "__state": [blocks.LIVE] * 3}))
+    nothing, columns = staged_parts.DETAILS.empty_table(), {"x": {"type": "int64", "nulls": 1}}
+    for name, rows in (("a-1", [1, 0, 2]), ("a-2", [1, 0, 2, 2])):
+        units, numbers = ([each[row] for row in rows] for each in ([1, 0, 1], [0, 5, 1]))
+        table = pa.table({"x": rows, "__unit": units, "__row": numbers})
+        staged_parts.write_part(parts, name, table, nothing, live, MEASURES, "zstd", columns=columns)
+    whole, several = staged_parts.read_records(parts)
+    assert (whole.is_row_by_row, whole.schema.names, whole.columns) == (True, ["x"], columns)
+    assert (several.is_row_by_row, several.schema.names) == (False, ["x", "__unit", "__row"])
+    assert several.statistics is None
+    assert staged_parts.read_part(parts, whole).to_pydict() == {"x": [1, 0, 2], "__unit": [0, 1, 1], "__row": [5, 0, 1]}
+    assert staged_parts.read_part(parts, whole, ["__row"]).to_pydict() == {"__row": [5, 0, 1]}
+    assert staged_parts.read_part(parts, several, ["__row", "y"]).to_pydict() == {"__row": [5, 0, 1, 1]}
+
+
+def test_a_part_of_rows_that_are_published_already_has_no_rows_to_read(parts: Location):
+    schema = pa.schema([("x", pa.int64())])
+    ranges = pa.Table.from_pylist([{"unit": 0, "start": 0, "stop": 9, "state": blocks.LIVE}], row_ranges.RANGES)
+    staged_parts.write_part(parts, "a", schema.empty_table(), staged_parts.DETAILS.empty_table(), ranges, {}, "zstd")
+    [record] = staged_parts.read_records(parts)
+    assert staged_parts.read_part(parts, record).to_pydict() == {"x": [], "__unit": [], "__row": []}

@@ -230,3 +230,45 @@ def test_objects_of_a_longer_prefix_are_not_listed(s3: Any):
     for key in ("in/a", "in2/b", "in/"):
         s3.put_object(Bucket=bucket, Key=key, Body=b"x" if key[-1] != "/" else b"")
     assert [file.path for file in Location(f"s3://{bucket}/in").files()] == ["a"]
+
+
+@pytest.mark.parametrize("source", ["same", "disk"])
+def test_a_copy_is_the_same_file_and_stays_when_the_first_one_changes(
+    place: Location, source: str, tmp_path: Path
+) -> None:
+    first = (place if source == "same" else Location(f"{tmp_path}/other")) / "parts/a [x].part"
+    second = place / "out/b.parquet"
+    second.write_bytes(b"older")
+    first.write_bytes(b"one")
+    for _ in range(2):
+        first.copy_to(second)
+    first.write_bytes(b"two")
+    assert (first.read_bytes(), second.read_bytes()) == (b"two", b"one")
+    first.remove()
+    assert second.read_bytes() == b"one"
+    assert second.parent.names() == ["b.parquet"]
+
+
+def test_a_copy_on_a_disk_is_a_link_unless_a_new_file_would_be_another_user_s_or_have_other_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Location(f"{tmp_path}/a"), Location(f"{tmp_path}/b")
+    first.write_bytes(b"one")
+    first.copy_to(second)
+    assert os.path.samefile(first.uri, second.uri)
+    os.chmod(first.uri, 0o600)
+    first.copy_to(second)
+    assert not os.path.samefile(first.uri, second.uri)
+    assert os.stat(second.uri).st_mode & 0o777 == 0o644
+    os.chmod(first.uri, 0o644)
+    link = os.link
+
+    def link_without_answer(path: str, target: str) -> None:
+        link(path, target)
+        raise OSError(errno.EIO, "the answer was lost")
+
+    monkeypatch.setattr(os, "link", link_without_answer)
+    first.copy_to(second)
+    assert (first.read_bytes(), second.read_bytes()) == (b"one", b"one")
+    assert not os.path.samefile(first.uri, second.uri)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
