@@ -15,7 +15,7 @@ class PartSize:
     seconds: float
 
     def is_due(self, rows: int, seconds: float) -> bool:
-        """Return True if `rows` finished rows, the first of which waits for `seconds`, are enough for a part."""
+        """Return True if `rows` finished rows are enough for a part; the first has waited for `seconds`."""
         return rows >= self.rows if self.rows else seconds >= self.seconds / 2
 
     @property

@@ -51,7 +51,7 @@ class Staged:
 
 
 class Staging:
-    """Gathers blocks by reference, and lets Ray tasks write them as parts of the sizes that `sink` asks for.
+    """Gathers blocks by reference, and lets Ray tasks write them as parts of the sizes in the settings of `sink`.
 
     A part also ends with the block that gives it `largest` bytes in memory, or an eighth of Ray's memory. Rows that the
     sink refuses are quarantined. `staged` has the sums of all parts written so far. `times` has the moments (UTC, ISO
