@@ -1,8 +1,8 @@
 """Make an object in a forked process. This process calls the object's methods, and answers its questions.
 
 Ray's processes wake up a hundred times per second, and each imports its libraries itself. Heavy work therefore runs in
-a process of its own. Ray sees a worker and its forked process as one, because they end together. A process may also
-hand the object over to another one, as `infer` does with a model that it has tried.
+a process of its own. Ray sees a worker and its forked process as one, because they end together. Another process
+may take the object over: the first worker of a model takes it from the task `infer`, which has tried it.
 """
 
 import contextlib
@@ -211,7 +211,7 @@ class _Users:
                 user, _ = self._listener.accept()
             except TimeoutError:
                 os._exit(0)
-            self._listener.close()  # whoever comes later is refused
+            self._listener.close()  # later clients are refused
             _, (asking, *output), _, _ = socket.recv_fds(user, 1, 1 + len(OUTPUT))
             for descriptor, place in zip(output, OUTPUT, strict=False):
                 os.dup2(descriptor, place)
