@@ -129,6 +129,10 @@ def test_what_is_paused_missing_or_late_on_the_server_is_told(deployed: Path, pr
     assert "not on the server: overnight-" in of(found, "automations")
     assert "paused: batch-inference/small" in of(found, "deployments")
     assert "would not start: its deployment is paused" in of(found, "next run")
+    ask(prefect_api, f"/deployments/{small['id']}", {"paused": False}, "PATCH")
+    schedule = f"/deployments/{small['id']}/schedules/{small['schedules'][0]['id']}"
+    ask(prefect_api, schedule, {"active": False}, "PATCH")
+    assert "would not start: its schedule is paused" in of(list(check_prefect(None)), "next run")
     assert "1 runs should have started" in of(found, "late runs")
     assert "(Late)" in of(found, "late runs")
     metrics = scraped()

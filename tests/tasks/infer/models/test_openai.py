@@ -139,6 +139,8 @@ def test_each_row_has_its_cost(server: ChatServer) -> None:
     assert costs[0] == pytest.approx((7 * 2 + 1 * 10) / 1e6)
     assert costs[1] is None
     assert "cost" not in run(server, ["a"]).columns
+    free = dict.fromkeys(prices, 0)
+    assert run(server, ["a"], **free).columns["cost"].to_pylist() == [0]
 
 
 def test_answers_are_kept_on_an_object_store_too(s3: Any, server: ChatServer) -> None:
