@@ -16,9 +16,12 @@ class PartSize:
 
     def is_due(self, rows: int, seconds: float) -> bool:
         """Return True if `rows` finished rows are enough for a part; the first has waited for `seconds`."""
-        return rows >= self.rows if self.rows else seconds >= self.seconds / 2
+        return rows >= self.rows if self.rows else seconds >= self.longest
 
     @property
     def longest(self) -> float:
-        """Return the seconds after which a Ray task passes on its finished rows; infinite if `rows` is set."""
-        return math.inf if self.rows else self.seconds / 3  # the rest is for the writer
+        """Return the seconds after which a Ray task passes on its finished rows; infinite if `rows` is set.
+
+        They wait as long again for a part, and the last third is for its writer.
+        """
+        return math.inf if self.rows else self.seconds / 3

@@ -259,7 +259,8 @@ def _tell(
         rows = staged
     else:
         counts = supervisor.snapshot(run)
-        rows = with_passed(rows, counts.passed) | {"write": staged["write"]}
+        rows = with_passed(rows, counts.passed)
         if total is None:
             rows = without_ends(rows, counts.ends)
+        rows["write"] = staged["write"]
     show(progress_of(rows, total, finished))
