@@ -18,7 +18,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from overnight.flows.deploy.apply import deploy
 from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
 from overnight.flows.doctor.examine import Check, Finding, run_checks
-from overnight.flows.doctor.job_file import check_libraries
+from overnight.flows.doctor.job_file import check_libraries, check_models
 from overnight.flows.doctor.next_runs import start_worker
 from overnight.flows.doctor.prefect_server import check_prefect
 from overnight.flows.doctor.ray_cluster import check_ray, judge, judge_plan
@@ -412,6 +412,15 @@ def test_a_cluster_that_cannot_grow_to_the_job_is_wrong(
     assert told in found.found
     alone = judge_plan(job, {**look, "may_grow": False})
     assert alone.is_wrong == ("num_gpus" in model)
+
+
+def test_weights_that_are_not_there_are_told_and_those_that_are_there_too(tmp_path: Path) -> None:
+    job = jobs.load(tmp_path, inference=[{"kind": "onnx", "file": f"{tmp_path}/a.onnx", "columns": ["x"]}])
+    [found] = check_models(job)
+    assert (found.level, "a.onnx" in found.found) == ("wrong", True)
+    (tmp_path / "a.onnx").write_bytes(b"weights")
+    assert list(check_models(job)) == [Finding("models", "ok", "onnx: found")]
+    assert list(check_models(jobs.load(tmp_path))) == []
 
 
 def test_checks_run_at_once_and_none_is_waited_for_beyond_its_time() -> None:
