@@ -91,9 +91,9 @@ class Worker:
         self.made: set[str] = set()  # names of the columns that the model added
         self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
         self.errors: list[Exception] | None = [] if is_trial else None  # the errors of failed rows, in a trial
-        self._predict: Predict = tried._predict if tried else self._loaded()
+        self.loaded: Predict = tried.loaded if tried else self._load()
 
-    def _loaded(self) -> Predict:
+    def _load(self) -> Predict:
         with self.collected():
             predict = self._predictor.load_with(self._run.answers / (self._predictor.name or self._predictor.kind))
         if self._predictor.fallback:
@@ -213,7 +213,7 @@ class Worker:
                     "Name the column in the model's settings, or make it in preprocess."
                 )
         seen = live if wanted is None else live.select(wanted)
-        made = user_function.outcome_of(self._predict, seen, "infer", self._label, self._predictor.given)
+        made = user_function.outcome_of(self.loaded, seen, "infer", self._label, self._predictor.given)
         columns = {self._prefix + name: self._typed(name, values) for name, values in made.columns.items()}
         self.made.update(columns)
         return result.Outcome(columns, failed=made.failed)

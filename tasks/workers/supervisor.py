@@ -201,6 +201,7 @@ def supervised(run: Run) -> Iterator[None]:
         yield
     finally:
         ray.kill(actor)
+        _supervisors.pop(actor_name(run), None)
 
 
 def ask(run: Run, question: Callable[[Supervisor, *Arguments], Answer], *arguments: *Arguments) -> Answer | None:
