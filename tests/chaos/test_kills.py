@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,13 @@ def staged_rows(folder: Path) -> int:
     return sum(int(n) % 5 for n in staged_sources(folder))
 
 
+def unchanged(folder: Path, last: list[int]) -> bool:
+    """Return True if the models have seen no row for a second; `last` has the count of the last call."""
+    time.sleep(1)
+    last.append(traced_rows(folder))
+    return last[-1] == last[-2]
+
+
 def assert_published(receipt: dict[str, Any], folder: Path) -> None:
     """Assert that readers find exactly what an undisturbed run gives: all rows made of one, and none twice."""
     found = published(receipt, folder / "out").to_pylist()
@@ -186,6 +194,7 @@ def test_a_partition_whose_runs_are_killed_and_frozen_is_published_as_if_undistu
     os.kill(zombie.pid, signal.SIGSTOP)
 
     set_pace(job_folder, 0)
+    wait_for("the frozen run's models to end the blocks at hand", partial(unchanged, job_folder, [0]))
     sources, traced = staged_sources(job_folder), traced_rows(job_folder)
     monkeypatch.setattr("overnight.tasks.state.lease.EXPIRY_SECONDS", 10)
     receipt = run_job(job_folder / "job.yaml")
