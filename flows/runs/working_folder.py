@@ -35,7 +35,7 @@ LEFT_OUT = (
     ".log",
 )
 IGNORING = (".gitignore", ".rayignore")  # which Ray follows, too
-PRIVATE = {"pyvenv.cfg", "profiles.toml", "overnight-login.toml"}  # in a virtual environment, in Prefect's home
+OF_PREFECT = {"profiles.toml", "overnight-login.toml"}  # a folder that has one of them is a home of Prefect
 NAMED = 3  # entries in the message of a folder that is too large
 
 
@@ -43,8 +43,8 @@ NAMED = 3  # entries in the message of a folder that is too large
 class WorkingFolder:
     """What of a folder travels: `sizes` maps each file's path, relative to `root`, to its bytes.
 
-    `left_out` counts the other files of data, by extension, and folders that cannot be read. `beside` has the files of
-    the folder of a job file that is elsewhere; they join those of `root`, which come first.
+    `left_out` counts the other files of data, by extension, folders that cannot be read, and homes of Prefect. `beside`
+    has the files of the folder of a job file that is elsewhere; they join those of `root`, which come first.
     """
 
     root: Path
@@ -115,7 +115,10 @@ def _look(
         found.left_out["unreadable folder"] += 1
         return
     names = {entry.name for entry in entries}
-    if names & PRIVATE:
+    if "pyvenv.cfg" in names:  # a virtual environment
+        return
+    if names & OF_PREFECT:
+        found.left_out["home of Prefect"] += 1
         return
     ignoring = [*ignoring, *((folder, _rules(folder / name)) for name in IGNORING if name in names)]
     for entry in entries:

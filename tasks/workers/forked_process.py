@@ -25,7 +25,7 @@ from overnight.tasks.workers import fork_server
 
 T = TypeVar("T")
 
-OUTPUT = (1, 2)
+OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
 SECONDS_RELEASED = 300.0  # the longest that a released process waits for its next user
 

@@ -53,17 +53,17 @@ class Staged:
 class Staging:
     """Gathers blocks by reference, and lets Ray tasks write them as parts of the sizes in the settings of `sink`.
 
-    A part also ends with the block that gives it `largest` bytes in memory, or an eighth of Ray's memory. Rows that the
+    A part also ends with the block that gives it `BYTES_A_PART` in memory, or an eighth of Ray's memory. Rows that the
     sink refuses are quarantined. `staged` has the sums of all parts written so far. `times` has the moments (UTC, ISO
     8601) at which the first part was begun and the last one ended, None before.
     """
 
-    def __init__(self, run: Run, sink: Sink, largest: float = BYTES_A_PART) -> None:
+    def __init__(self, run: Run, sink: Sink) -> None:
         self.staged = Staged()
         self.times: tuple[str, str] | None = None
         self._run, self._sink, self._size = run, sink, sink.part_size
         memory = ray.cluster_resources().get("object_store_memory", math.inf)
-        self._largest = min(largest, SHARE_OF_MEMORY * memory)
+        self._largest = min(BYTES_A_PART, SHARE_OF_MEMORY * memory)
         self._write = ray.remote(num_cpus=0, max_retries=3)(write_part)
         self._held: list[Any] = []
         self._rows, self._bytes, self._since = 0, 0, 0.0

@@ -14,6 +14,7 @@ from overnight.tasks.rows import blocks as rows
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.stream import staging as staging_module
 from overnight.tasks.write.stream.staging import Staging, write_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -117,9 +118,9 @@ def test_types_that_change_from_block_to_block_are_named(tmp_path: Path):
         write(tmp_path, [block(0, 0, 1, x=[1]), block(1, 0, 1, x=["a"])])
 
 
-def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table], largest: float = 2**30) -> Staging:
-    """Stage blocks by reference, in parts of at most about `largest` bytes."""
-    staging = Staging(run, sink, largest)
+def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table]) -> Staging:
+    """Stage blocks by reference."""
+    staging = Staging(run, sink)
     for table in blocks:
         staging.add(ray.put(table), len(table), table.nbytes)
     staging.finish()
@@ -137,10 +138,16 @@ def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table], largest: float = 
     ids=["by rows", "by seconds", "all as one", "by bytes"],
 )
 def test_a_part_is_written_when_it_is_due(
-    ray_session: None, tmp_path: Path, settings: dict[str, Any], largest: float, parts: list[int]
+    ray_session: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    largest: float,
+    parts: list[int],
 ) -> None:
+    monkeypatch.setattr(staging_module, "BYTES_A_PART", largest)
     run, sink = make_run(tmp_path), ParquetSink(path="-", **settings)
-    staging = stage(run, sink, [block(0, first, 2, x=[first, first + 1]) for first in range(0, 30, 2)], largest)
+    staging = stage(run, sink, [block(0, first, 2, x=[first, first + 1]) for first in range(0, 30, 2)])
     records = staged_parts.read_records(run.parts)
     assert [record.rows for record in records] == parts
     merged = row_ranges.merge([record.ranges for record in records])
