@@ -31,16 +31,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from overnight.tasks.engine.datasource import OrderedRead
+from overnight.tasks.ingest.reading.read_units import Read
 from workloads import WORKLOADS, photos
 
-from overnight.tasks.ingest.listing.pending_units import write_pending
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
-from overnight.tasks.ingest.reading.datasource import ManifestDatasource
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.shuffle.order import ShuffleFiles
-from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state import read_plan, row_ranges
 from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.state.pending_units import write_pending
+from overnight.tasks.state.reorder import reorder
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage import s3
 from overnight.tasks.storage.file_info import Entry
@@ -113,7 +114,7 @@ def plan(count: int, folder: str) -> None:
 
     step("list, write the manifest", lambda: take_manifest(run.manifest, source, run.partition))
     step("write the order", order)
-    step("plan the read tasks", lambda: ManifestDatasource(source, run, None).get_read_tasks(1))
+    step("plan the read tasks", lambda: OrderedRead(Read(source), run).get_read_tasks(1))
     step("shuffle by files", lambda: reorder(run.order, ShuffleFiles()))
     tasks = len(read_plan.read_summaries(run.order))
     print(json.dumps({"before": before, "steps": steps, "tasks": tasks}))

@@ -1,6 +1,5 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
-from functools import partial
 from typing import Any
 
 import prefect.runtime
@@ -47,7 +46,7 @@ from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import supervised
-from overnight.tasks.write.task import published_already, stage, write
+from overnight.tasks.write.task import PartStager, published_already, write
 
 
 def _backfill() -> str:
@@ -121,7 +120,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     sink = job.sink_for(run)
     inference = Inference(chain, sink.part_size, plan, trials)
     rules = [step.rule for step in job.last_steps]
-    staging = partial(stage, sink, job.checks, rules, progress_shown)
+    stager = PartStager(sink, job.checks, rules, progress_shown)
 
     def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
         return run_task(task, job.retries, run, *arguments)
@@ -130,6 +129,6 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after ingest, because ingest may wait for inputs
         rows = done(shuffle, job.shuffle, rows)
         rows = done(preprocess, job.steps, plan, rows)
-        streamed = done(infer, inference, staging, rows)
+        streamed = done(infer, inference, stager, rows)
     receipt = done(write, sink, job.checks, rules, job.source.allow_empty, plan, job.settings(), streamed)
     return dict(receipt.result())

@@ -19,7 +19,6 @@ from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError, explain
 from overnight.tasks.infer.in_process import (
     Link,
-    Worker,
     drop_heavy,
     heavy_columns,
     release_memory,
@@ -28,12 +27,13 @@ from overnight.tasks.infer.in_process import (
 )
 from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.ingest.in_process import read_first
-from overnight.tasks.preprocess.in_process import build, run_steps
+from overnight.tasks.preprocess.in_process import Steps, build
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run, new_attempt, now
 from overnight.tasks.storage.location import Location, expand
 from overnight.tasks.workers import user_output
+from overnight.tasks.workers.row_isolation import TOGETHER
 from overnight.tasks.write.in_process import Outcome, outcome
 
 
@@ -162,10 +162,10 @@ class _InProcess:
         with self._stage("infer", f"{name}: load"):
             require_inputs(link, blocks.live_block(block))
             model = link.model.for_preview()
-            worker = Worker(replace(link, model=model, steps=None, read=None), self.run, is_restarted=False)
+            worker = replace(link, model=model, steps=None, read=None).load(self.run)
             self.warnings += [model.fallback] if model.fallback else []
         with self._stage("infer", name):
-            done = rebatch.joined(worker(block))
+            done = rebatch.joined(worker.on([block], TOGETHER))
         made = worker.made
         del worker
         release_memory()
@@ -174,7 +174,8 @@ class _InProcess:
     def _step(self, block: pa.Table, step: Step, name: str, stage: str) -> pa.Table:
         with self._stage(stage, name):
             build(step)
-            return rebatch.joined(run_steps(block, self.run, (step,), pace=0.0, stage=stage, label=name))
+            steps = Steps((step,), behind=name if stage == "infer" else None)
+            return rebatch.joined(steps.load(self.run).on([block], TOGETHER))
 
     @contextmanager
     def _stage(self, stage: str, name: str = "") -> Iterator[None]:

@@ -1,12 +1,8 @@
 """The chain of models in a job's `inference`. A link of it holds a model and the steps that follow the model."""
 
-from functools import partial
-
 from overnight.flows.job.model import Job
 from overnight.tasks.infer.in_process import Link
-from overnight.tasks.infer.kinds import Predictor
-from overnight.tasks.preprocess.in_process import run_steps
-from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.in_process import Steps
 
 Reads = tuple[str, ...] | None  # the columns that later entries read; None: all columns
 
@@ -26,18 +22,13 @@ def links(job: Job) -> list[Link]:
             model=model,
             prefix=prefixes[place],
             earlier=tuple(prefixes[:place]),
-            steps=_steps(steps, model) if steps else None,
+            steps=Steps(tuple(steps), behind=model.shown_name()) if steps else None,
             read=_with(read, *(step.inputs() for step in steps)),
             bytes_stay=not job.source.rows_are_files,
         )
         made.insert(0, link)
         read = _with(link.read, model.reads())
     return made
-
-
-def _steps(steps: list[Step], model: Predictor) -> partial:
-    label = f"steps behind {model.shown_name()}"
-    return partial(run_steps, steps=tuple(steps), pace=0.0, stage="infer", label=label)
 
 
 def _with(read: Reads, *more: list[str] | None) -> Reads:

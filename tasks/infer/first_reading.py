@@ -15,13 +15,13 @@ import ray.data
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, KEYS, PLACES
+from overnight.tasks.engine.stream import FirstReading, Stream
 from overnight.tasks.infer import operators
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.ray_internals import ending_workers
 from overnight.tasks.state import lease
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import FirstReading, Stream
 
 
 def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
@@ -35,7 +35,7 @@ def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
         if place.exists():
             continue
         started, seen = time.perf_counter(), _Seen()
-        gone = reading.duplicates(seen.keys(_read(run, stream, reading, plan)))
+        gone = reading.rule.duplicates(seen.keys(_read(run, stream, reading, plan)))
         first = next(gone, PLACES.empty_table())  # the rows are read now, before the file begins
         lease.check(run.ledger, run.token)
         count = decision.write(place, _chained(first, gone), pa.concat_tables(seen.failed))
@@ -67,8 +67,8 @@ def _read(run: Run, stream: Stream, reading: FirstReading, plan: Plan) -> Iterat
     if not read_summaries(own.order):
         return
     with ray.data.DataContext.current(operators.context()):
-        dataset = operators.read_rows(own, replace(stream, seed=None), plan)
-        dataset = operators.prepare_rows(dataset, own, reading.keys, plan)
+        segments = [operators.in_tasks((stream.read,), plan), operators.prepare((reading.keys,), plan)]
+        dataset = operators.on_ray(own, segments)
         with ending_workers(dataset):
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
                 if len(table):

@@ -1,35 +1,67 @@
-"""The stream as operators of Ray Data: read, shuffle, preprocess, infer."""
+"""Place the stages of a stream on Ray: cut them into segments, and run each segment as an operator of Ray Data."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import ray.data
 
+from overnight.tasks.engine.datasource import OrderedRead
+from overnight.tasks.engine.segment import PassOn, Segment, SegmentWorker, run_in_task
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.engine.stream import OperatorNames, Stream
 from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
-from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.worker import PassOn, Prepare, PreparingWorker, Worker
+from overnight.tasks.infer.forked_worker import ForkedWorker
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
-from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
+from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import OperatorNames, Read, Steps, Stream
-from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.row_isolation import RowIsolation
 
 MAX_RESTARTS = 16  # of a worker: a row that kills it does so three times, four in a large batch
 
 
-def is_read_by_workers(run: Run, plan: Plan) -> bool:
-    """Return True if the first model's workers read and preprocess their own rows.
+@dataclass(frozen=True)
+class TaskSegment(Segment):
+    """A segment that Ray tasks run. A task reserves `cpus`; `most` tasks run at a time, any number if it is None."""
 
-    They do if `plan` lets them preprocess, and each of the first files has only one row. A file of several rows may be
-    too large for one worker, and its rows are cheap to pass on.
+    cpus: float = 1
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelSegment(Segment):
+    """A segment that the workers of a model run, with what was chosen for the model. Its last stage is the model."""
+
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the stages before the first model run. They run in its workers (`prepared_by_workers`), or in Ray tasks.
+
+    Such workers also read their rows if `read_by_workers`. Without models, both are False.
+    """
+
+    prepared_by_workers: bool = False
+    read_by_workers: bool = False
+
+
+def placement(run: Run, plan: Plan, choices: Sequence[Choice]) -> Placement:
+    """Return where the stages before the first model run.
+
+    Its workers prepare rows if `plan` lets them, and memory holds a worker for each CPU.
+    """
+    if not (choices and plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum):
+        return Placement()
+    return Placement(True, may_workers_read(run, plan))
+
+
+def may_workers_read(run: Run, plan: Plan) -> bool:
+    """Return True if the first model's workers may read their own rows: each of the first files has only one row.
+
+    A file of several rows may be too large for one worker, and its rows are cheap to pass on.
     """
     if not (plan.is_beside and read_summaries(run.order)):
         return False
@@ -37,213 +69,145 @@ def is_read_by_workers(run: Run, plan: Plan) -> bool:
     return counts.null_count == 0 and bool((counts.to_numpy() == 1).all())
 
 
+def place(
+    stream: Stream, choices: Sequence[Choice], plan: Plan, placed: Placement, pass_on: PassOn
+) -> list[TaskSegment | ModelSegment]:
+    """Cut the stages of a job into segments, each for the processes that run it.
+
+    The steps behind a model run in its workers, so that no row crosses between processes. If the model runs on a
+    device, they run in Ray tasks, so that the device does not wait for them. `pass_on` takes the blocks of a process,
+    and yields the blocks for the next segment.
+    """
+    steps = (stream.steps,) if stream.steps else ()
+    segments: list[TaskSegment | ModelSegment] = []
+    if not placed.read_by_workers:
+        segments = [
+            in_tasks((stream.read,), plan),
+            prepare(() if placed.prepared_by_workers else steps, plan, pass_on),
+        ]
+    before: tuple[Stage, ...] = steps if placed.prepared_by_workers else ()
+    if placed.read_by_workers:
+        before = (stream.read, *before)
+    is_slow = any(choice.rows_a_block for choice in choices)
+    for choice in choices:
+        link, behind = choice.used_link, None
+        if choice.used.accelerators():
+            link, behind = link.cut()
+        segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
+        if behind:
+            segments.append(in_tasks((behind,), plan, pass_on))
+        before = ()
+    return segments
+
+
+def prepare(steps: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> TaskSegment:
+    """Return the segment of the stages between the read and the first model, in Ray tasks; it may have none.
+
+    If `plan` intended the model's workers to run the steps, a task reserves one CPU, because these workers then leave
+    whole CPUs free.
+    """
+    if steps and plan.is_beside:
+        return TaskSegment(steps, pass_on, cpus=1)
+    return in_tasks(steps, plan, pass_on)
+
+
+def in_tasks(stages: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> TaskSegment:
+    """Return the segment of these stages in as many Ray tasks as `plan` allows."""
+    return TaskSegment(stages, pass_on, cpus=plan.task_cpus, most=plan.task_concurrency)
+
+
 def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
     """Return a copy of Ray Data's settings, changed for building and running a stream.
 
     Ray Data passes on a block when it has `largest_block_bytes`.
     """
-    made = ray.data.DataContext.get_current().copy()
-    made.target_max_block_size = int(largest_block_bytes)
-    made.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
-    made.enable_progress_bars = False
-    return made
+    settings = ray.data.DataContext.get_current().copy()
+    settings.target_max_block_size = int(largest_block_bytes)
+    settings.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
+    settings.enable_progress_bars = False
+    return settings
 
 
-def read_rows(run: Run, stream: Stream, plan: Plan) -> ray.data.Dataset:
-    """Return the dataset of all rows that are not settled yet, which Ray tasks read.
+def on_ray(run: Run, segments: Sequence[TaskSegment | ModelSegment], seed: int | None = None) -> ray.data.Dataset:
+    """Return the lazy dataset of the rows after all segments.
 
-    The rows are in reading order, or shuffled if the stream has a seed.
+    It has the rows that are not settled yet, in reading order, or shuffled if there is a `seed`. The first segment
+    reads, alone or in the workers of a model.
     """
+    dataset: ray.data.Dataset | None = None
+    for segment in segments:
+        if isinstance(segment, ModelSegment):
+            dataset = _by_workers(dataset or _numbers(run), run, segment)
+        else:
+            dataset = _by_tasks(dataset, run, segment) if dataset else _read(run, segment, seed)
+    assert dataset
+    return dataset
+
+
+def names_by_stage(segments: Sequence[Segment]) -> OperatorNames:
+    """Return by which parts of their names the progress of a stream recognizes the operators of its segments.
+
+    An operator counts for each stage that has work in it. The name of Ray Data's own read begins with `Read`.
+    """
+    names: dict[str, list[str]] = {"ingest": ["Read"]}
+    for segment in segments:
+        for stage in segment.stages:
+            names.setdefault(stage.counts_as, []).append(f"({segment.name})")
+    return names
+
+
+def _read(run: Run, segment: TaskSegment, seed: int | None) -> ray.data.Dataset:
+    [read] = segment.stages
     dataset = ray.data.read_datasource(
-        stream.datasource(run=run),
+        OrderedRead(read, run),
         override_num_blocks=1,  # no splitting of blocks after the read
-        num_cpus=plan.task_cpus,
-        concurrency=plan.task_concurrency,
+        num_cpus=segment.cpus,
+        concurrency=segment.most,
         ray_remote_args={"max_retries": TASK_RETRIES},
     )
-    if stream.seed is None:
+    if seed is None:
         return dataset
-    mixed = dataset.random_shuffle(seed=stream.seed, num_cpus=plan.task_cpus)
+    mixed = dataset.random_shuffle(seed=seed, num_cpus=segment.cpus)
     mixed.context.execution_options.preserve_order = True  # otherwise the seed mixes blocks in order of arrival
     return mixed
 
 
-def read_numbers(run: Run) -> ray.data.Dataset:
+def _numbers(run: Run) -> ray.data.Dataset:
     """Return a dataset of the numbers of the blocks to read (column `block`), for workers that read their own rows."""
     numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
     return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
 
 
-def prepare_rows(
-    dataset: ray.data.Dataset, run: Run, steps: Steps | None, plan: Plan, pass_on: PassOn = iter
-) -> ray.data.Dataset:
-    """Return the dataset after `steps`, which run in Ray tasks. Without steps, the tasks only pass rows on.
+def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.data.Dataset:
+    def work(block: pa.Table) -> Any:
+        return run_in_task(block, run, segment)
 
-    `pass_on` takes the blocks of a task, and yields the blocks that the task returns. A task reserves `plan.task_cpus`.
-    If `plan` intended the model's workers to run the steps (`is_beside`), it reserves one CPU instead, because these
-    workers then leave whole CPUs free.
-    """
-    if not steps:
-        return _by_tasks(dataset, partial(_passed, pass_on=pass_on), plan)
-    return dataset.map_batches(
-        partial(run_steps_in_task, run=run, steps=steps, pass_on=pass_on),
-        batch_size=None,
-        batch_format="pyarrow",
-        num_cpus=1 if plan.is_beside else plan.task_cpus,
-        compute=ray.data.TaskPoolStrategy(None if plan.is_beside else plan.task_concurrency),
-        max_retries=TASK_RETRIES,
-    )
-
-
-def run_steps_in_task(block: pa.Table, run: Run, steps: Steps, pass_on: PassOn) -> Iterator[pa.Table]:
-    """Run all steps on `block`, and yield the results after `pass_on`."""
-    return pass_on(steps(block, run=run))
-
-
-def _passed(block: pa.Table, pass_on: PassOn) -> Iterator[pa.Table]:
-    return pass_on([block])
-
-
-def worker_preparation(run: Run, stream: Stream, reads: bool) -> Prepare | None:
-    """Return the function that a worker runs on its input before the model, or None if nothing is to do.
-
-    The input is a block of rows, which the function preprocesses. If `reads` is True, the input is a block number from
-    `read_numbers`, and the function also reads the rows.
-    """
-    prepare = stream.steps and partial(_prepare, run=run, steps=stream.steps)
-    return partial(_read_and_prepare, run=run, read=stream.read, prepare=prepare) if reads else prepare
-
-
-def _read_and_prepare(
-    numbers: pa.Table, run: Run, read: Read, prepare: Prepare | None, isolation: RowIsolation | None = None
-) -> Iterator[pa.Table]:
-    for number in numbers["block"].to_pylist():
-        for block in _counted(read(read_block(run.order, number), run=run), run, "ingest", (number, 0)):
-            yield from prepare(block, isolation=isolation) if prepare else (block,)
-
-
-def _prepare(block: pa.Table, run: Run, steps: Steps, isolation: RowIsolation | None = None) -> Iterator[pa.Table]:
-    first = (block["__unit"][0].as_py(), block["__row"][0].as_py()) if len(block) else (-1, -1)
-    return _counted(steps(block, run=run, isolation=isolation), run, "preprocess", first)
-
-
-def _counted(pieces: Iterable[pa.Table], run: Run, stage: str, first: tuple[int, int]) -> Iterator[pa.Table]:
-    """Yield the blocks `pieces`, and report how many rows of them have passed `stage` inside a worker.
-
-    Progress would otherwise count all stages of the worker as one, as Ray Data does. `first` identifies the input of
-    the stage, so that work that is done again counts once.
-    """
-    rows = 0
-    for piece in pieces:
-        rows += len(piece)
-        supervisor.emit(run, supervisor.RowsPassed(run.attempt, stage, first, rows))
-        yield piece
-
-
-def without_heavy(
-    pieces: Iterable[pa.Table], keep: Sequence[str], bytes_stay: bool, longest: float
-) -> Iterator[pa.Table]:
-    """Yield the blocks `pieces` of a job without models, without the heavy columns that are not published.
-
-    These are columns of bytes and arrays of two or more dimensions, except those in `keep`. If `bytes_stay` is True,
-    columns of bytes stay, too. A row waits at most about `longest` seconds until Ray Data passes it on.
-    """
-    light = (drop_heavy(piece, keep, bytes_stay) for piece in pieces)
-    return passed_on(light, LARGEST_BLOCK_BYTES, longest)
-
-
-def infer_rows(
-    dataset: ray.data.Dataset,
-    run: Run,
-    choice: Choice,
-    plan: Plan,
-    is_slow: bool,
-    pass_on: PassOn,
-    prepare: Prepare | None,
-) -> ray.data.Dataset:
-    """Return the dataset after one link: with its model's columns, and after its steps.
-
-    The steps run in the model's workers, so that no row crosses from one process to another. If the model runs on a
-    device, they run in Ray tasks, so that the device does not wait for them.
-
-    If `is_slow`, workers pass on each result immediately, otherwise several together. `pass_on` takes the blocks of a
-    task, and yields the blocks that the task returns. `prepare` is what the workers do before the model, or None.
-    """
-    trial, pool, link = choice.trial, choice.pool, choice.used_link
-    apart = link.steps if choice.used.accelerators() else None
-    settings: dict[str, Any] = {"prepare": prepare} if prepare else {}
-    if choice.loaded_in:
-        settings["loaded_in"] = choice.loaded_in
-    dataset = dataset.map_batches(
-        _worker(is_forked(choice.used, pool), prepare is not None),
-        fn_constructor_kwargs={
-            "link": replace(link, steps=None, read=None) if apart else link,
-            "run": run,
-            "pace": trial.seconds_a_row if trial else 0.0,
-            "columns": trial.columns if trial else None,
-            "is_slow": is_slow,
-            "pass_on": pass_on,
-            **settings,
-        },
-        batch_size=choice.at_once,
-        batch_format="pyarrow",
-        compute=strategy(pool, choice.used.calls_at_once()),
-        max_restarts=MAX_RESTARTS,
-        max_task_retries=MAX_RESTARTS,
-        **pool.remote_arguments(),
-    )
-    if apart:
-        made = [link.prefix + name for name in trial.columns.names] if trial else []
-        behind = partial(steps_behind_model, steps=apart, link=link, run=run, made=made, pass_on=pass_on)
-        dataset = _by_tasks(dataset, behind, plan)
-    return dataset
-
-
-def steps_behind_model(
-    block: pa.Table, steps: Steps, link: Link, run: Run, made: Sequence[str], pass_on: PassOn
-) -> Iterator[pa.Table]:
-    """Run the steps of `link` on `block`. Return the rows without heavy columns that nothing after the link reads.
-
-    Columns of bytes, and of arrays of two or more dimensions, are heavy. `made` names the model's columns as the trial
-    showed them. They stay, and so do columns that begin with the link's prefix. If the trial showed none and there is
-    no prefix, the model's heavy columns are not recognized and are dropped. `pass_on` is as in `infer_rows`.
-    """
-    earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
-    pieces = steps(block, run=run)
-    if link.read is not None:
-        read = [*link.read, *made]
-        pieces = (drop_heavy(piece, read, link.bytes_stay, earlier) for piece in pieces)
-    return pass_on(pieces)
-
-
-def _by_tasks(dataset: ray.data.Dataset, work: Callable[..., Any], plan: Plan) -> ray.data.Dataset:
+    work.__name__ = segment.name
     return dataset.map_batches(
         work,
         batch_size=None,
         batch_format="pyarrow",
-        num_cpus=plan.task_cpus,
-        compute=ray.data.TaskPoolStrategy(plan.task_concurrency),
-        max_retries=TASK_RETRIES,  # as reading and preprocessing, with which Ray Data may fuse it
+        num_cpus=segment.cpus,
+        compute=ray.data.TaskPoolStrategy(segment.most),
+        max_retries=TASK_RETRIES,  # as reading, with which Ray Data may fuse it
     )
 
 
-def _worker(is_forked: bool, prepares: bool) -> type:
-    if is_forked:
-        return ForkedPreparingWorker if prepares else ForkedWorker
-    return PreparingWorker if prepares else Worker
-
-
-def names_by_stage() -> OperatorNames:
-    """Return by which part of its name the progress of a stream recognizes an operator of this module.
-
-    Ray Data names an operator after its function or class, and a read begins with `Read`.
-    """
-    preparing = (PreparingWorker.__name__, ForkedPreparingWorker.__name__)
-    return {
-        "ingest": ("Read", *preparing),
-        "preprocess": (run_steps_in_task.__name__, *preparing),
-        "infer": (*preparing, Worker.__name__, ForkedWorker.__name__, steps_behind_model.__name__),
-    }
+def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> ray.data.Dataset:
+    choice = segment.choice
+    assert choice
+    base = ForkedWorker if is_forked(choice.used, choice.pool) else SegmentWorker
+    loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
+    return dataset.map_batches(
+        type(segment.name, (base,), {}),
+        fn_constructor_kwargs={"segment": replace(segment, choice=None), "run": run, **loaded_in},
+        batch_size=choice.at_once,
+        batch_format="pyarrow",
+        compute=strategy(choice.pool, choice.used.calls_at_once()),
+        max_restarts=MAX_RESTARTS,
+        max_task_retries=MAX_RESTARTS,
+        **choice.pool.remote_arguments(),
+    )
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:

@@ -1,10 +1,10 @@
 """Infer: tries each model on a few rows, then runs the stream: read, prepare, infer, stage parts."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import prefect.runtime
@@ -16,12 +16,14 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, try_model
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
 from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
+from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
@@ -34,11 +36,7 @@ from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
 from overnight.tasks.rows.preview import predictions_beside_inputs, preview
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import OperatorNames, Sampled, Stream, Streamed
 from overnight.tasks.workers import supervisor
-
-if TYPE_CHECKING:
-    import ray.data
 
 __all__ = [
     "Embedder",
@@ -75,22 +73,16 @@ class Inference:
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def infer(
-    run: Run,
-    inference: Inference,
-    stage: Callable[[Run, "ray.data.Dataset", OperatorNames, Sampled], Streamed],
-    stream: Stream,
-) -> State[Streamed]:
+def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> State[Streamed]:
     """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
 
-    Return a completed state with the result of `stage`, which runs the dataset and writes its rows as parts. Each try
+    Return a completed state with the result of `stager`, which runs the dataset and writes its rows as parts. Each try
     processes only the rows that no staged part settles.
 
     Raise `JobError` for a model that cannot be loaded. Raise `ContractError` for a model that lacks an input column, or
     whose result is not valid. Raise any other error that stopped the stream, with its stage.
     """
-    from overnight.tasks.infer import operators  # imports Ray Data, as the next
-    from overnight.tasks.infer.first_reading import decide_duplicates
+    from overnight.tasks.infer.first_reading import decide_duplicates  # imports Ray Data
 
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
@@ -100,12 +92,12 @@ def infer(
             inference = replace(inference, trials=[None] * len(inference.links))
         if not inference.trials or not all(inference.trials):
             wait_until_free(inference.plan, run.busy_timeout_seconds, get_run_logger().warning)
-        for found in decide_duplicates(run, stream, inference.plan):
-            get_run_logger().info(found)
-        dataset, sampled = _laid_out(run, inference, stream)
-        streamed = Streamed(columns=sampled.columns)
+        for sentence in decide_duplicates(run, stream, inference.plan):
+            get_run_logger().info(sentence)
+        tried = _tried(run, inference, stream)
+        streamed = Streamed(columns=tried.sampled.columns)
         if read_summaries(run.order):
-            streamed = stage(run, dataset, operators.names_by_stage(), sampled)
+            streamed = _staged(run, inference, stager, stream, tried)
         streamed.warnings += tuple(warning for link in inference.links for warning in link.model.warnings())
         streamed.warnings += supervisor.snapshot(run).warnings
         return Completed(message=_streamed(run, streamed), data=streamed)
@@ -121,66 +113,95 @@ def _streamed(run: Run, streamed: Streamed) -> str:
     return f"{known}rows read, run through the models and staged in {streamed.seconds:,.1f} s"
 
 
-def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data.Dataset", Sampled]:
-    """Try the models, and return the lazy dataset of the rows after all of them, with what the trials showed."""
+@dataclass(frozen=True)
+class _Tried:
+    """What the trials of the models showed: the sample before them, a choice for each model, and facts for the sink."""
+
+    sample: pa.Table
+    choices: list[Choice]
+    sampled: Sampled
+
+
+def _tried(run: Run, inference: Inference, stream: Stream) -> _Tried:
+    """Try the models on the sample, and show its rows."""
+    sample, behind = read_sample(run.sample), None
+    chosen = _Chosen([])
+    try:
+        if inference.links:
+            chosen = _chosen(run, inference, sample, _work(run, sample, inference))
+            behind = chosen.behind
+    finally:
+        _show_preview(run, sample, behind)
+    trials = [choice.trial for choice in chosen.choices]
+    sampled = Sampled(
+        columns=columns_made(sample, trials, run.keep_columns, stream.bytes_stay),
+        failed=chosen.failed,
+        error=chosen.error,
+        warnings=tuple(warnings_of_replaced(sample, inference.links, trials)),
+    )
+    return _Tried(sample, chosen.choices, sampled)
+
+
+def _staged(run: Run, inference: Inference, stager: Stager, stream: Stream, tried: _Tried) -> Streamed:
+    """Place the stages on Ray, run them, and stage the rows."""
     import ray.data
 
     from overnight.tasks.infer import operators
 
-    plan, keep, longest = inference.plan, run.keep_columns, inference.part_size.longest
-    sample = read_sample(stream.sample)
-    if not inference.links:
-        _show_preview(run, sample, None)
-        with ray.data.DataContext.current(operators.context()):
-            dataset = operators.read_rows(run, stream, plan)
-            pass_on = partial(operators.without_heavy, keep=keep, bytes_stay=stream.bytes_stay, longest=longest)
-            dataset = operators.prepare_rows(dataset, run, stream.steps, plan, pass_on)
-        return dataset, Sampled(columns_made(sample, [], keep, stream.bytes_stay))
-    read_by_workers = operators.is_read_by_workers(run, plan)
-    work = _work(run, sample, inference.part_size.rows, read_by_workers)
-    try:
-        choices, failed, error, behind = _chosen(run, inference, sample, work)
-    except Exception:
-        _show_preview(run, sample, None)
-        raise
-    _show_preview(run, sample, behind)
-    in_workers = plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum  # enough for all the CPUs
-    read_by_workers = read_by_workers and in_workers
-    prepare = operators.worker_preparation(run, stream, read_by_workers) if in_workers else None
-    slow = [choice.rows_a_block for choice in choices if choice.rows_a_block]
-    largest = LARGEST_BLOCK_BYTES
-    if slow and len(sample):  # if workers read, only their output is blocks of rows
-        size = bytes_a_row(sample, keep, stream.bytes_stay) if read_by_workers else sample.nbytes / len(sample)
-        largest = int(np.clip(min(slow) * size, 1, largest))
+    plan, choices, longest = inference.plan, tried.choices, inference.part_size.longest
+    placed = operators.placement(run, plan, choices)
+    largest = _largest_block(run, stream, tried, placed.read_by_workers)
     pass_on = partial(passed_on, full=largest, longest=longest)
+    segments = operators.place(stream, choices, plan, placed, pass_on)
+    if not choices:
+        light = partial(without_heavy, keep=run.keep_columns, bytes_stay=stream.bytes_stay, longest=longest)
+        segments[-1] = replace(segments[-1], pass_on=light)
     with ray.data.DataContext.current(operators.context(largest)):
-        if read_by_workers:
-            dataset = operators.read_numbers(run)
-        else:
-            steps = None if in_workers else stream.steps
-            dataset = operators.prepare_rows(operators.read_rows(run, stream, plan), run, steps, plan, pass_on)
-        for choice in choices:
-            own = prepare if choice is choices[0] else None
-            dataset = operators.infer_rows(dataset, run, choice, plan, bool(slow), pass_on, own)
-    _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
-    wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
-    trials = [choice.trial for choice in choices]
-    return dataset, Sampled(
-        columns=columns_made(sample, trials, keep, stream.bytes_stay),
-        failed=failed,
-        error=error,
-        warnings=tuple(warnings_of_replaced(sample, inference.links, trials)),
-    )
+        dataset = operators.on_ray(run, segments, stream.seed)
+    if choices:
+        prepares = placed.prepared_by_workers and (placed.read_by_workers or stream.steps is not None)
+        _describe(run, explanation(plan, choices, tried.sample, prepares, placed.read_by_workers))
+        wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
+    return stager.stage(run, dataset, operators.names_by_stage(segments), tried.sampled)
 
 
-def _chosen(
-    run: Run, inference: Inference, sample: pa.Table, work: Work
-) -> tuple[list[Choice], tuple[str, pa.Table] | None, str | None, pa.Table | None]:
-    """Return the choices for each model after its trial, `failed` and `error` of `Sampled`, and the rows at the end.
+def _largest_block(run: Run, stream: Stream, tried: _Tried, read_by_workers: bool) -> int:
+    """Return the bytes of a block with which Ray Data passes rows on: fewer for slow models."""
+    slow = [choice.rows_a_block for choice in tried.choices if choice.rows_a_block]
+    if not (slow and len(tried.sample)):
+        return LARGEST_BLOCK_BYTES
+    size = tried.sample.nbytes / len(tried.sample)
+    if read_by_workers:  # only their output is blocks of rows
+        size = bytes_a_row(tried.sample, run.keep_columns, stream.bytes_stay)
+    return int(np.clip(min(slow) * size, 1, LARGEST_BLOCK_BYTES))
 
-    The rows at the end are the sample after all models, or None if a model passed no row. Each model is tried on the
-    rows that the models before it passed.
+
+def without_heavy(
+    pieces: Iterable[pa.Table], keep: Sequence[str], bytes_stay: bool, longest: float
+) -> Iterator[pa.Table]:
+    """Yield the blocks `pieces` of a job without models, without the heavy columns that are not published.
+
+    A row waits at most about `longest` seconds until Ray Data passes it on.
     """
+    light = (drop_heavy(piece, keep, bytes_stay) for piece in pieces)
+    return passed_on(light, LARGEST_BLOCK_BYTES, longest)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The choices for the models after their trials, and `failed` and `error` of `Sampled`.
+
+    `behind` is the sample after all models, or None if a model passed no row.
+    """
+
+    choices: list[Choice]
+    failed: tuple[str, pa.Table] | None = None
+    error: str | None = None
+    behind: pa.Table | None = None
+
+
+def _chosen(run: Run, inference: Inference, sample: pa.Table, work: Work) -> _Chosen:
+    """Try each model on the rows that the models before it passed, and choose how it runs."""
     choices: list[Choice] = []
     failed, error = None, None
     rows, is_whole = sample, True  # is_whole: the rows have the columns of all models so far
@@ -190,14 +211,14 @@ def _chosen(
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
-        found, loaded_in = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
+        found, loaded_in = try_model(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
         trial = found if isinstance(found, Trial) else None
         choices.append(replace(choose(link, pool, trial, plan, work, each), loaded_in=loaded_in))
         if isinstance(found, Failed) and is_whole and not link.model.where:
             told = _warned(run, link.model, found)
             failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
         rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
-    return choices, failed, error, rows if is_whole else None
+    return _Chosen(choices, failed, error, rows if is_whole else None)
 
 
 def _warned(run: Run, model: Predictor, failed: Failed) -> str:
@@ -208,14 +229,16 @@ def _warned(run: Run, model: Predictor, failed: Failed) -> str:
     return told
 
 
-def _work(run: Run, sample: pa.Table, rows_per_part: int | None, read_by_workers: bool) -> Work:
+def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:
+    from overnight.tasks.infer.operators import may_workers_read
+
     summaries = read_summaries(run.order)
     return Work(
         rows=sum(math.inf if count is None else count for count, _ in summaries),
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
         bytes_a_row=sample.nbytes / max(len(sample), 1),
-        blocks=len(summaries) if read_by_workers else None,
-        rows_per_part=rows_per_part,
+        blocks=len(summaries) if may_workers_read(run, inference.plan) else None,
+        rows_per_part=inference.part_size.rows,
     )
 
 

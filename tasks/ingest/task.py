@@ -3,26 +3,23 @@
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from overnight.tasks.engine.stream import Stream
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
-from overnight.tasks.ingest.listing.pending_units import write_pending
 from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival, wait_until
-from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.job import JobRows
-from overnight.tasks.state import row_ranges
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_schema, read_snapshot, read_warnings
+from overnight.tasks.state.pending_units import settled
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.staged_parts import read_records
-from overnight.tasks.state.stream import Stream
 
 __all__ = ["RetriedInputs", "ingest", "list_inputs", "look_again", "stream_inputs", "take_over_manifest"]
 
@@ -35,8 +32,6 @@ def ingest(run: Run, source: Source) -> State[Stream]:
     `InputError` if the inputs do not arrive, cannot be listed, or there are none. Raise `ServiceUnavailable` if a later
     attempt may succeed.
     """
-    from overnight.tasks.ingest.reading.datasource import ManifestDatasource  # imports Ray Data
-
     if not run.manifest.exists():
         if not run.limit_rows:  # a sample uses the inputs that exist
             _wait(source, run.partition)
@@ -45,13 +40,7 @@ def ingest(run: Run, source: Source) -> State[Stream]:
         get_run_logger().warning(warning)
     schema, snapshot = read_schema(run.manifest), read_snapshot(run.manifest)
     source = source.at(snapshot) if snapshot else source
-    stream = Stream(
-        plan_read=plan_read,
-        datasource=partial(ManifestDatasource, source, schema=schema),
-        read=partial(read_units, source=source, schema=schema),
-        sample=run.sample,
-        bytes_stay=not source.rows_are_files,
-    )
+    stream = Stream(Read(source, schema), bytes_stay=not source.rows_are_files)
     return Completed(message=_listed(run), data=stream)
 
 
@@ -64,16 +53,6 @@ def _wait(source: Source, partition: str) -> None:
         wait_until(partial(source.lacking, partition), source.wait_for.timeout_minutes, tell)
 
 
-def plan_read(run: Run) -> None:
-    """Write the order file of the run's attempt: the list of units with rows that no staged part settles."""
-    counts, _ = read_manifest(run.manifest, COUNTS)
-    write_pending(run.order, run.manifest, counts, _settled(run))
-
-
-def _settled(run: Run) -> pa.Table:
-    return row_ranges.merge([record.ranges for record in read_records(run.parts)])
-
-
 def _listed(run: Run) -> str:
     """Return a text on the manifest, such as `202 rows in 4 files, 40 MB`, and on the rows that are done."""
     units, _ = read_manifest(run.manifest, COUNTS)
@@ -81,7 +60,7 @@ def _listed(run: Run) -> str:
     known = units["rows"].null_count == 0
     rows = f"{int(np.sum(units['rows'].to_numpy())):,} rows" if known else "rows that reading counts"
     size = int(np.sum(units["size"].to_numpy()))
-    settled = _settled(run)
-    done = int(np.sum(settled["stop"].to_numpy() - settled["start"].to_numpy()))
+    ranges = settled(run)
+    done = int(np.sum(ranges["stop"].to_numpy() - ranges["start"].to_numpy()))
     resumed = f"; an earlier attempt did {done:,}" if done else ""
     return f"{rows} in {files:,} file{'s' * (files != 1)}, {size / 1e6:,.1f} MB{resumed}"

@@ -11,21 +11,22 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.engine.stream import FirstReading, Stream
 from overnight.tasks.errors import StageFailed, explain
 from overnight.tasks.preprocess.decided import Decided
-from overnight.tasks.preprocess.keyed_rows import keyed_rows
+from overnight.tasks.preprocess.keyed_rows import Keys
 from overnight.tasks.preprocess.kinds import Deduplicate, Step
 from overnight.tasks.preprocess.query_image import query_image, readable_image
-from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
+from overnight.tasks.preprocess.run_steps import Steps, try_first_rows
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import arrow_bytes
-from overnight.tasks.state.stream import FirstReading, Read, Stream
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import ProcessDied, in_process_of_its_own
 
-__all__ = ["preprocess", "query_image", "readable_image", "run_steps"]
+__all__ = ["preprocess", "query_image", "readable_image"]
 
 SAMPLE_ROWS = 8
 
@@ -43,15 +44,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State
     tries them.
     """
     try:
-        sample = _try(run, steps, plan, partial(stream.read, run=run))
+        sample = _try(run, steps, plan, stream.read)
     except Exception as error:
         raise explain(error, "preprocess") from None
-    stream.sample.write_bytes(arrow_bytes(sample))
-    pace = blocks.seconds_a_row(sample, "preprocess")
-    decided, readings = _with_decisions(steps, pace)
-    prepared = replace(
-        stream, steps=partial(run_steps, steps=decided, pace=pace) if steps else None, first_readings=readings
-    )
+    run.sample.write_bytes(arrow_bytes(sample))
+    decided, readings = _with_decisions(steps, blocks.seconds_a_row(sample, "preprocess"))
+    prepared = replace(stream, steps=decided, first_readings=readings)
     return Completed(message=_tried(steps, sample), data=prepared)
 
 
@@ -61,7 +59,7 @@ def _tried(steps: list[Step], sample: pa.Table) -> str:
     return f"{names} tried on {tried}" if steps else f"no steps; {tried} read as a sample"
 
 
-def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decided, ...], tuple[FirstReading, ...]]:
+def _with_decisions(steps: list[Step], pace: float) -> tuple[Steps | None, tuple[FirstReading, ...]]:
     """Return the steps of the stream, and for each `deduplicate` the reading that decides its duplicates before."""
     decided: list[Step | Decided] = []
     readings: list[FirstReading] = []
@@ -69,16 +67,16 @@ def _with_decisions(steps: list[Step], pace: float) -> tuple[tuple[Step | Decide
         if not isinstance(step, Deduplicate):
             decided.append(step)
             continue
-        keys = partial(keyed_rows, steps=tuple(decided), rule=step.rule, pace=pace)
-        readings.append(FirstReading(len(readings), keys, step.rule.duplicates))
+        keys = Keys(Steps(tuple(decided), pace), step.rule)
+        readings.append(FirstReading(len(readings), keys, step.rule))
         decided.append(Decided(readings[-1].number))
-    return tuple(decided), tuple(readings)
+    return Steps(tuple(decided), pace) if decided else None, tuple(readings)
 
 
-def _try(run: Run, steps: list[Step], plan: Plan, read: Read) -> pa.Table:
+def _try(run: Run, steps: list[Step], plan: Plan, read: Stage) -> pa.Table:
     """Return a few rows after every step. They run in their own process, because a row may kill it."""
     count = min([SAMPLE_ROWS, *(2 * step.rows_at_once for step in steps)])
-    trial = (read, tuple(steps), run, count)
+    trial = (read, Steps(tuple(steps)), run, count)
     if fork_server.is_there():
         for _ in range(TASK_RETRIES + 1):
             with contextlib.suppress(ProcessDied):

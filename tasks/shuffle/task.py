@@ -1,19 +1,16 @@
 """The task shuffle: puts the units in an order by the seed, and packs them into blocks of about equal bytes."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from overnight.tasks.engine.stream import Stream
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.shuffle.order import NoShuffle, ShuffleRows
-from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import Stream
 
 
 @task(name="shuffle", task_run_name="shuffle: {shuffle.kind}", cache_policy=NO_CACHE, persist_result=False)
@@ -24,16 +21,10 @@ def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
     seed for that, unless each unit is one row.
     """
     if not isinstance(shuffle, NoShuffle):
-        stream = replace(stream, plan_read=partial(_plan_read, plan_read=stream.plan_read, shuffle=shuffle))
+        stream = replace(stream, order=shuffle)
     one_row_each = stream.plan_read(run)
     if isinstance(shuffle, NoShuffle):
         return Completed(message="rows stay in the order of the listing", data=stream)
     if isinstance(shuffle, ShuffleRows) and not one_row_each:
         stream = replace(stream, seed=shuffle.seed)
     return Completed(message=f"{shuffle.kind} are in the order of seed {shuffle.seed}", data=stream)
-
-
-def _plan_read(run: Run, plan_read: Callable[[Run], object], shuffle: Shuffle) -> bool:
-    """Write the run's order file, and reorder it. Return True if each unit is known to be one row."""
-    plan_read(run)
-    return reorder(run.order, shuffle)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from prefect.states import Completed
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.rule import Rule
+from overnight.tasks.engine.stream import OperatorNames, Sampled, Stager, Streamed
 from overnight.tasks.errors import (
     CheckFailed,
     ContractError,
@@ -26,7 +28,6 @@ from overnight.tasks.resources.plan import Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.run import Run, read_json
-from overnight.tasks.state.stream import OperatorNames, Sampled, Streamed
 from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
@@ -63,52 +64,52 @@ if TYPE_CHECKING:
 
     from overnight.tasks.write.stream.staging import Staging
 
-__all__ = ["Repaired", "is_under_way", "published_already", "repair", "stage", "write"]
+__all__ = ["PartStager", "Repaired", "is_under_way", "published_already", "repair", "write"]
 
 ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
 
-def stage(
-    sink: Sink,
-    checks: Checks,
-    rules: Sequence[Rule],
-    show_progress: ShowProgress,
-    run: Run,
-    dataset: "ray.data.Dataset",
-    names: OperatorNames,
-    sampled: Sampled,
-) -> Streamed:
-    """Run a dataset whose rows have passed all models, stage the rows in parts, and return the stream's result.
-
-    The task `infer` calls it. Raise the error that stopped the stream, with its stage. The rows quarantined by then are
-    kept beside `failure.json`.
+@dataclass(frozen=True)
+class PartStager(Stager):
+    """Stages the rows of a stream in parts.
 
     Args:
         checks: The job's checks, which limit the number of quarantined rows.
         rules: The rules of the `deduplicate` steps after the last model.
         show_progress: Returns a context with a function that shows the progress of each stage.
-        names: By which names progress recognizes the operators of `dataset`.
-        sampled: What a few sample rows have shown about the output of the models.
     """
-    from overnight.tasks.write.stream.staging import Staging
 
-    with _quarantine_kept(run):
-        if checks.python:
-            probe(checks.python)  # a check that cannot be imported fails now, not after the last row
-        counts, _ = read_manifest(run.manifest, COUNTS)
-        supervisor.emit(run, quarantine_limit(run, checks, counts, read_plan.read_quarantined(run.order)))
-        if sampled.failed:
-            with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
-                supervisor.report_quarantined(sampled.failed[1], None, run)
-        if sampled.error:
-            raise ContractError(sampled.error, "infer")
-        if sampled.columns:
-            sink.refuse_columns(run, sampled.columns)
-            require_keys(rules, sampled.columns.names)
-        streamed = _stream(run, counts, Staging(run, sink), dataset, names, show_progress)
-        streamed.columns = sampled.columns
-        streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
-        return streamed
+    sink: Sink
+    checks: Checks
+    rules: Sequence[Rule]
+    show_progress: ShowProgress
+
+    def stage(self, run: Run, dataset: "ray.data.Dataset", names: OperatorNames, sampled: Sampled) -> Streamed:
+        """Run a dataset whose rows have passed all models, stage them, and return the stream's result.
+
+        `sampled` is what a few sample rows have shown about the output of the models. Raise the error that stopped the
+        stream, with its stage. The rows quarantined by then are kept beside `failure.json`.
+        """
+        from overnight.tasks.write.stream.staging import Staging
+
+        with _quarantine_kept(run):
+            if self.checks.python:
+                probe(self.checks.python)  # a check that cannot be imported fails now, not after the last row
+            counts, _ = read_manifest(run.manifest, COUNTS)
+            quarantined = read_plan.read_quarantined(run.order)
+            supervisor.emit(run, quarantine_limit(run, self.checks, counts, quarantined))
+            if sampled.failed:
+                with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
+                    supervisor.report_quarantined(sampled.failed[1], None, run)
+            if sampled.error:
+                raise ContractError(sampled.error, "infer")
+            if sampled.columns:
+                self.sink.refuse_columns(run, sampled.columns)
+                require_keys(self.rules, sampled.columns.names)
+            streamed = _stream(run, counts, Staging(run, self.sink), dataset, names, self.show_progress)
+            streamed.columns = sampled.columns
+            streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
+            return streamed
 
 
 @task(

@@ -67,7 +67,7 @@ WRITTEN = [
 ]
 FIRST = {x % 20_000: row_id for row_id, _, x in reversed(WRITTEN)}
 WANTED = [row for row in WRITTEN if FIRST[row[2] % 20_000] == row[0]]
-STEPS, STREAM = "run_steps", "ray::infer"
+STEPS, STREAM = "MapBatches(preprocess)", "ray::infer"
 VICTIMS = {
     "separate": [STEPS, "MapWorker(MapBatches(Worker))", STREAM],
     "colocated": ["MapWorker(MapBatches(PreparingWorker))", STREAM],

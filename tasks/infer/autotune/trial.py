@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import psutil
 import pyarrow as pa
 
+from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Worker, release_memory
@@ -72,7 +72,7 @@ class ModelTrial:
         self._link, self._run = link, run
         self._worker: Worker | None = None
         self._failure: Exception | None = None
-        self._in_stream: Worker | None = None
+        self._in_stream: SegmentWorker | None = None
 
     def load(self) -> Worker:
         """Load the model if that was not done yet, and return its worker. Raise `JobError` if it cannot be loaded."""
@@ -105,15 +105,15 @@ class ModelTrial:
         worker = self.load()
         if not len(sample):
             return None
-        with worker.guard.at(sample) as isolation:
+        with worker.rows.guard.at(sample) as isolation:
             for _ in range(2 if self._link.model.needs_warm_up() else 1):
-                worker.errors = []
+                worker.rows.errors = []
                 started, seen = time.perf_counter(), worker.rows_seen
                 done = worker.run(sample, isolation)
                 seconds = time.perf_counter() - started
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
-                return _failed(done, blocks.live_rows(sample)[0], worker.errors or [])
+                return _failed(done, blocks.live_rows(sample)[0], worker.rows.errors or [])
             size, seconds = None, seconds / max(worker.rows_seen - seen, 1)
             # Not if a process died here before: the batch may have been too large.
             if self._link.model.tunes_batch_size() and not isolation.is_on and not worker.is_short_of_memory:
@@ -123,9 +123,11 @@ class ModelTrial:
         columns = pa.schema([field.with_name(field.name.removeprefix(self._link.prefix)) for field in fields])
         return Trial(seconds, _own_memory(), size, columns, blocks.live_block(behind))
 
-    def become(self, kind: type[Worker], settings: dict[str, Any]) -> None:
-        """Become a worker of the stream, of the class `kind`, with the model that is already loaded."""
-        self._in_stream = kind(tried=self._worker, **settings)
+    def become(self, segment: Segment, run: Run, is_restarted: bool) -> None:
+        """Become a worker of the stream, with the model that is already loaded."""
+        link = segment.stages[-1]
+        assert isinstance(link, Link)
+        self._in_stream = SegmentWorker(segment, run, Worker(link, run, tried=self._worker), is_restarted)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         """Return what the worker makes of a block, after `become`."""
@@ -201,5 +203,5 @@ def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
         return piece
 
     started = time.perf_counter()
-    worker.guard.run(batch, work, TOGETHER)  # its output is not collected: the first run on these rows had the same
+    worker.rows.guard.run(batch, work, TOGETHER)  # the first run on these rows had the same output
     return (time.perf_counter() - started) / len(batch)

@@ -78,7 +78,7 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
     return actor
 
 
-def tried(
+def try_model(
     run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any, warn: Warn
 ) -> tuple[Trial | Failed | None, Begun | None]:
     """Try the model of `link` on the block `sample`, and return the result: a `Trial`, a `Failed`, or None for no rows.

@@ -64,8 +64,9 @@ class Choice:
 
     @property
     def used_link(self) -> Link:
-        """Return a copy of `link` whose model is `used`, the model with the chosen batch size."""
-        return replace(self.link, model=self.used)
+        """Return `link` after its trial: with the model as it is used, and what the trial showed of it."""
+        pace, columns = (self.trial.seconds_a_row, self.trial.columns) if self.trial else (0.0, None)
+        return replace(self.link, model=self.used, pace=pace, columns=columns)
 
 
 def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:

@@ -8,22 +8,49 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.config.memory_bound import bounded, shortage
+from overnight.tasks.engine.stage import Stage
 from overnight.tasks.errors import explain
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.error_translation import translate_storage_errors
+from overnight.tasks.workers.row_isolation import RowIsolation
 from overnight.tasks.workers.supervisor import UnitsRead, emit, report_quarantined, report_storage_problems
 from overnight.tasks.workers.watchdog import Watchdog
 
 T = TypeVar("T")
 END = object()
+
+
+@dataclass(frozen=True)
+class Read(Stage):
+    """The read of a source. `schema` has the columns and types of the rows; None if each file determines its own."""
+
+    source: Source
+    schema: pa.Schema | None = None
+
+    label = counts_as = "ingest"
+
+    def load(self, run: Run) -> "LoadedRead":
+        return LoadedRead(self, run)
+
+
+@dataclass(frozen=True)
+class LoadedRead:
+    stage: Read
+    run: Run
+
+    def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None = None) -> Iterator[pa.Table]:
+        """Yield blocks of the rows of `blocks`, tables of units; the supervisor decides on isolation."""
+        for units in blocks:
+            yield from read_units(units, self.stage.source, self.run, self.stage.schema)
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:

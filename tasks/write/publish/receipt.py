@@ -12,12 +12,12 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any
 
+from overnight.tasks.engine.stream import Streamed
 from overnight.tasks.errors import STAGES
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import FORMAT_VERSION, Run, now
 from overnight.tasks.state.staged_parts import Measures, Record
-from overnight.tasks.state.stream import Streamed
 
 PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
 

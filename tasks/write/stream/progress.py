@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from overnight.tasks.engine.stream import OperatorNames, Streamed
 from overnight.tasks.errors import STREAM_STAGES, StageFailed
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators
 from overnight.tasks.state.run import now as utc_now
-from overnight.tasks.state.stream import OperatorNames, Streamed
 
 if TYPE_CHECKING:
     from ray.data import Dataset

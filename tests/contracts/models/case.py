@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
-from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.tensors import to_arrow, to_numpy
+from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -86,8 +86,8 @@ class ModelLeaf:
 
 def worker_of(model: Predictor, folder: Path) -> Work:
     """A function that returns rows as the model's worker passes them on."""
-    worker = Worker(Link(model, read=None), make_run(folder))
-    return lambda table: rebatch.joined(list(worker(source_block(0, 0, table))))
+    worker = Link(model, read=None).load(make_run(folder))
+    return lambda table: rebatch.joined(worker.on([source_block(0, 0, table)], TOGETHER))
 
 
 def assert_same(found: Any, expected: Any, tolerance: float, place: str = "") -> None:

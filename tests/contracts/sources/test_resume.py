@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from overnight.tasks.engine.datasource import OrderedRead
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
-from overnight.tasks.ingest.reading.datasource import ManifestDatasource
-from overnight.tasks.ingest.task import plan_read
+from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import read_schema
+from overnight.tasks.state.pending_units import plan_read
 from overnight.tasks.state.run import Run
 from tests.contracts.sources.adapter import ROWS, Adapter
 from tests.contracts.sources.suite import promise
@@ -22,7 +23,7 @@ FILES = 4
 
 def rows_of_next_attempt(run: Run, source: Any) -> pa.Table:
     plan_read(run)
-    tasks = ManifestDatasource(source, run, read_schema(run.manifest)).get_read_tasks(1)
+    tasks = OrderedRead(Read(source, read_schema(run.manifest)), run).get_read_tasks(1)
     return pa.concat_tables([block for task in tasks for block in task()], promote_options="permissive")
 
 
@@ -67,4 +68,4 @@ def test_what_is_staged_is_not_read_again_and_all_the_rest_is(leaf: Adapter, tmp
         assert sorted([*settled, *row_ids(rest)]) == sorted(row_ids(whole)), staged.__name__
         stage(run, "20260102T000000-bbbbbb-000000", rest)
         plan_read(run)
-        assert not ManifestDatasource(source, run, read_schema(run.manifest)).get_read_tasks(1)
+        assert not OrderedRead(Read(source, read_schema(run.manifest)), run).get_read_tasks(1)

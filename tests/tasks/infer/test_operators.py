@@ -1,64 +1,106 @@
-"""Progress recognizes the operators of the stream by the names that Ray Data gives them."""
+"""The stages of a stream as operators of Ray Data: what is placed where, and the names by which progress knows them."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import ray.data
 
-from overnight.tasks.infer import operators
-from overnight.tasks.infer.operators import names_by_stage, prepare_rows, worker_preparation
-from overnight.tasks.resources.plan import Plan
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.engine.stream import Stream
+from overnight.tasks.infer.autotune.worker_sizing import Choice
+from overnight.tasks.infer.link import Link, StepsBehind
+from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.infer.operators import (
+    ModelSegment,
+    Placement,
+    context,
+    in_tasks,
+    names_by_stage,
+    on_ray,
+    place,
+    placement,
+    prepare,
+)
+from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.stream import Stream
-from overnight.tasks.storage.location import Location
-from overnight.tasks.workers import supervisor
 from overnight.tasks.write.stream.progress import follow
-from tests.tasks.blocks import source_block
+from tests.tasks.engine.stages import FakeRead, Half, units_of
+from tests.tasks.manifests import write_order
 from tests.tasks.runs import make_run
 
 
-def half(block: pa.Table, run: Run) -> Iterator[pa.Table]:
-    yield block[::2]
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = make_run(tmp_path)
+    write_order(run.order, units_of(2, rows=1), np.arange(2))
+    return run
 
 
-def test_reading_and_preprocessing_are_recognized_by_their_operators(ray_session: None, tmp_path: Path) -> None:
-    numbers = ray.data.range(20, override_num_blocks=1)
-    dataset = prepare_rows(numbers, make_run(tmp_path), half, Plan(1, None, (), ()))
-    told: list[dict[str, int]] = []
-    with follow(dataset, names_by_stage(), lambda rows, done: told.append(rows)):
+def test_reading_and_preprocessing_are_recognized_by_their_operators(ray_session: None, run: Run) -> None:
+    plan = make_plan([PythonPredictor(target="my:Model")], [{"CPU": 4}], {})
+    segments = [in_tasks((FakeRead(),), plan), prepare((Half(),), plan)]
+    names = names_by_stage(segments)
+    reports: list[dict[str, int]] = []
+    with ray.data.DataContext.current(context()):
+        dataset = on_ray(run, segments)
+    with follow(dataset, names, lambda rows, finished: reports.append(rows)):
         assert sum(bundle.num_rows() for bundle in dataset.iter_internal_ref_bundles()) == 10
-    assert told[-1] == {"ingest": 20, "preprocess": 10}
+    assert reports[-1] == {"ingest": 20, "preprocess": 10}
 
 
-@pytest.mark.parametrize("reads", [True, False], ids=["reads and prepares", "prepares"])
-def test_rows_are_counted_by_stage_while_one_worker_does_all_of_their_work(
-    reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("placed", "device", "labels"),
+    [
+        (Placement(True, True), {}, [["ingest", "half", "inference python"]]),
+        (Placement(True, False), {}, [["ingest"], [], ["half", "inference python"]]),
+        (Placement(), {}, [["ingest"], ["half"], ["inference python"]]),
+        (Placement(), {"num_gpus": 1}, [["ingest"], ["half"], ["inference python"], ["half"]]),
+    ],
+    ids=["reads and prepares", "prepares", "apart", "on a device"],
+)
+def test_stages_are_cut_into_segments_for_the_processes_that_run_them(
+    placed: Placement, device: dict[str, int], labels: list[list[str]]
 ) -> None:
-    """A worker takes two blocks of ten rows, reads each in two pieces, and prepares three rows at a time."""
-    state, run = supervisor.Supervisor(), make_run(tmp_path)
-    monkeypatch.setattr(supervisor, "emit", lambda run, event: state.on(event))
-    monkeypatch.setattr(operators, "read_block", lambda order, number: number)
+    model = PythonPredictor(target="my:Model", **device)
+    plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
+    choice = Choice(Link(model, steps=Half()), model, plan.pools[0], None, None)
+    segments = place(Stream(FakeRead(), False, steps=Half()), [choice], plan, placed, iter)
+    assert [[stage.label for stage in segment.stages] for segment in segments] == labels
+    [of_model] = [segment for segment in segments if isinstance(segment, ModelSegment)]
+    assert of_model.choice == choice
+    assert isinstance(segments[-1].stages[-1], StepsBehind if device else Link)
+    infer = names_by_stage(segments)["infer"]
+    assert infer == [f"({segment.name})" for segment in segments if segment.stages[-1:] and "inf" in _counts(segment)]
 
-    def rows(number: int, start: int, stop: int) -> pa.Table:
-        table = pa.table({"row_id": [f"{number}#{row}" for row in range(start, stop)]})
-        return source_block(number, start, table)
 
-    def read(number: int, run: Run) -> Iterator[pa.Table]:
-        yield from (rows(number, 0, 6), rows(number, 6, 10))
+def _counts(segment: object) -> str:
+    stages: tuple[Stage, ...] = segment.stages  # type: ignore[attr-defined]
+    return stages[-1].counts_as
 
-    def steps(block: pa.Table, run: Run, isolation: Any) -> Iterator[pa.Table]:
-        yield from (block[start : start + 3] for start in range(0, len(block), 3))
 
-    prepare = worker_preparation(run, Stream(None, None, read, Location("sample"), False, steps=steps), reads)
-    inputs = [pa.table({"block": [number]}) if reads else rows(number, 0, 10) for number in range(2)]
-    for one in inputs:
-        pieces = prepare(one, isolation=None)
-        assert [len(next(pieces)) for _ in range(2)] == [3, 3]
-    assert state.snapshot(run.attempt).passed == ({"ingest": 12} if reads else {}) | {"preprocess": 12}
-    for one in (*inputs, inputs[0]):  # one input is run twice
-        list(prepare(one, isolation=None))
-    assert state.snapshot(run.attempt).passed == ({"ingest": 20} if reads else {}) | {"preprocess": 20}
-    assert state.snapshot("another attempt").passed == {}
+@pytest.mark.parametrize(("rows", "fewer", "expected"), [
+    (1, False, Placement(True, True)), (2, False, Placement(True, False)), (1, True, Placement()),
+])  # fmt: skip
+def test_workers_prepare_rows_if_there_is_one_for_each_cpu_and_read_files_of_one_row(
+    tmp_path: Path, rows: int, fewer: bool, expected: Placement
+) -> None:
+    run, model = make_run(tmp_path), PythonPredictor(target="my:Model")
+    write_order(run.order, units_of(2, rows=rows), np.arange(2))
+    plan = make_plan([model], [{"CPU": 4}], {})
+    pool = replace(plan.pools[0], maximum=2) if fewer else plan.pools[0]
+    assert placement(run, plan, [Choice(Link(model), model, pool, None, None)]) == expected
+    assert placement(run, plan, []) == Placement()
+
+
+def test_rows_of_a_model_on_a_device_keep_its_heavy_columns_and_lose_those_that_nothing_reads(tmp_path: Path) -> None:
+    columns = pa.schema([("vectors", pa.binary())])
+    link, behind = Link(PythonPredictor(target="my:Model"), steps=Half(), read=("kept",), columns=columns).cut()
+    assert (link.steps, link.read) == (None, None)
+    assert behind
+    block = Half().block(photo=[b"a"] * 4, kept=[b"b"] * 4, vectors=[b"c"] * 4)
+    [made] = behind.load(make_run(tmp_path)).on([block], None)
+    assert {"kept", "vectors", "__left_out_photo"} < set(made.column_names)
+    assert "photo" not in made.column_names

@@ -13,8 +13,8 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.predictor import Predictor
-from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import rebatch
+from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -64,8 +64,9 @@ def test_a_batch_that_an_allocator_refuses_is_halved_and_a_row_is_lost_only_if_i
     x = np.arange(24, dtype=np.float32)
     lost = [] if of == "onnx" else [5]
     x[lost] = -1
-    worker = Worker(Link(models[of]), make_run(tmp_path))
-    done = rebatch.joined(worker(source_block(0, 0, pa.table({"row_id": [f"a#{row}" for row in range(24)], "x": x}))))
+    worker = Link(models[of]).load(make_run(tmp_path))
+    block = source_block(0, 0, pa.table({"row_id": [f"a#{row}" for row in range(24)], "x": x}))
+    done = rebatch.joined(worker.on([block], TOGETHER))
     assert worker.is_short_of_memory
     assert [row for row, error in enumerate(done["__error_message"].to_pylist()) if error] == lost
     assert np.delete(done["output"].to_numpy(), lost).tolist() == np.delete(x, lost).tolist()

@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,16 +13,19 @@ import pyarrow as pa
 import pytest
 import ray
 
+from overnight.tasks.engine import segment as segment_module
+from overnight.tasks.engine.segment import Segment, SegmentWorker
+from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import worker as worker_module
 from overnight.tasks.infer.autotune.trial import ModelTrial, Trial
-from overnight.tasks.infer.forked_worker import ForkedPreparingWorker
+from overnight.tasks.infer.forked_worker import ForkedWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
-from overnight.tasks.infer.worker import ConcurrentTimer, PreparingWorker, Worker
-from overnight.tasks.preprocess.run_steps import run_steps
+from overnight.tasks.infer.worker import ConcurrentTimer
+from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
@@ -114,7 +117,7 @@ def counts(tables: list[pa.Table]) -> list[int]:
     return [found for table in tables for found in table["count"].to_pylist()]
 
 
-def done(worker: Worker, rows: int) -> pa.Table:
+def done(worker: SegmentWorker, rows: int) -> pa.Table:
     """What a worker makes of so many rows, whose order it keeps."""
     made = rebatch.joined(worker(block(rows)))
     assert made["__row"].to_pylist() == list(range(rows))
@@ -127,10 +130,26 @@ def trial(model: Predictor, run: Run, rows: int = 8) -> Trial:
     return found
 
 
-def by_three(table: pa.Table, isolation: RowIsolation, run: Run) -> Iterator[pa.Table]:
-    """Preprocess three rows at a time."""
-    for start in range(0, len(table), 3):
-        yield from run_steps(table[start : start + 3], run, (DeriveColumns(columns={"x": "x * 10"}),), 0, isolation)
+@dataclass(frozen=True)
+class ByThree(Stage):
+    """Preprocesses three rows at a time."""
+
+    label, counts_as = "by three", "preprocess"
+
+    def load(self, run: Run) -> Loaded:
+        return self.Ready(Steps((DeriveColumns(columns={"x": "x * 10"}),)).load(run))
+
+    @dataclass(frozen=True)
+    class Ready:
+        steps: Loaded
+
+        def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
+            for table in blocks:
+                yield from self.steps.on((table[start : start + 3] for start in range(0, len(table), 3)), isolation)
+
+
+def worker_of(*stages: Stage, run: Run, **settings: bool) -> SegmentWorker:
+    return SegmentWorker(Segment(stages, **settings), run)
 
 
 def test_a_weight_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batches(
@@ -138,7 +157,7 @@ def test_a_weight_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batch
 ) -> None:
     [weighted] = passed_on([block(10)], 1000, 0)
     assert len(weighted) == 11
-    worker = Worker(Link(Counting(batch_size=8)), run)
+    worker = worker_of(Link(Counting(batch_size=8)), run=run)
     assert counts(list(worker(weighted))) == [8] * 8 + [2] * 2
     assert list(worker(weighted[10:])) == []
     monkeypatch.setattr(worker_module, "MOST_BYTES_AT_ONCE", block(10)[:6].nbytes)
@@ -149,24 +168,24 @@ def test_a_weight_reaches_no_model_and_what_is_large_goes_to_it_in_smaller_batch
 def test_results_are_passed_on_together_while_they_are_small(
     run: Run, monkeypatch: pytest.MonkeyPatch, most: int, pieces: int
 ) -> None:
-    monkeypatch.setattr(worker_module, "BYTES_AT_ONCE", most)
-    made = list(Worker(Link(Counting(batch_size=4)), run)(block(10)))
+    monkeypatch.setattr(segment_module, "BYTES_AT_ONCE", most)
+    made = list(worker_of(Link(Counting(batch_size=4)), run=run)(block(10)))
     assert len(made) == pieces
     assert counts(made) == [4] * 8 + [2] * 2
-    assert len(list(Worker(Link(Counting(batch_size=4)), run, is_slow=True)(block(10)))) == 3
+    assert len(list(worker_of(Link(Counting(batch_size=4)), run=run, is_slow=True)(block(10)))) == 3
 
 
 def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(run: Run) -> None:
-    made = done(PreparingWorker(partial(by_three, run=run), link=Link(Counting(batch_size=4)), run=run), 10)
+    made = done(worker_of(ByThree(), Link(Counting(batch_size=4)), run=run), 10)
     assert made["count"].to_pylist() == [4] * 8 + [2] * 2
     assert made["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
 
 
 def test_a_forked_worker_gives_what_one_gives_that_is_not(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"prepare": partial(by_three, run=run), "link": Link(Counting(batch_size=4)), "run": run}
+    segment = Segment((ByThree(), Link(Counting(batch_size=4))))
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     with fork_server.started():
-        forked, here = ForkedPreparingWorker(**settings), PreparingWorker(**settings)
+        forked, here = ForkedWorker(segment, run), SegmentWorker(segment, run)
         for count in (10, 3):
             [there], [expected] = forked(block(count)), here(block(count))
             assert blocks.visible(there).equals(blocks.visible(expected))
@@ -196,9 +215,9 @@ def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
 ) -> None:
     peaks = iter([10, 30, 30, 50])
     monkeypatch.setattr(worker_module, "peak_memory", lambda: next(peaks))
-    list(Worker(Link(Counting(batch_size=4)), run)(block(12)))
+    list(worker_of(Link(Counting(batch_size=4)), run=run)(block(12)))
     assert state.snapshot("").device_memory is None
-    list(Worker(Link(Counting(batch_size=4, resources={"NPU": 1})), run)(block(12)))
+    list(worker_of(Link(Counting(batch_size=4, resources={"NPU": 1})), run=run)(block(12)))
     state.on(supervisor.DeviceMemoryTaken(20))  # of another worker
     assert state.snapshot("").device_memory == 30
     trial(Counting(batch_size=4, num_gpus=1), run)
@@ -208,7 +227,7 @@ def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
 def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_incident(
     run: Run, state: supervisor.Supervisor
 ) -> None:
-    worker = Worker(Link(Counting(batch_size=16, most=5)), run)
+    worker = worker_of(Link(Counting(batch_size=16, most=5)), run=run)
     assert counts([*worker(block(32)), *worker(block(16))]) == [4] * 48
     incidents = [(incident["what"].partition(": ")[2], incident["times"]) for incident in state.snapshot("").incidents]
     assert incidents == [
@@ -221,7 +240,7 @@ def test_heavy_columns_that_nothing_later_reads_are_left_out_by_name_except_byte
     rows = block(2, photo=pa.array([b"a", None]), sound=[b"a", b"b"])
 
     def by_worker(**settings: bool) -> pa.Table:
-        return next(Worker(Link(Counting(batch_size=4), "first_", read=("sound",), **settings), run)(rows))
+        return next(worker_of(Link(Counting(batch_size=4), "first_", read=("sound",), **settings), run=run)(rows))
 
     assert blocks.visible(by_worker()).column_names == ["row_id", "x", "sound", "first_count", "first_sum"]
     for done_with in (by_worker, lambda **settings: drop_heavy(rows, ["sound"], **settings)):
@@ -232,8 +251,8 @@ def test_heavy_columns_that_nothing_later_reads_are_left_out_by_name_except_byte
 
 def test_a_worker_with_a_device_has_two_calls_under_way_in_ray(ray_session: None, run: Run) -> None:
     dataset = ray.data.from_arrow([block(4)] * 6).map_batches(
-        Worker,
-        fn_constructor_kwargs={"link": Link(Meeting()), "run": run},
+        SegmentWorker,
+        fn_constructor_kwargs={"segment": Segment((Link(Meeting()),)), "run": run},
         batch_size=4,
         batch_format="pyarrow",
         compute=strategy(Pool("model", 1, 1, 0.5, 0), Meeting().calls_at_once()),
@@ -244,7 +263,8 @@ def test_a_worker_with_a_device_has_two_calls_under_way_in_ray(ray_session: None
 
 def test_a_worker_that_was_started_again_makes_one_call_at_a_time(run: Run) -> None:
     for is_restarted in (False, True):
-        worker = Worker(Link(Meeting(patience=0.3 if is_restarted else 10)), run, is_restarted=is_restarted)
+        segment = Segment((Link(Meeting(patience=0.3 if is_restarted else 10)),))
+        worker = SegmentWorker(segment, run, is_restarted=is_restarted)
         with ThreadPoolExecutor(2) as threads:
             made = [list(tables) for tables in threads.map(lambda _, call=worker: list(call(block(4))), range(2))]
         met = {value for tables in made for table in tables for value in table["met"].to_pylist()}
@@ -272,7 +292,7 @@ def test_calls_at_once_share_the_time_that_passes(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_row_that_does_not_meet_the_condition_gets_null_from_the_model(run: Run) -> None:
-    made = done(Worker(Link(Counting(batch_size=4, where="x % 3 == 0"), "heavy_"), run), 40)
+    made = done(worker_of(Link(Counting(batch_size=4, where="x % 3 == 0"), "heavy_"), run=run), 40)
     assert made["heavy_sum"].to_pylist() == [x + 1 if x % 3 == 0 else None for x in range(40)]
     # 14 rows of 40, which are taken 32 at a time: calls of 4, not of the one or two that four rows hold
     assert [count for count in made["heavy_count"].to_pylist() if count] == [4] * 8 + [3] * 3 + [3] * 3
@@ -285,7 +305,7 @@ def test_a_row_that_does_not_meet_the_condition_gets_null_from_the_model(run: Ru
 def test_a_condition_that_fails_for_a_row_quarantines_it_and_calls_the_model_once(
     run: Run, where: str, sums: list[int | None] | None
 ) -> None:
-    made = done(Worker(Link(Counting(batch_size=8, where=where)), run), 8)
+    made = done(worker_of(Link(Counting(batch_size=8, where=where)), run=run), 8)
     assert made["__state"].to_pylist() == [blocks.QUARANTINED if row == 3 else blocks.LIVE for row in range(8)]
     assert "Division by zero" in made["__error_message"][3].as_py()
     if sums:
@@ -294,10 +314,10 @@ def test_a_condition_that_fails_for_a_row_quarantines_it_and_calls_the_model_onc
 
 def test_without_a_row_for_the_model_its_columns_are_null_in_the_types_of_the_trial(run: Run) -> None:
     model = Counting(batch_size=4, where="x > 100")
-    made = done(Worker(Link(model, "heavy_"), run, columns=trial(model, run).columns), 10)
+    made = done(worker_of(Link(model, "heavy_", columns=trial(model, run).columns), run=run), 10)
     assert made["heavy_sum"].equals(pa.chunked_array([pa.nulls(10, pa.int64())]))
     assert made["x"].to_pylist() == list(range(10))
-    assert "sum" not in done(Worker(Link(model), run), 10).column_names, "nothing showed its columns"
+    assert "sum" not in done(worker_of(Link(model), run=run), 10).column_names, "nothing showed its columns"
 
 
 @pytest.mark.parametrize(("where", "reason"), [("y > 1", "needs a column 'y'"), ("x + 1", "expected true or false")])
@@ -305,13 +325,13 @@ def test_a_condition_over_a_column_that_is_missing_or_without_a_truth_value_is_r
     run: Run, where: str, reason: str
 ) -> None:
     with pytest.raises(ContractError, match=reason) as raised:
-        list(Worker(Link(Counting(where=where)), run)(block(4)))
+        list(worker_of(Link(Counting(where=where)), run=run)(block(4)))
     assert raised.value.stage == "infer"
 
 
 @pytest.mark.parametrize("where", [None, "x >= 5"])
 def test_rows_that_a_model_knows_to_have_failed_cost_no_other_row_a_second_call(run: Run, where: str | None) -> None:
-    made = done(Worker(Link(Knowing(batch_size=4, where=where)), run), 12)
+    made = done(worker_of(Link(Knowing(batch_size=4, where=where)), run=run), 12)
     failed = [x for x in range(12) if x % 2 and (where is None or x >= 5)]
     states = made["__state"].to_pylist()
     assert [row for row, state in enumerate(states) if state == blocks.QUARANTINED] == failed

@@ -1,6 +1,6 @@
 """In what pieces rows go to the steps, and in what pieces they are handed on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.preprocess.run_steps import run_steps, try_first_rows
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.preprocess.run_steps import Steps, try_first_rows
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import blocks, result
 from overnight.tasks.state.read_plan import PENDING
+from overnight.tasks.state.run import Run
 from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.manifests import write_order
@@ -37,7 +39,7 @@ class OneAtATime(Noting):
 
 def made_of(files: list[Any], tmp_path: Path, step: PreprocessStep) -> list[pa.Table]:
     block = source_block(0, 0, pa.table({"row_id": [f"t#{i}" for i in range(len(files))], "file": files}))
-    return list(run_steps(block, make_run(tmp_path), (step,), 0, TOGETHER))
+    return list(Steps((step,)).load(make_run(tmp_path)).on([block], TOGETHER))
 
 
 @pytest.mark.parametrize(
@@ -71,11 +73,17 @@ def test_what_a_sample_s_rows_cost_to_read_is_measured_warm(tmp_path: Path) -> N
     unit = pa.table({name: about.get(name, pa.nulls(1)) for name in PENDING.names}).cast(PENDING)
     write_order(run.order, unit, np.zeros(1, np.int64))
 
-    def read(units: pa.Table) -> Iterator[pa.Table]:
-        block = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)]}))
-        yield blocks.measured(block, np.arange(8), "ingest", starts.pop() if starts else 0.008, 0)
+    class Read(Stage):
+        label = counts_as = "ingest"
 
-    sample = try_first_rows(read, (), run, 8)
+        def load(self, run: Run) -> "Read":
+            return self
+
+        def on(self, units: Iterable[pa.Table], isolation: object) -> Iterator[pa.Table]:
+            block = source_block(0, 0, pa.table({"row_id": [f"a#{i}" for i in range(8)]}))
+            yield blocks.measured(block, np.arange(8), "ingest", starts.pop() if starts else 0.008, 0)
+
+    sample = try_first_rows(Read(), Steps(()), run, 8)
     assert blocks.seconds_a_row(sample, "ingest") == pytest.approx(0.001)
 
 

@@ -15,9 +15,9 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predict, Predictor
-from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.workers.row_isolation import TOGETHER
 from overnight.tasks.write.merge.merge_parts import merge, published_schema
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.staging import write_part
@@ -150,8 +150,8 @@ class Counting(Predictor):
 
 def test_a_model_sees_made_rows_in_batches_of_its_size(tmp_path: Path) -> None:
     block = pages_of([5, 1, 1, 9])
-    worker = Worker(Link(Counting(batch_size=4)), make_run(tmp_path))
-    made = [row for piece in worker(block) for row in rows_of(piece)]
+    worker = Link(Counting(batch_size=4)).load(make_run(tmp_path))
+    made = [row for piece in worker.on([block], TOGETHER) for row in rows_of(piece)]
     assert [row["sum"] for row in made] == [row["x"] + 1 for row in rows_of(block)]
     assert [row["count"] for row in made] == [4] * 4 + [1] + [4] * 8 + [3] * 3
 

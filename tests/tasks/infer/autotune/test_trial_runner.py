@@ -15,7 +15,7 @@ import ray
 from overnight.tasks.errors import ContractError, JobError, RowError, StageFailed
 from overnight.tasks.infer.autotune import trial_runner
 from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, try_model
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.resources.plan import Plan, Pool
@@ -86,7 +86,7 @@ def marks(tmp_path: Path) -> Path:
 
 def try_it(marks: Path, begun: Any = None, sample: pa.Table = SAMPLE, **settings: Any) -> Trial | Failed | None:
     link = Link(Fragile(marks=str(marks), **settings))
-    return tried(make_run(marks.parent), link, POOL, sample, 8, begun, warn=print)[0]
+    return try_model(make_run(marks.parent), link, POOL, sample, 8, begun, warn=print)[0]
 
 
 def test_a_model_that_was_begun_early_is_loaded_once_and_its_prints_stay_out_of_the_terminal(

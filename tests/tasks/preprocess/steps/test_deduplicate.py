@@ -7,11 +7,13 @@ import pyarrow as pa
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, PLACES
 from overnight.tasks.preprocess.decided import Decided
-from overnight.tasks.preprocess.keyed_rows import keyed_rows
+from overnight.tasks.preprocess.keyed_rows import Keys
+from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.explode import Explode
 from overnight.tasks.rows import apply, blocks
 from overnight.tasks.rows.blocks import FILTERED, LIVE, QUARANTINED
+from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -44,7 +46,7 @@ def test_keys_are_those_of_the_rows_after_the_steps_and_name_the_rows_that_faile
     words = WORDS.append_column("other", pa.array([["p", "q"], ["p", "q"], ["p", "q", "r"]]))
     rule = Deduplicate(columns=["word"]).rule
     steps = (Explode(columns=["word", "other"]),)
-    tables = list(keyed_rows(source_block(7, 5, words), make_run(tmp_path), steps, rule, pace=0))
+    tables = list(Keys(Steps(steps), rule).load(make_run(tmp_path)).on([source_block(7, 5, words)], TOGETHER))
     keys = pa.concat_tables(tables).to_pylist()
     assert [(key["unit"], key["row"], key["place"]) for key in keys] == [
         (7, 6, FAILED), (7, 5, 0), (7, 5, 1), (7, 7, 0), (7, 7, 1), (7, 7, 2),

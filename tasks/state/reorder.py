@@ -5,24 +5,31 @@ units take ten passes.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
 from overnight.tasks.state import read_plan
 from overnight.tasks.storage.location import Location
 
 UNITS_AT_ONCE = 2**20
 
 
-def reorder(place: Location, shuffle: NoShuffle | ShuffleFiles | ShuffleBlocks) -> bool:
-    """Rewrite the list of units that a run reads, the order file at `place`, in the order of `shuffle`.
+class Order(Protocol):
+    """An order of units."""
+
+    def order(self, pending: pa.Table) -> np.ndarray:
+        """Return the position in `pending` (columns `path` and `size`) of each unit, in the order of reading."""
+
+
+def reorder(place: Location, wanted: Order) -> bool:
+    """Rewrite the list of units that a run reads, the order file at `place`, in the order `wanted`.
 
     Return True if the file has the number of rows of every unit, and each number is 1. Then the order of the units is
     also the order of the rows.
     """
-    order = shuffle.order(read_plan.read_order(place, ["path", "size"]))
+    order = wanted.order(read_plan.read_order(place, ["path", "size"]))
     pending = read_plan.read_order(place, ["rows", "settled"])
     rows_left, one_row_each = None, False
     if not pending["rows"].null_count:

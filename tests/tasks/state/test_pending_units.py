@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.ingest.listing.pending_units import pending_tables, unfinished_units, units_left
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import row_ranges
 from overnight.tasks.state.manifest import UNITS, read_manifest
+from overnight.tasks.state.pending_units import pending_tables, unfinished_units, units_left
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.location import Location
 

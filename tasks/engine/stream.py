@@ -1,20 +1,21 @@
-"""The values that the five tasks pass to each other: how a partition's rows are read and prepared, and the results.
+"""The values that the five tasks pass to each other: how a partition's rows are read and prepared, and the results."""
 
-Earlier tasks make a `Stream`, and `infer` runs it. The functions of a `Stream` take the run as an argument. So each try
-of `infer` reads in its own order, without the rows that were staged before.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import abc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from overnight.tasks.duplicates.rule import Rule
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.state.pending_units import plan_read
+from overnight.tasks.state.reorder import Order, reorder
 from overnight.tasks.state.run import Run
-from overnight.tasks.storage.location import Location
 
-Read = Callable[..., Iterator[pa.Table]]  # units (schema `read_plan.PENDING`) and `run` in, blocks of their rows out
-Steps = Callable[..., Iterator[pa.Table]]  # a block, `run` and `isolation` in, blocks after every step out
+if TYPE_CHECKING:
+    import ray.data
+
 OperatorNames = Mapping[str, Sequence[str]]  # stage -> parts of the names of Ray Data's operators that do its work
 
 
@@ -23,34 +24,45 @@ class FirstReading:
     """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step.
 
     `number` counts these steps from 0. `keys` makes tables from a block, with one key per row
-    (`duplicates.places.KEYS`). `duplicates` takes all these tables and yields tables of the rows to drop
-    (`duplicates.places.PLACES`).
+    (`duplicates.places.KEYS`). `rule` compares the keys.
     """
 
     number: int
-    keys: Steps
-    duplicates: Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
+    keys: Stage
+    rule: Rule
 
 
 @dataclass(frozen=True)
 class Stream:
-    """How rows are read and prepared.
+    """How rows are read and prepared: the stages before the first model.
 
-    `plan_read` writes the reading order of a run's attempt: the units with rows that no staged part settles.
-    `datasource` makes a datasource of Ray Data, which reads in that order. `read` reads the rows of units. `sample` is
-    the place of a few rows that passed the steps. `bytes_stay` is True if columns of bytes are published: columns of
-    tables are, contents of files are not. `seed` is the seed of Ray Data's shuffle of rows; None for no shuffle.
-    `steps` runs the preprocessing; None without steps. `first_readings` run before the stream, in order.
+    `bytes_stay` is True if columns of bytes are published: columns of tables are, contents of files are not. `order`
+    puts the units in another order than that of the listing; None keeps it. `seed` is the seed of Ray Data's shuffle of
+    rows; None for no shuffle. `steps` is None without steps. `first_readings` run before the stream, in order.
     """
 
-    plan_read: Callable[[Run], Any]
-    datasource: Callable[..., Any]  # takes `run`
-    read: Read
-    sample: Location
+    read: Stage
     bytes_stay: bool
+    order: Order | None = None
     seed: int | None = None
-    steps: Steps | None = None
+    steps: Stage | None = None
     first_readings: tuple[FirstReading, ...] = ()
+
+    def plan_read(self, run: Run) -> bool:
+        """Write the order file of the run's attempt: the units with rows that no staged part settles, in `order`.
+
+        Return True if the units were put in order, and each is known to be one row.
+        """
+        plan_read(run)
+        return reorder(run.order, self.order) if self.order else False
+
+
+class Stager(abc.ABC):
+    """What a stream does with the rows that have passed all models."""
+
+    @abc.abstractmethod
+    def stage(self, run: Run, dataset: "ray.data.Dataset", names: OperatorNames, sampled: "Sampled") -> "Streamed":
+        """Run `dataset`, and stage its rows in parts. `names` has the names of its operators."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,22 @@ import pyarrow as pa
 
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import read_plan, row_ranges
-from overnight.tasks.state.manifest import iterate_units
+from overnight.tasks.state.manifest import COUNTS, iterate_units, read_manifest
 from overnight.tasks.state.read_plan import PENDING, stream_order
+from overnight.tasks.state.run import Run
+from overnight.tasks.state.staged_parts import read_records
 from overnight.tasks.storage.location import Location
+
+
+def plan_read(run: Run) -> None:
+    """Write the order file of the run's attempt: the list of units with rows that no staged part settles."""
+    counts, _ = read_manifest(run.manifest, COUNTS)
+    write_pending(run.order, run.manifest, counts, settled(run))
+
+
+def settled(run: Run) -> pa.Table:
+    """Return the ranges of rows that the staged parts of the run's generation settle, as `row_ranges.merge` does."""
+    return row_ranges.merge([record.ranges for record in read_records(run.parts)])
 
 
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.shuffle import reorder as reordering
 from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles
-from overnight.tasks.shuffle.reorder import reorder
 from overnight.tasks.state import read_plan
+from overnight.tasks.state import reorder as reordering
 from overnight.tasks.state.read_plan import PENDING, pack, read_order, read_quarantined, read_summaries
+from overnight.tasks.state.reorder import reorder
 from overnight.tasks.storage.location import Location
 from tests.tasks.manifests import write_order
 

@@ -12,22 +12,20 @@ from ray.data import DataContext, Datasource
 from ray.data.block import BlockMetadata
 from ray.data.datasource import ReadTask
 
-from overnight.tasks.ingest.reading.read_units import read_units
-from overnight.tasks.ingest.source import Source
+from overnight.tasks.engine.stage import Stage
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 
 
-class ManifestDatasource(Datasource):
+class OrderedRead(Datasource):
     """A datasource of Ray that reads the units in the run's order file, which lists what the attempt has to read.
 
-    The file must exist when the dataset runs, not when it is built. `schema` has the columns and types of the rows;
-    None if each file determines its own.
+    The file must exist when the dataset runs, not when it is built.
     """
 
-    def __init__(self, source: Source, run: Run, schema: pa.Schema | None) -> None:
+    def __init__(self, read: Stage, run: Run) -> None:
         super().__init__()
-        self._source, self._run, self._schema = source, run, schema
+        self._read, self._run = read, run
 
     def get_name(self) -> str:
         return "Ingest"
@@ -40,7 +38,7 @@ class ManifestDatasource(Datasource):
     ) -> list[ReadTask]:
         return [
             ReadTask(
-                partial(_read_block, self._source, self._run, self._schema, block),
+                partial(_read_block, self._read, self._run, block),
                 BlockMetadata(num_rows=count, size_bytes=size, exec_stats=None),
                 per_task_row_limit=per_task_row_limit,
             )
@@ -48,5 +46,5 @@ class ManifestDatasource(Datasource):
         ]
 
 
-def _read_block(source: Source, run: Run, schema: pa.Schema | None, block: int) -> Iterator[pa.Table]:
-    return read_units(read_block(run.order, block), source, run, schema)
+def _read_block(read: Stage, run: Run, block: int) -> Iterator[pa.Table]:
+    return read.load(run).on([read_block(run.order, block)], None)

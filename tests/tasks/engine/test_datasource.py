@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from overnight.tasks.engine.datasource import OrderedRead
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.reading.datasource import ManifestDatasource
-from overnight.tasks.ingest.reading.read_units import read_units
+from overnight.tasks.ingest.reading.read_units import Read, read_units
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.rows import blocks as rows
@@ -99,7 +99,7 @@ def test_a_read_task_carries_its_place_and_not_the_list_of_units(tmp_path: Path)
     columns["settled"] = pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * 20, columns["settled"])
     pending = pa.table(columns).cast(read_plan.PENDING)
     write_order(run.order, pending, read_plan.pack(pending["size"].to_numpy()))
-    tasks = ManifestDatasource(source, run, None).get_read_tasks(1)
+    tasks = OrderedRead(Read(source), run).get_read_tasks(1)
     assert len(tasks) == read_plan.MAXIMUM_BLOCKS
     assert max(len(cloudpickle.dumps(task)) for task in tasks[:: len(tasks) // 20]) < 5000
     blocks = [read_plan.read_block(run.order, block) for block in (0, len(tasks) - 1)]

@@ -1,0 +1,1 @@
+"""The engine: the stages of a job as values, and how a process runs them on blocks of rows."""

@@ -1,0 +1,66 @@
+"""Run operations on the rows of blocks: with isolation, a time limit, retries, captured output and a quarantine.
+
+Every step and every model of a job runs through this file, in a run as in a preview.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from overnight.tasks.rows.apply import apply
+from overnight.tasks.rows.result import Work
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import user_output
+from overnight.tasks.workers.retry import with_retries
+from overnight.tasks.workers.row_isolation import RowIsolation
+from overnight.tasks.workers.supervisor import report_quarantined
+from overnight.tasks.workers.watchdog import Watchdog
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A step or a model as work on rows. `source` names it in the run's log. `work_on` returns its work for a block."""
+
+    source: str
+    work_on: Callable[[pa.Table], Work]
+
+
+class RowRunner:
+    """Runs operations on blocks in this process, and quarantines the rows on which they fail.
+
+    Args:
+        stage: The stage for which errors and seconds count.
+        label: Distinguishes the operations from others of the job, in messages and in the supervisor's records.
+        pace: The seconds that they take per row, as measured on a sample, or 0 if unknown. It lengthens the time limit.
+        is_trial: The rows run again in the stream. So failed rows are not reported, and their errors are kept.
+        clock: Returns a time in seconds.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        stage: str,
+        label: str,
+        pace: float = 0.0,
+        is_trial: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._run, self._stage, self._is_trial, self._clock = run, stage, is_trial, clock
+        self.guard = Watchdog(run, stage, label, pace)
+        self.errors: list[Exception] | None = [] if is_trial else None
+
+    def run(self, block: pa.Table, operations: Sequence[Operation], isolation: RowIsolation) -> pa.Table:
+        """Return `block` after all operations. `isolation` says whether its rows run together, or one by one."""
+        done = self.guard.run(block, lambda rows: self._all(rows, operations), isolation)
+        if not self._is_trial:
+            report_quarantined(done, block, self._run)
+        return done
+
+    def _all(self, rows: pa.Table, operations: Sequence[Operation]) -> pa.Table:
+        for operation in operations:
+            with user_output.collected(self._run, operation.source):
+                work = with_retries(operation.work_on(rows), self._stage)
+                rows = apply(rows, self._stage, work, self._clock, self.errors, self._run.keep_columns)
+        return rows
