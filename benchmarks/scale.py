@@ -31,11 +31,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from overnight.tasks.engine.datasource import OrderedRead
-from overnight.tasks.ingest.reading.read_units import Read
 from workloads import WORKLOADS, photos
 
+from overnight.tasks.engine.datasource import OrderedRead
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
+from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.sources.media_files import Images
 from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.state import read_plan, row_ranges

@@ -25,13 +25,13 @@ from ray_cluster import HEAD, cluster
 IMAGES, SIZE = 4800, (640, 480)
 NODES = 2
 PICTURE = Path(__file__).resolve().parents[1] / "docs/_static/timeline.svg"
-# A call of a Ray worker belongs to the first of these whose part its name contains. Ray Data names a call after its
-# function or class: a read begins with `Read`, the steps run in `run_steps_in_task`, and models in a `Worker`.
+# A call of a Ray worker belongs to the first of these whose part its name contains. Ray Data names a call after the
+# stages of its segment; a read begins with `Read`, and the workers of models are actors (`MapWorker`).
 WORK = {
     "write": ("Write",),
-    "load": ("Worker)).__init__",),
-    "infer": ("Worker)).submit",),
-    "read and preprocess": ("Read", "run_steps_in_task"),
+    "load": (")).__init__",),
+    "infer": (")).submit",),
+    "read and preprocess": ("Read", "preprocess)"),
 }
 # Readable on a white and on a black page.
 BLUE, GREEN, LIGHT_GREEN, RED, GREY = "#2f6fb7", "#2e7d4f", "#8fbf9f", "#b0452f", "#8a8f98"

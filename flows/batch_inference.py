@@ -7,10 +7,10 @@ from prefect import Task, flow
 from prefect.futures import PrefectFuture
 from prefect.states import Completed
 
-from overnight.flows.job.chain import links
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
+from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.samples import keep_sample
 from overnight.flows.runs import run_sentences
@@ -114,21 +114,19 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     if published := published_already(run):
         return published
     begin_imports(job)
+    pipeline, sink = compile_job(job.pinned(run)), job.sink_for(run)
     waits = getattr(job.source, "wait_for", None)
-    chain = links(job.pinned(run))
-    trials = begin_trials(run, chain, plan) if not waits else [None] * len(chain)
-    sink = job.sink_for(run)
-    inference = Inference(chain, sink.part_size, plan, trials)
-    rules = [step.rule for step in job.last_steps]
-    stager = PartStager(sink, job.checks, rules, progress_shown)
+    trials = [None] * len(pipeline.links) if waits else begin_trials(run, pipeline.links, plan)
+    inference = Inference(pipeline.links, sink.part_size, plan, trials)
+    stager = PartStager(sink, job.checks, pipeline.rules, progress_shown)
 
     def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
         return run_task(task, job.retries, run, *arguments)
 
-    rows = done(ingest, job.source)
+    rows = done(ingest, pipeline.source)
     with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after ingest, because ingest may wait for inputs
-        rows = done(shuffle, job.shuffle, rows)
-        rows = done(preprocess, job.steps, plan, rows)
+        rows = done(shuffle, pipeline.shuffle, rows)
+        rows = done(preprocess, pipeline.steps, plan, rows)
         streamed = done(infer, inference, stager, rows)
-    receipt = done(write, sink, job.checks, rules, job.source.allow_empty, plan, job.settings(), streamed)
+    receipt = done(write, sink, job.checks, pipeline.rules, job.source.allow_empty, plan, job.settings(), streamed)
     return dict(receipt.result())

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from overnight.flows.job.chain import links
 from overnight.flows.job.model import Job
+from overnight.flows.job.pipeline import compile_job
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import JobError, explain
 from overnight.tasks.infer.in_process import (
@@ -141,7 +141,7 @@ class _InProcess:
         )
 
     def _models(self, block: pa.Table) -> pa.Table:
-        chain = links(self.job)
+        chain = compile_job(self.job).links
         if not chain:
             return drop_heavy(block, self.job.sink.keep_columns, not self.job.source.rows_are_files)
         places = [place for place, entry in enumerate(self.job.inference) if isinstance(entry, Predictor)]

@@ -1,20 +1,37 @@
-"""The chain of models in a job's `inference`. A link of it holds a model and the steps that follow the model."""
+"""Compile a job: its stages, in the order in which rows pass them."""
+
+from dataclasses import dataclass
 
 from overnight.flows.job.model import Job
+from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.infer.in_process import Link
+from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.in_process import Steps
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.shuffle.kinds import Shuffle
 
 Reads = tuple[str, ...] | None  # the columns that later entries read; None: all columns
 
 
-def links(job: Job) -> list[Link]:
-    """Return a link for each model of the job, in order: the model with the steps that follow it, up to the next model.
+@dataclass(frozen=True)
+class Pipeline:
+    """The stages of a job: what reads the rows, their order, the steps, and the models with the steps behind each.
 
-    The steps before the first model belong to no link.
+    `rules` find duplicates by what the models have made. The publish applies them.
     """
+
+    source: Source
+    shuffle: Shuffle
+    steps: list[Step]
+    links: list[Link]
+    rules: list[Rule]
+
+
+def compile_job(job: Job) -> Pipeline:
+    """Return the stages of a job. Each model drops the heavy columns that nothing behind it reads or publishes."""
     models = job.models
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
-    made: list[Link] = []
+    links: list[Link] = []
     read: Reads = tuple(job.sink.keep_columns)
     for place in reversed(range(len(models))):
         model, steps = models[place], job.steps_behind[place]
@@ -26,9 +43,9 @@ def links(job: Job) -> list[Link]:
             read=_with(read, *(step.inputs() for step in steps)),
             bytes_stay=not job.source.rows_are_files,
         )
-        made.insert(0, link)
+        links.insert(0, link)
         read = _with(link.read, model.reads())
-    return made
+    return Pipeline(job.source, job.shuffle, job.steps, links, [step.rule for step in job.last_steps])
 
 
 def _with(read: Reads, *more: list[str] | None) -> Reads:
