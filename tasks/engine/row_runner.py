@@ -52,7 +52,7 @@ class RowRunner:
         self.errors: list[Exception] | None = [] if is_trial else None
 
     def run(self, block: pa.Table, operations: Sequence[Operation], isolation: RowIsolation) -> pa.Table:
-        """Return `block` after all operations. `isolation` says whether its rows run together, or one by one."""
+        """Return `block` after all operations. Its rows run together, or one by one if `isolation` is on."""
         done = self.guard.run(block, lambda rows: self._all(rows, operations), isolation)
         if not self._is_trial:
             report_quarantined(done, block, self._run)

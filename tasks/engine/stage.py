@@ -21,8 +21,8 @@ class Loaded(Protocol):
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield what the stage makes of its input: blocks of rows.
 
-        The input of a read is tables of units (schema `read_plan.PENDING`), that of other stages is blocks. `isolation`
-        says whether rows run one by one, as after the death of a process. If it is None, the run's supervisor decides.
+        The input of a read is tables of units (schema `read_plan.PENDING`), that of other stages is blocks. Rows run
+        one by one if `isolation` is on, as after the death of a process. If it is None, the run's supervisor decides.
         """
 
 

@@ -90,8 +90,8 @@ def place(
         before = (stream.read, *before)
     is_slow = any(choice.rows_a_block for choice in choices)
     for choice in choices:
-        link, behind = choice.used_link, None
-        if choice.used.accelerators():
+        link, behind = choice.tried_link, None
+        if choice.link.model.accelerators():
             link, behind = link.cut()
         segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
         if behind:
@@ -196,14 +196,14 @@ def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.
 def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> ray.data.Dataset:
     choice = segment.choice
     assert choice
-    base = ForkedWorker if is_forked(choice.used, choice.pool) else SegmentWorker
+    base = ForkedWorker if is_forked(choice.link.model, choice.pool) else SegmentWorker
     loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
     return dataset.map_batches(
         type(segment.name, (base,), {}),
         fn_constructor_kwargs={"segment": replace(segment, choice=None), "run": run, **loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",
-        compute=strategy(choice.pool, choice.used.calls_at_once()),
+        compute=strategy(choice.pool, choice.link.model.calls_at_once()),
         max_restarts=MAX_RESTARTS,
         max_task_retries=MAX_RESTARTS,
         **choice.pool.remote_arguments(),

@@ -185,9 +185,9 @@ class Predictor(Leaf):
         """Return the rows of one call: a batch, or a window of several batches if the model sorts rows by length."""
         return self.forward_batch_size()
 
-    def rows_at_once(self) -> int:
-        """Return the rows that a worker takes at a time: those of one call, or more if `where` selects some of them."""
-        return self.rows_per_call() * (CALLS_TO_CHOOSE_FROM if self.where else 1)
+    def rows_at_once(self, per_call: int) -> int:
+        """Return the rows that a worker takes for calls of `per_call` rows: more if `where` selects some of them."""
+        return per_call * (CALLS_TO_CHOOSE_FROM if self.where else 1)
 
     def forward_batch_size(self) -> int:
         """Return the number of rows in a batch: `batch_size`, or a default for the worker's device if it is auto."""
@@ -242,7 +242,7 @@ class Predictor(Leaf):
         return 1
 
     def tunes_batch_size(self) -> bool:
-        """Return True if a trial on a few rows chooses the batch size.
+        """Return True if the batch size is found while the stream runs.
 
         Then `batch_size` is auto, and a call of the model gets one batch.
         """

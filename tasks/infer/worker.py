@@ -17,8 +17,9 @@ import pyarrow as pa
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.accelerators import peak_memory
+from overnight.tasks.infer.batch_size import BatchSize
 from overnight.tasks.infer.link import Link, without_unread
-from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import blocks, rebatch, result, user_function
 from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
@@ -50,11 +51,12 @@ class Worker:
         self._steps = link.steps.load(run) if link.steps else None
         self._where = Expression(link.model.where) if link.model.where else None
         self._columns = link.columns or pa.schema([])
-        self._rows_at_once: int | None = None
+        self.batch = _first_batch(link.model, is_trial)
         self._device_memory = 0  # bytes on one accelerator, the most that is reported so far
         self.made: set[str] = set()  # names of the columns that the model added
         self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
         self.loaded: Predict = tried.loaded if tried else self._load()
+        self._report_batch()
 
     def _load(self) -> Predict:
         with user_output.collected(self._run, self._source):
@@ -66,9 +68,12 @@ class Worker:
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield the blocks after the model and the steps that follow it, in batches of the model's size."""
         # A model does not wait for slow steps to fill its batch: what is prepared would be neither done nor staged.
-        for piece in rebatch.rebatch_rows(blocks, self._predictor.rows_at_once(), rebatch.SECONDS_AT_ONCE):
+        for piece in rebatch.rebatch_rows(blocks, self._rows_at_once, rebatch.SECONDS_AT_ONCE):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
                 yield from self.behind(self.run(batch, isolation or TOGETHER), isolation)
+
+    def _rows_at_once(self) -> int:
+        return self._predictor.rows_at_once(self.batch.rows)
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
@@ -92,43 +97,51 @@ class Worker:
     def _work(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
         if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
-            return self._in_calls(live, self._predictor.rows_per_call())
+            return self._in_calls(live)
         holds, failed = self._where.holds(live, f"{self._link.label}: where", "infer")
         chosen = np.flatnonzero(holds)
         if self._is_trial and not len(chosen):  # a trial calls the model, whatever these few rows hold
-            return self._in_calls(live, self._predictor.rows_per_call())
+            return self._in_calls(live)
         if not len(chosen):
             none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
             return result.Outcome(none, failed=failed)
-        made = self._in_calls(live.take(chosen), self._predictor.rows_per_call())
+        made = self._in_calls(live.take(chosen))
         columns = {name: blocks.scatter(column, chosen, len(live)) for name, column in made.columns.items()}
         return result.Outcome(columns, failed=failed | {int(chosen[row]): error for row, error in made.failed.items()})
 
-    def _in_calls(self, live: pa.Table, at_once: int) -> result.Outcome:
+    def _in_calls(self, live: pa.Table) -> result.Outcome:
         """Return the model's columns for `live`, in calls that are small enough for the memory.
 
         If the memory is too small even for a call of one row, raise the error, which is then the row's own.
         """
         self.rows_seen += len(live)
         while True:
-            size = min(self._rows_at_once or at_once, len(live))
+            size = min(self.batch.rows, len(live))
             try:
                 pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return result.stacked([self.predict(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return result.stacked([self._measured(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.rows.guard.end_process(error)
                 if not is_out_of_memory(error) or size == 1:
                     raise
-            self._rows_at_once = size // 2
-            what = f"{self._link.label}: out of memory with {size} rows at a time, {self._rows_at_once} from then on"
+            self.batch.reduce(size)
+            what = f"{self._link.label}: out of memory with {size} rows at a time, {self.batch.rows} from then on"
             supervisor.report(self._run, "infer", what)
+            self._report_batch()
             release_memory()
 
-    @property
-    def is_short_of_memory(self) -> bool:
-        """Return True if a call was too large for the memory."""
-        return self._rows_at_once is not None
+    def _measured(self, live: pa.Table) -> result.Outcome:
+        started = self._clock()
+        outcome = self.predict(live)
+        if self.batch.measure(len(live), self._clock() - started):
+            self._report_batch()
+        return outcome
+
+    def _report_batch(self) -> None:
+        if not self._is_trial:
+            found = supervisor.BatchSizeFound(self._predictor.shown_name(), self.batch.rows, self.batch.reason)
+            supervisor.emit(self._run, found)
 
     def predict(self, live: pa.Table) -> result.Outcome:
         """Call the model once with `live`, rows without hidden columns, and return the columns that it adds.
@@ -153,6 +166,12 @@ class Worker:
         """Return a column of the model in the type that the trial showed, if this batch shows only a part of it."""
         place = self._columns.get_field_index(name)
         return values if place < 0 else as_declared(values, self._columns.field(place).type)
+
+
+def _first_batch(model: Predictor, is_trial: bool) -> BatchSize:
+    rows, is_searched = model.rows_per_call(), model.tunes_batch_size() and not is_trial
+    reason = "by default" if model.batch_size == "auto" else "from the job file"
+    return BatchSize(rows, is_searched, f"{reason}; too few rows for a search" if is_searched else reason)
 
 
 class ConcurrentTimer:

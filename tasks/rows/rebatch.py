@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,10 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
 
 
-def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.inf) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length` rows. Memory holds little more than one block.
+def rebatch_rows(
+    blocks: Iterable[pa.Table], length: Callable[[], int], seconds: float = math.inf
+) -> Iterator[pa.Table]:
+    """Yield the same rows in blocks of `length()` rows. Memory holds little more than one block.
 
     The last block may be shorter, and so may a block that took `seconds` to collect. If the blocks have output rows,
     `length` counts those. A block may then be longer, because the output rows of a source row stay together.
@@ -29,9 +31,9 @@ def rebatch_rows(blocks: Iterable[pa.Table], length: int, seconds: float = math.
     began = time.monotonic()
     for block in blocks:
         held.append((block, counts(block)))
-        while sum(int(each.sum()) for _, each in held) >= length:
+        while sum(int(each.sum()) for _, each in held) >= length():
             whole, each = joined(table for table, _ in held), np.concatenate([each for _, each in held])
-            stop = int(np.searchsorted(np.cumsum(each), length)) + 1
+            stop = int(np.searchsorted(np.cumsum(each), length())) + 1
             yield whole[:stop]
             held = [(whole[stop:], each[stop:])] if len(whole) > stop else []
             began = time.monotonic()

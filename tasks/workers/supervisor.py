@@ -79,6 +79,15 @@ class DeviceMemoryTaken:
 
 
 @dataclass(frozen=True)
+class BatchSizeFound:
+    """A worker of `model` now calls it with `rows` rows at a time, for this reason."""
+
+    model: str
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class LinesWritten:
     """User code has written these lines."""
 
@@ -86,7 +95,9 @@ class LinesWritten:
 
 
 LastWords = LinesWritten | BlockLeft | HandBegun | DeathExplained  # the process may end next, so `emit` waits
-Event = QuarantineAllowed | UnitsRead | RowsPassed | Incident | DeviceMemoryTaken | LastWords | WorkerEvent
+Event = (
+    QuarantineAllowed | UnitsRead | RowsPassed | Incident | DeviceMemoryTaken | BatchSizeFound | LastWords | WorkerEvent
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class Snapshot:
     incidents: list[dict[str, Any]] = field(default_factory=list)  # with `stage`, `what` and `times`
     warnings: tuple[str, ...] = ()  # the incidents that are warnings, each once
     device_memory: int | None = None  # the most bytes that a worker has taken on one accelerator
+    batch_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: `rows` and `reason`
     ends: int = 0  # END rows that were read
     passed: dict[str, int] = field(default_factory=dict)  # by stage: rows that passed it inside a worker
 
@@ -112,6 +124,7 @@ class Supervisor(PoisonRowTracker):
         self._ends: dict[tuple[str, int], int] = {}
         self._passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
+        self._batch_sizes: dict[str, BatchSizeFound] = {}  # by model, of the worker that spoke last
         self._log = run_log.RunLog()
 
     def on(self, event: Event) -> None:
@@ -128,6 +141,8 @@ class Supervisor(PoisonRowTracker):
                 self._incidents[event] += 1
             case DeviceMemoryTaken(size):
                 self._device_memory = max(size, self._device_memory or 0)
+            case BatchSizeFound(model):
+                self._batch_sizes[model] = event
             case LinesWritten(lines):
                 self._log.add(lines)
             case _:
@@ -175,6 +190,7 @@ class Supervisor(PoisonRowTracker):
             [{"stage": event.stage, "what": event.what, "times": times} for event, times in incidents],
             tuple(dict.fromkeys(event.what for event in self._incidents if event.is_warning)),
             self._device_memory,
+            {model: {"rows": batch.rows, "reason": batch.reason} for model, batch in self._batch_sizes.items()},
             sum(ends for (of, _), ends in self._ends.items() if of == attempt),
             dict(passed),
         )

@@ -160,6 +160,7 @@ def write(
             if retried:
                 refuse_other_columns(retried, ready)
             errors = staged_parts.read_errors(run.parts, records, merged)
+            snapshot = supervisor.snapshot(run)
             facts = {
                 "rows_duplicate": dropped + decision.count_all(run.duplicates),
                 "settings": settings,
@@ -167,7 +168,7 @@ def write(
                 "passed_over": read_passed_over(run.manifest),
                 "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
                 "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
-                "incidents": supervisor.snapshot(run).incidents,
+                "incidents": snapshot.incidents,
                 "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
             }
             files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
@@ -175,7 +176,7 @@ def write(
             capacity = Capacity(plan.cpus, plan.device_workers)
             receipt["performance"] = bottleneck(
                 receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-            ) | {"peak_device_memory_bytes": supervisor.snapshot(run).device_memory}
+            ) | {"peak_device_memory_bytes": snapshot.device_memory, "batch_sizes": snapshot.batch_sizes}
             if retried:
                 receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
             places = [*published_places(run, retried), *(file.place for file in ready.files)]

@@ -40,18 +40,20 @@ def explanation(
 
 def _of_model(choice: Choice, is_unread: bool) -> dict[str, Any]:
     pool, trial = choice.pool, choice.trial
-    chosen = "found on the sample" if trial and trial.batch_size else "by default"
-    is_pinned = choice.link.model.batch_size != "auto"
+    model = choice.link.model
+    batch = "from the job file"
+    if model.batch_size == "auto":
+        batch = "more while a row then costs less" if model.tunes_batch_size() else "by default"
     unit = "blocks of files" if is_unread else "rows"
     reserved = ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing"
     return {
-        "model": getattr(choice.used, "model", None) or getattr(choice.used, "target", choice.used.name),
+        "model": getattr(model, "model", None) or getattr(model, "target", model.name),
         "workers": f"{pool.minimum} to {pool.maximum}, {pool.initial} at first"
         if pool.maximum > pool.minimum
         else pool.minimum,
         "a worker reserves": reserved,
         "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
-        "batch size": f"{choice.used.describe_batch()}, {'from the job file' if is_pinned else chosen}",
+        "batch size": f"{model.describe_batch()}, {batch}",
         "work per task": f"{choice.at_once} {unit}" if choice.at_once else "a block of rows",
     }
 

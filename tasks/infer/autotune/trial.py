@@ -1,4 +1,4 @@
-"""The trial of a model before the stream: it loads the model, times a row, and finds the best batch size."""
+"""The trial of a model before the stream: it loads the model, and runs it on a few rows."""
 
 import math
 import time
@@ -11,19 +11,13 @@ import pyarrow as pa
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.worker import Worker, release_memory
+from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked
-from overnight.tasks.workers.row_isolation import TOGETHER
 
-SHORTEST_TRIAL, LONGEST_TRIAL = 0.3, 3.0  # seconds in which larger batches are tried: a hundredth of the work
-LARGEST_BATCH = 512
-CALLS = 3  # per batch size; the fastest counts, because the first call selects kernels by shape
 MEMORY_BESIDE = 120 * 2**20  # bytes of the Ray actor beside a forked process
-WORTH_IT = 0.03  # the share by which a larger batch must be faster
-SIZES_BEYOND = 2  # larger sizes to try after one that was not faster: the next one may be
 
 
 @dataclass(frozen=True)
@@ -31,14 +25,12 @@ class Trial:
     """The measurements of a model on a sample of rows.
 
     `seconds_a_row` is the time per row that the model got, after its warm-up. `memory` is the number of bytes that
-    belong to the model's process alone. `batch_size` is the number of rows with the best throughput, or None if no
-    search was made. `columns` has the names and types of the columns that the model added, without its prefix. `behind`
-    is a block: the sample after the model and the steps that follow it.
+    belong to the model's process alone. `columns` has the names and types of the columns that the model added,
+    without its prefix. `behind` is a block: the sample after the model and the steps that follow it.
     """
 
     seconds_a_row: float
     memory: int
-    batch_size: int | None
     columns: pa.Schema
     behind: pa.Table = field(default_factory=blocks.HIDDEN.empty_table, repr=False)
 
@@ -92,10 +84,9 @@ class ModelTrial:
             self._failure = error
 
     def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
-        """Run `sample` through the model and the steps after it, as a worker would, and find the best batch size.
+        """Run `sample` through the model and the steps after it, as a worker would.
 
-        `sample` is a block. `rows_to_do` is the number of rows that the model gets in the whole run, infinite if
-        unknown. If they are few, the search is short.
+        `sample` is a block.
 
         Return a `Trial` with the measurements, even if some rows fail. Return `Failed` if every row failed, and None if
         `sample` is empty. Raise `JobError` if the model cannot be loaded. Raise `ContractError` if a column that it
@@ -114,14 +105,11 @@ class ModelTrial:
             good, _ = blocks.live_rows(sample.filter(pa.array(done["__state"].to_numpy() == blocks.LIVE)))
             if not len(good):
                 return _failed(done, blocks.live_rows(sample)[0], worker.rows.errors or [])
-            size, seconds = None, seconds / max(worker.rows_seen - seen, 1)
-            # Not if a process died here before: the batch may have been too large.
-            if self._link.model.tunes_batch_size() and not isolation.is_on and not worker.is_short_of_memory:
-                size, seconds = _best_batch(worker, good, seconds, rows_to_do)
+            seconds /= max(worker.rows_seen - seen, 1)
             behind = rebatch.joined(worker.behind(done, isolation))
         fields = [field for field in blocks.live_rows(done)[0].schema if field.name in worker.made]
         columns = pa.schema([field.with_name(field.name.removeprefix(self._link.prefix)) for field in fields])
-        return Trial(seconds, _own_memory(), size, columns, blocks.live_block(behind))
+        return Trial(seconds, _own_memory(), columns, blocks.live_block(behind))
 
     def become(self, segment: Segment, run: Run, is_restarted: bool) -> None:
         """Become a worker of the stream, with the model that is already loaded."""
@@ -170,38 +158,3 @@ def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
 def _own_memory() -> int:
     """Return the bytes that belong to this process alone."""
     return int(psutil.Process().memory_full_info().uss)
-
-
-def _best_batch(worker: Worker, good: pa.Table, seconds: float, rows_to_do: float) -> tuple[int, float]:
-    """Return the batch size with the fewest seconds per row, and these seconds.
-
-    Each size tried is twice the one before. The search ends when its time is over, a size does not fit into the memory,
-    or larger sizes are not faster.
-    """
-    best = size = len(good)
-    until = time.perf_counter() + min(max(rows_to_do * seconds / 100, SHORTEST_TRIAL), LONGEST_TRIAL)
-    while 2 * size <= min(LARGEST_BATCH, best * 2**SIZES_BEYOND):
-        size *= 2
-        if time.perf_counter() + CALLS * size * seconds > until:
-            break
-        batch = pa.concat_tables([good] * -(-size // len(good)))[:size]
-        try:
-            found = min(_seconds_a_row(worker, batch) for _ in range(CALLS))
-        except Exception:  # mostly out of memory; the smaller sizes avoid every such error
-            release_memory()
-            break
-        if found < seconds * (1 - WORTH_IT):
-            best, seconds = size, found
-    return best, seconds
-
-
-def _seconds_a_row(worker: Worker, batch: pa.Table) -> float:
-    """Return the seconds per row of one call of the model, under the watchdog's limit for a call."""
-
-    def work(piece: pa.Table) -> pa.Table:
-        worker.predict(piece)
-        return piece
-
-    started = time.perf_counter()
-    worker.rows.guard.run(batch, work, TOGETHER)  # the first run on these rows had the same output
-    return (time.perf_counter() - started) / len(batch)

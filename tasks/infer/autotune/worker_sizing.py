@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.batch_size import LARGEST
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.resources.cluster import read_nodes
@@ -44,17 +45,16 @@ class Work:
 class Choice:
     """What was chosen for the model of `link` before the stream starts, and the trial on a sample that led to it.
 
-    `link` has the model as in the job file, and `used` is the model with the chosen batch size. `pool` has the chosen
-    number of workers. `trial` is None if the model failed on every row of the sample, or there was no row. `at_once` is
-    the work per Ray task: a number of rows for a device, or of groups of units if the workers read their own rows. If
-    it is None, a task gets one block, so that Ray Data never waits for more rows than its memory holds. If the model is
-    slow, `rows_a_block` is the most rows that its blocks should have; otherwise it is None. `each` is the mean number
-    of rows that the model gets per source row, because a step may make several of one. `loaded_in` is the process of
-    the trial, which keeps the model loaded for the first worker; None if there is none.
+    `pool` has the chosen number of workers. `trial` is None if the model failed on every row of the sample, or there
+    was no row. `at_once` is the work per Ray task: a number of rows for a device, or of groups of units if the
+    workers read their own rows. If it is None, a task gets one block, so that Ray Data never waits for more rows
+    than its memory holds. If the model is slow, `rows_a_block` is the most rows that its blocks should have;
+    otherwise it is None. `each` is the mean number of rows that the model gets per source row, because a step may
+    make several of one. `loaded_in` is the process of the trial, which keeps the model loaded for the first worker;
+    None if there is none.
     """
 
     link: Link
-    used: Predictor
     pool: Pool
     trial: Trial | None
     at_once: int | None
@@ -63,27 +63,25 @@ class Choice:
     loaded_in: Begun | None = None
 
     @property
-    def used_link(self) -> Link:
-        """Return `link` after its trial: with the model as it is used, and what the trial showed of it."""
+    def tried_link(self) -> Link:
+        """Return `link` with what the trial showed of its model."""
         pace, columns = (self.trial.seconds_a_row, self.trial.columns) if self.trial else (0.0, None)
-        return replace(self.link, model=self.used, pace=pace, columns=columns)
+        return replace(self.link, pace=pace, columns=columns)
 
 
 def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """Choose the batch size, the number of workers and the work per Ray task for the model of `link`.
+    """Choose the number of workers and the work per Ray task for the model of `link`.
 
     `planned` is the model's pool in `plan`. `trial` is None if no row passed the model. `each` is the mean number of
     rows that the model gets per source row. If the workers preprocess their own rows, no more of them may run than fit
     into the memory. Then one worker starts for each `SECONDS_A_WORKER` seconds of `work`, up to that limit.
     """
-    found = {"batch_size": trial.batch_size} if trial and trial.batch_size else {}
-    used = link.model.model_copy(update=found)
-    per_call = max(round(used.rows_at_once() / each), 1)
+    model = link.model
+    per_call = max(round(model.rows_at_once(model.rows_per_call()) / each), 1)
     own = trial.seconds_a_row * each if trial and trial.seconds_a_row else None
     small = rows_a_block(per_call, own)
     if not plan.is_beside:
-        at_once = max(min(per_call, int(BYTES_HANDED / max(work.bytes_a_row, 1))), 1) if used.accelerators() else None
-        return Choice(link, used, planned, trial, at_once, small, each)
+        return Choice(link, planned, trial, _handed(model, work, each), small, each)
     seconds = own + work.prepare_seconds if own else None
     to_do = work.rows * seconds if seconds else math.inf
     on_new_nodes = planned.maximum - planned.initial
@@ -91,10 +89,18 @@ def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Wor
     most = here + on_new_nodes
     pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
     if work.blocks is None or pool.maximum != planned.maximum:
-        return Choice(link, used, pool, trial, None, small, each)
+        return Choice(link, pool, trial, None, small, each)
     most_rows = min(UNREAD_ROWS_A_TASK, work.rows_per_part or UNREAD_ROWS_A_TASK)
     rows = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
-    return Choice(link, used, pool, trial, max(round(rows * work.blocks / max(work.rows, 1)), 1), small, each)
+    return Choice(link, pool, trial, max(round(rows * work.blocks / max(work.rows, 1)), 1), small, each)
+
+
+def _handed(model: Predictor, work: Work, each: float) -> int | None:
+    """Return the rows that a device's worker gets at a time: those of its largest call. None for CPUs: a block."""
+    if not model.accelerators():
+        return None
+    largest = max(LARGEST, model.rows_per_call()) if model.tunes_batch_size() else model.rows_per_call()
+    return max(min(round(model.rows_at_once(largest) / each), int(BYTES_HANDED / max(work.bytes_a_row, 1))), 1)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:

@@ -7,7 +7,6 @@ import pytest
 
 from overnight.flows.job.loading import job_schema
 from overnight.flows.job.model import Job
-from overnight.flows.job.pipeline import compile_job
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep
 from tests.jobs import load
@@ -72,18 +71,6 @@ def test_steps_ahead_of_the_first_model_prepare_and_the_others_belong_to_the_mod
     assert job(FILTER).steps_behind == []
 
 
-def test_a_link_knows_what_is_read_behind_it() -> None:
-    text = {"kind": "text_embedding", "model": "m", "text_column": "caption", "name": "b"}
-    chain = compile_job(job(python("Model", name="a"), FILTER, text, {"kind": "drop_columns", "columns": ["z"]})).links
-    assert [link.prefix for link in chain] == ["a_", "b_"]
-    assert [link.earlier for link in chain] == [(), ("a_",)]
-    assert [set(link.read or ()) for link in chain] == [{"z", "caption", "x"}, {"z"}]
-    assert (
-        compile_job(job(python("Model", name="a"), python("step"), text)).links[0].read is None
-    )  # a function may read anything
-    assert compile_job(job(text, keep_columns=["image"])).links[0].read == ("image",)
-
-
 def test_a_step_of_inference_is_part_of_what_decides_results() -> None:
     one, other = job(python("Model"), FILTER).ingredients(), job(python("Model")).ingredients()
     assert one["settings"]["inference"][1] == FILTER
@@ -123,13 +110,6 @@ def test_a_deduplicate_is_a_step_before_the_models_and_ends_the_job_behind_them(
     alone = job(FILTER, EQUAL)
     assert [step.kind for step in alone.steps] == ["decode_image", "filter_rows", "deduplicate"]
     assert alone.last_steps == []
-
-
-def test_heavy_columns_are_not_kept_for_a_deduplicate_that_ends_the_job() -> None:
-    pipeline = compile_job(job(python("Model"), {"kind": "deduplicate", "columns": ["image"]}))
-    [link] = pipeline.links
-    assert link.read == ()
-    assert [rule.columns for rule in pipeline.rules] == [("image",)]
 
 
 def test_a_deduplicate_that_comes_first_compares_files_before_they_are_decoded() -> None:

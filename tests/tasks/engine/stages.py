@@ -14,8 +14,8 @@ from tests.tasks.blocks import source_block
 def units_of(count: int, rows: int) -> pa.Table:
     """Units of so many rows, to read."""
     columns: dict[str, list[Any]] = {
-        "unit": list(range(count)), "path": ["a"] * count, "uri": ["/a"] * count, "size": [8] * count,
-        "version": [""] * count, "first_row": [0] * count, "rows": [rows] * count,
+        "unit": list(range(count)), "path": [f"{unit}.x" for unit in range(count)], "uri": ["/a"] * count,
+        "size": [8] * count, "version": [""] * count, "first_row": [0] * count, "rows": [rows] * count,
     }  # fmt: skip
     return pa.table({name: columns.get(name, pa.nulls(count)) for name in PENDING.names}).cast(PENDING)
 

@@ -66,7 +66,7 @@ def test_stages_are_cut_into_segments_for_the_processes_that_run_them(
 ) -> None:
     model = PythonPredictor(target="my:Model", **device)
     plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
-    choice = Choice(Link(model, steps=Half()), model, plan.pools[0], None, None)
+    choice = Choice(Link(model, steps=Half()), plan.pools[0], None, None)
     segments = place(Stream(FakeRead(), False, steps=Half()), [choice], plan, placed, iter)
     assert [[stage.label for stage in segment.stages] for segment in segments] == labels
     [of_model] = [segment for segment in segments if isinstance(segment, ModelSegment)]
@@ -91,7 +91,7 @@ def test_workers_prepare_rows_if_there_is_one_for_each_cpu_and_read_files_of_one
     write_order(run.order, units_of(2, rows=rows), np.arange(2))
     plan = make_plan([model], [{"CPU": 4}], {})
     pool = replace(plan.pools[0], maximum=2) if fewer else plan.pools[0]
-    assert placement(run, plan, [Choice(Link(model), model, pool, None, None)]) == expected
+    assert placement(run, plan, [Choice(Link(model), pool, None, None)]) == expected
     assert placement(run, plan, []) == Placement()
 
 

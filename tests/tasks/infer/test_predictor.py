@@ -44,7 +44,7 @@ def test_the_rows_of_a_call_follow_from_batch_size_device_and_condition(
     settings: dict[str, Any], rows: int, rows_at_once: int, tunes: bool
 ) -> None:
     model = Plain(**settings)
-    assert (model.rows_per_call(), model.rows_at_once(), model.tunes_batch_size()) == (rows, rows_at_once, tunes)
+    assert (model.rows_per_call(), model.rows_at_once(rows), model.tunes_batch_size()) == (rows, rows_at_once, tunes)
     assert (model.describe_batch(), model.calls_at_once()) == (str(rows), 1)
 
 

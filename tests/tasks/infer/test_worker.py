@@ -193,14 +193,24 @@ def test_a_forked_worker_gives_what_one_gives_that_is_not(run: Run, monkeypatch:
             list(forked(block(2).drop_columns("x")))
 
 
-def test_the_trial_takes_the_largest_batch_that_pays_and_fits(run: Run) -> None:
-    paying = {"seconds": 0.03}
-    assert trial(Counting(**paying), run).batch_size >= 32
-    assert trial(Counting(**paying, most=20), run).batch_size == 16
-    pinned = trial(Counting(**paying, batch_size=4), run)
-    assert pinned.batch_size is None
-    assert 50 * 2**20 < pinned.memory < 8 * 2**30, "of this process"
+def test_a_worker_finds_the_batch_that_pays_and_fits_and_its_trial_calls_the_model_with_the_sample_alone(
+    run: Run, state: supervisor.Supervisor
+) -> None:
+    paying = trial(Counting(seconds=0.03), run)
+    assert paying.seconds_a_row >= 0.03 / 8
+    assert 50 * 2**20 < paying.memory < 8 * 2**30, "of this process"
     assert ModelTrial(Link(Counting()), run).on(block(0)) is None
+    assert state.snapshot("").batch_sizes == {}
+    seen = counts(list(worker_of(Link(Counting(seconds=0.01)), run=run)(block(700))))
+    assert list(dict.fromkeys(seen))[:4] == [16, 32, 64, 128]
+    assert [seen.count(size) // size for size in (16, 32, 64)] == [3] * 3
+    found = state.snapshot("").batch_sizes["counting"]
+    assert found["rows"] == 128
+    assert found["reason"].startswith("the search had not ended: 64 rows at 0.")
+    list(worker_of(Link(Counting(seconds=0.01, most=20)), run=run)(block(100)))
+    assert state.snapshot("").batch_sizes["counting"] == {"rows": 16, "reason": "out of memory with 32 rows"}
+    worker_of(Link(Counting(batch_size=4)), run=run)
+    assert state.snapshot("").batch_sizes["counting"] == {"rows": 4, "reason": "from the job file"}
 
 
 def test_the_trial_runs_a_model_whatever_its_condition_says(run: Run) -> None:

@@ -75,7 +75,9 @@ def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
     for size in sizes:
         pieces.append(block[:size])
         block = block[size:]
-    pieces = [apply.apply(piece, "infer", model) for piece in rebatch.rebatch_rows(pieces, length) if len(piece)]
+    pieces = [
+        apply.apply(piece, "infer", model) for piece in rebatch.rebatch_rows(pieces, lambda: length) if len(piece)
+    ]
     done = rebatch.joined(pieces)
     assert done["__row"].to_pylist() == list(range(len(counts)))
     expected, ends = [], []
@@ -93,7 +95,7 @@ def test_however_blocks_are_cut_and_joined_a_source_row_ends_whole_and_once(
 @given(st.lists(st.integers(0, 9), max_size=10), st.integers(1, 6))
 def test_a_block_ends_with_the_row_that_fills_it(counts: Counts, length: int) -> None:
     whole = pages_of([*counts, 1])
-    pieces = list(rebatch.rebatch_rows([whole[place : place + 1] for place in range(len(whole))], length))
+    pieces = list(rebatch.rebatch_rows([whole[place : place + 1] for place in range(len(whole))], lambda: length))
     sizes = [blocks.counts(piece) for piece in pieces]
     assert all(each.sum() >= length > each[:-1].sum() for each in sizes[:-1])
     assert sizes[-1][:-1].sum() < length

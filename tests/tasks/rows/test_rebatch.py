@@ -15,8 +15,8 @@ def blocks_of(*lengths: int) -> list[pa.Table]:
 
 
 def test_rows_are_collected_to_a_number_or_for_a_time() -> None:
-    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4)] == [4, 4, 1]
-    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), 4, seconds=0)] == [3, 1, 4, 1]
+    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), lambda: 4)] == [4, 4, 1]
+    assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), lambda: 4, seconds=0)] == [3, 1, 4, 1]
 
 
 def test_small_blocks_are_collected_to_bytes_or_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

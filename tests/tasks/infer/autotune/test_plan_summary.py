@@ -24,15 +24,14 @@ def test_it_says_what_a_row_costs_where_it_is_prepared_and_what_a_worker_gets() 
     written = PythonPredictor(target="my_models:Digits")
     plan = make_plan([written], [{"CPU": 4}], {})
     [pool] = plan.pools
-    used = written.model_copy(update={"batch_size": 64})
-    trial = Trial(0.001, 2**30, 64, pa.schema([]))
-    found = explanation(plan, [Choice(Link(written), used, pool, trial, 320)], sample, True, False)
+    trial = Trial(0.001, 2**30, pa.schema([]))
+    found = explanation(plan, [Choice(Link(written), pool, trial, 320)], sample, True, False)
     assert found["a row costs, measured on a sample"] == "0.00 ms to read, 2.00 ms to prepare, 1.00 ms python"
     assert found["rows are prepared"] == "in the model's workers (placement: colocated)"
     assert found["rows are read"].startswith("in Ray tasks of 0.1 CPU")
     assert found["workers"] == "1 to 4, 4 at first"
     assert found["memory of a worker"] == "1.00 GiB, measured"
-    assert found["batch size"] == "64, found on the sample"
+    assert found["batch size"] == "16, more while a row then costs less"
     assert found["work per task"] == "320 rows"
     assert "one per CPU" in found["note 1"]
 
@@ -43,7 +42,7 @@ ONE_ROW = source_block(0, 0, pa.table({"row_id": ["a"]}))
 def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
     model = PythonPredictor(target="m:A")
     plan = make_plan([model], [{"CPU": 4}], {})
-    fewer = Choice(Link(model), model, replace(plan.pools[0], maximum=2), None, 8)
+    fewer = Choice(Link(model), replace(plan.pools[0], maximum=2), None, 8)
     found = explanation(plan, [fewer], ONE_ROW, False, False)
     assert "memory holds fewer workers" in found["rows are prepared"]
 
@@ -51,10 +50,10 @@ def test_it_says_when_memory_holds_fewer_workers_than_there_are_cpus() -> None:
 def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> None:
     models = [PythonPredictor(target="m:A", name="a", batch_size=8), PythonPredictor(target="m:B", name="b")]
     plan = make_plan(models, [{"CPU": 4}], {})
-    choices = [Choice(Link(model), model, pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
+    choices = [Choice(Link(model), pool, None, 8) for model, pool in zip(models, plan.pools, strict=True)]
     found = explanation(plan, choices, ONE_ROW, False, False)
     assert found["a: batch size"] == "8, from the job file"
-    assert found["b: batch size"] == "16, by default"
+    assert found["b: batch size"] == "16, more while a row then costs less"
     assert found["b: memory of a worker"] == "not measured: no row passed"
     assert "nothing known of b" in found["a row costs, measured on a sample"]
 
@@ -70,5 +69,5 @@ def test_two_models_are_told_apart_and_what_the_job_pins_is_said_to_be_so() -> N
 def test_texts_come_in_batches_of_as_many_tokens(settings: dict[str, Any], expected: str) -> None:
     model = TextEmbedding(model="minilm", text_column="text", **settings)
     plan = make_plan([model], [{"CPU": 4, "GPU": 1}], {})
-    found = explanation(plan, [Choice(Link(model), model, plan.pools[0], None, 8)], ONE_ROW, False, False)
+    found = explanation(plan, [Choice(Link(model), plan.pools[0], None, 8)], ONE_ROW, False, False)
     assert found["batch size"] == expected
