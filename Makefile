@@ -20,7 +20,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs size test test-without-torch slow chaos nightly mutations lint bench lock stop clean
+.PHONY: help install demo docs size test test-without-torch slow chaos drawn nightly mutations lint bench lock stop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -47,6 +47,10 @@ slow: .venv/installed-dev ## run the tests that take more than about ten seconds
 
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
+
+drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does; about eight minutes
+	@$(BIN)/python .ci/draw.py .demo/drawn.txt
+	@$(PYTEST) $(IN_TWO) @.demo/drawn.txt $(PYTEST_ARGS)
 
 nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files, a second user; two hours or more
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)

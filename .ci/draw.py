@@ -92,7 +92,7 @@ def main(path: Path) -> None:
     )
     print("\n".join(f"  {seconds.get(test, USUAL):3d} s  {test}" for test in drawn))
     print(f"{len(newest)} more run because the newest {LANDING} commits changed their files:{described(newest)}")
-    print(f"{len(remaining)} are left to the night (`make nightly`):{described(remaining)}", flush=True)
+    print(f"{len(remaining)} are left to the night (.ci/nightly):{described(remaining)}", flush=True)
 
 
 def write(reports: Path) -> None:
