@@ -5,11 +5,15 @@ PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the tests of the rooms, and those tests of flows that run no job.
 LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions cron)
-# What these find does not depend on the Python: files for libraries in C and C++, and long waits for a server or a process.
+# What these find does not depend on the Python: files for libraries in C and C++, what Ray and stores do, and long waits.
 ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
 	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner \
-	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder rows/test_padding)
-AT_LEAST_WITHOUT_TORCH := 2500
+	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder \
+	resources/test_ray_internals resources/test_waiting storage/test_fetch storage/test_location storage/test_credentials \
+	storage/test_google_requests state/test_lease ingest/sources/test_parquet ingest/reading/test_table_blocks \
+	ingest/listing/test_wait_for_inputs ingest/listing/test_take_manifest ingest/test_versioned_file \
+	write/checks/test_column_statistics write/checks/test_user_check write/sinks/test_sql infer/chat/test_server_process)
+AT_LEAST_WITHOUT_TORCH := 2000
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file per target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
