@@ -5,11 +5,15 @@ PYTHON_WITHOUT_TORCH ?= python3.13
 BIN := .venv/bin
 # Plain Python and one small Ray: the tests of the rooms, and those tests of flows that run no job.
 LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions cron)
-# What these find does not depend on the Python: files for libraries in C and C++, and long waits for a server or a process.
+# What these find does not depend on the Python: files for libraries in C and C++, what Ray and stores do, and long waits.
 ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
 	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner \
-	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder rows/test_padding)
-AT_LEAST_WITHOUT_TORCH := 2500
+	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder \
+	resources/test_ray_internals resources/test_waiting storage/test_fetch storage/test_location storage/test_credentials \
+	storage/test_google_requests state/test_lease ingest/sources/test_parquet ingest/reading/test_table_blocks \
+	ingest/listing/test_wait_for_inputs ingest/listing/test_take_manifest ingest/test_versioned_file \
+	write/checks/test_column_statistics write/checks/test_user_check write/sinks/test_sql infer/chat/test_server_process)
+AT_LEAST_WITHOUT_TORCH := 2000
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file per target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
@@ -20,7 +24,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)\b' tests))
 IN_TWO = --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs size test test-without-torch slow chaos nightly mutations lint bench lock stop clean
+.PHONY: help install demo docs size test test-without-torch slow chaos drawn nightly mutations lint bench lock stop clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -47,6 +51,10 @@ slow: .venv/installed-dev ## run the tests that take more than about ten seconds
 
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
+
+drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does; about eight minutes
+	@$(BIN)/python .ci/draw.py .demo/drawn.txt
+	@$(PYTEST) $(IN_TWO) @.demo/drawn.txt $(PYTEST_ARGS)
 
 nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files, a second user; two hours or more
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)

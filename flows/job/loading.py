@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -171,6 +172,7 @@ def absolute(path: str) -> str:
     return os.path.abspath(path) + ("/" if path.endswith("/") else "")
 
 
+@functools.cache  # the first call takes half a second
 def job_schema() -> dict[str, Any]:
     """Return the JSON schema of job files, for editors."""
     schema = Job.model_json_schema()

@@ -43,6 +43,7 @@ def model(name: str, **settings: Any) -> dict[str, Any]:
     return {"kind": "python", "target": f"flow_test_models:{name}", **settings}
 
 
+@pytest.mark.slow
 def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_inputs_change(
     run_job: RunJob, pictures: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_partition_is_published_left_alone_forced_and_run_again_when_its_input
     assert len(published(changed, sink)) == 11
 
 
+@pytest.mark.slow
 def test_rows_counted_while_reading_are_settled_a_sample_is_exact_and_one_that_fails_does_not_take_its_batch_along(
     run_job: RunJob, tmp_path: Path
 ) -> None:
@@ -134,6 +136,7 @@ def test_rows_counted_while_reading_are_settled_a_sample_is_exact_and_one_that_f
     ]
 
 
+@pytest.mark.slow
 def test_inputs_without_a_row_replace_nothing_unless_that_is_allowed_and_what_was_passed_over_is_told(
     run_job: RunJob, tmp_path: Path
 ) -> None:

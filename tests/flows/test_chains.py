@@ -76,6 +76,7 @@ def values(rows: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(zip(*rows.drop_columns("uri").to_pydict().values(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [{}, {"resources": {"NPU": 1}}], ids=["in the workers", "as tasks beside a device"])
 def test_steps_between_models_filter_make_and_lose_rows_each_source_row_is_settled_and_a_preview_has_the_same_rows(
     tmp_path: Path, run_job: RunJob, device: dict[str, Any]

@@ -5,12 +5,15 @@ tests/chaos/test_kills.py kills the runs of a job that drops duplicates before i
 
 from pathlib import Path
 
+import pytest
+
 from tests import jobs
 from tests.flows.conftest import RunJob, published
 
 TEXTS = {"a": "one", "b": "two", "c": "one", "d": "three", "e": "two"}
 
 
+@pytest.mark.slow
 def test_equal_rows_of_files_and_of_a_sample_are_published_once(tmp_path: Path, run_job: RunJob) -> None:
     (tmp_path / "in").mkdir()
     for name, text in TEXTS.items():

@@ -107,6 +107,7 @@ def job(tmp_path: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 def test_models_reserve_and_share_devices_run_while_rows_are_prepared_give_them_back_and_fall_back_with_a_warning(
     job: dict[str, Any], run_job: RunJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,7 @@ def status(path: Path) -> str:
     return entry.status
 
 
+@pytest.mark.slow
 def test_a_job_reads_the_rows_of_another_and_is_stale_once_they_are_published_anew(
     run_job: RunJob, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def answer(model: Any, tokens: int, *messages: tuple[str, str]) -> str:
     return str(made["generated_text"])
 
 
+@pytest.mark.slow
 def test_a_model_in_the_worker_and_one_behind_an_endpoint_answer_the_same_rows(tmp_path: Path, run_job: RunJob) -> None:
     texts, model, out = write_texts(tmp_path, 60), chat_model(tmp_path / "model"), tmp_path / "out"
     prices = {"price_per_million_input_tokens": 1.0, "price_per_million_output_tokens": 2.0}

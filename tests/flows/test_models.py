@@ -12,6 +12,7 @@ from tests.contracts.models.adapters.arrays import ONNX
 from tests.flows.conftest import RunJob, parquet, published, write_parquet
 
 
+@pytest.mark.slow
 def test_a_model_in_a_store_is_fetched_for_the_run_and_makes_it_stale_when_it_changes(
     run_job: RunJob, s3: Any, tmp_path: Path
 ) -> None:

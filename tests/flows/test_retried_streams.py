@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, write_parquet
@@ -30,6 +32,7 @@ class Thrice:
 ROWS = 40
 
 
+@pytest.mark.slow
 def test_the_second_try_of_infer_has_the_cpus_of_the_first_and_publishes(run_job: RunJob, tmp_path: Path) -> None:
     (WORKER_PATH / "away_once.py").write_text(MODELS)
     write_parquet(tmp_path / "in/a.parquet", x=range(ROWS))

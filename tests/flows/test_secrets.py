@@ -108,6 +108,7 @@ def model(batch):
 """
 
 
+@pytest.mark.slow
 def test_no_form_of_a_secret_that_a_model_prints_logs_or_raises_leaves_the_run(
     overnight: Overnight, prefect_api: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from tests.flows.conftest import RunJob, assert_settled
 DAY = "2026-01-02"
 
 
+@pytest.mark.slow
 def test_a_day_of_a_delta_table_is_that_of_another_and_published_again_only_when_it_changed(
     run_job: RunJob, tmp_path: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_day_of_a_delta_table_is_that_of_another_and_published_again_only_when
     assert DeltaTable(written).history(1)[0]["overnight"]["generation"] == again["generation"]
 
 
+@pytest.mark.slow
 def test_a_day_of_a_database_goes_to_another_by_key_and_is_taken_up_where_it_was_left(
     run_job: RunJob, tmp_path: Path
 ) -> None:

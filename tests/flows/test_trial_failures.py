@@ -90,6 +90,7 @@ def test_a_sample_that_fails_names_the_commands_of_the_sample(overnight: Overnig
     ]
 
 
+@pytest.mark.slow
 def test_a_model_may_refuse_the_rows_of_its_trial_as_far_as_the_job_allows_it(
     overnight: Overnight, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_one_name_twice_in_a_prefect_yaml_is_refused(tmp_path: Path) -> None:
         PrefectFile(tmp_path / "prefect.yaml")
 
 
+@pytest.mark.slow
 def test_a_deployment_that_the_job_no_longer_has_is_removed_and_named(
     prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

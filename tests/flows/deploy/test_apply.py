@@ -322,6 +322,7 @@ BAD_FORMS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_the_server_refuses_a_bad_form_before_there_is_a_run_and_takes_a_good_one(
     deployed: str, prefect_api: str
 ) -> None:

@@ -81,6 +81,7 @@ def write_job(folder: Path, source: str | list[str], sink: str, **more: Any) -> 
     return jobs.write_job(folder / "checked.yaml", jobs.job(folder, **source_and_sink, **more))
 
 
+@pytest.mark.slow
 def test_a_server_is_well_once_it_is_deployed_to_and_has_a_worker_and_the_schedule_of_the_job(
     deployed: Path, prefect_api: str
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_server_that_nothing_was_deployed_to_is_told_what_is_missing(
     assert all("overnight deploy" in of(found, what) for what in wrong)
 
 
+@pytest.mark.slow
 def test_a_run_that_a_worker_took_and_did_not_start_is_late_also_for_a_command_elsewhere(
     deployed: Path, prefect_api: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,6 +330,7 @@ def test_many_partitions_read_together_are_what_each_is_by_itself(place: Place) 
         assert read_ledger(place.job(), day, day) == [entry]
 
 
+@pytest.mark.slow
 def test_what_failed_after_a_publish_or_was_cut_off_in_it_is_failed_until_a_run_completes_it(
     run_job: RunJob, tmp_path: Path
 ) -> None:

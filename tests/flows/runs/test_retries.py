@@ -63,6 +63,7 @@ def run_with(fault: str, folder: Path, task: Any = infer) -> tuple[Any, list[tup
     return ended, names
 
 
+@pytest.mark.slow
 def test_a_task_that_storage_failed_is_tried_again_by_prefect(tmp_path: Path) -> None:
     ended, [(name, count, states)] = run_with("storage", tmp_path)
     assert (ended, name, count, len(tries(tmp_path))) == ("done", "infer: the stream", 2, 2)

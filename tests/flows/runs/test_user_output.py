@@ -54,6 +54,7 @@ def says(shown: str, source: str, text: str) -> bool:
     return any(source in line and line.endswith(f"] {text}") for line in shown.splitlines())
 
 
+@pytest.mark.slow
 def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the_receipt(
     overnight: Overnight, prefect_api: str, job: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_what_is_printed_and_logged_reaches_terminal_prefect_and_the_file_of_the
     wait_for("the quarantined row in the log of a Prefect task", lambda: row in in_prefect(), 20)
 
 
+@pytest.mark.slow
 def test_a_failed_run_names_its_file_too_and_without_v_the_terminal_stays_quiet(
     overnight: Overnight, job: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_of_five_days_down_the_latest_is_published_and_a_skipped_run_that_is_ret
     assert published(tmp_path) == [DAYS[0], DAYS[4]]
 
 
+@pytest.mark.slow
 def test_what_a_person_or_a_backfill_asks_for_is_never_skipped(client: SyncPrefectClient, tmp_path: Path) -> None:
     deployed = down(client, tmp_path, "none")
     assert start(deployed.due()[0]).name == "Skipped"

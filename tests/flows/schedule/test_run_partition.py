@@ -33,6 +33,7 @@ def receipt(folder: Path, day: str) -> dict[str, Any]:
     return dict(json.loads((folder / f"out/_overnight/date={day}/receipt.json").read_text()))
 
 
+@pytest.mark.slow
 def test_it_stays_over_retries_a_crash_a_wait_for_a_slot_midnight_and_another_time_zone(
     client: SyncPrefectClient, tmp_path: Path
 ) -> None:

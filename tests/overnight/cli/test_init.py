@@ -22,6 +22,7 @@ from overnight.tasks.errors import JobError
 from tests.flows.conftest import Overnight
 
 
+@pytest.mark.slow
 def test_what_init_writes_is_valid_and_runs_on_the_inputs_named(
     overnight: Overnight, pictures: Path, tmp_path: Path
 ) -> None:

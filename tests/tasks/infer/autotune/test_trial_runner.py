@@ -108,6 +108,7 @@ def test_a_process_that_ends_is_followed_by_another(marks: Path) -> None:
     assert len(set(marks.read_text().split())) == 3
 
 
+@pytest.mark.slow
 def test_a_model_whose_process_always_ends_is_reported(marks: Path) -> None:
     with pytest.raises(StageFailed, match=f"fragile: its process ended {trial_runner.MAX_TRIES} times while 8 rows"):
         try_it(marks, deaths=100)
