@@ -133,7 +133,7 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
 def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> dict[str, int]:
     """Write a part, and return the number of source rows by the stage that they reached."""
     try:
-        block = without_weights(joined(gathered)).combine_chunks()
+        block = without_weights(joined(gathered))
     except pa.ArrowException as error:
         raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
     if not len(block):
@@ -165,7 +165,7 @@ def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:
     reached = {"ingest": pa.array(block["__state"].to_numpy() != END)}
     measures = {}
     for stage in MEASURED_STAGES:
-        seconds, size = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
+        seconds, size = (block[f"__{stage}_{name}"].cast(pa.float64()) for name in ("seconds", "bytes"))
         count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
         measures[stage] = {
             "seconds": float(np.nansum(seconds.to_numpy())),
