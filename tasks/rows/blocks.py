@@ -6,7 +6,7 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
     __state          int8    LIVE, FILTERED, QUARANTINED, END, or WEIGHT
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64, the stage's work on this row and its output; null: not reached
-                                             (these and the texts have the type null, without bytes, until a row has one)
+                                             (both, and the texts, have the type null until a row has a value)
     __left_out_<name>                        null, a mark that the block had a column `name`, which is not published
 
 Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Columns that are
