@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -218,6 +219,20 @@ def test_a_part_is_written_when_it_is_due(
     merged = row_ranges.merge([record.ranges for record in records])
     assert row_ranges.rows_in_state(merged, rows.LIVE) == staging.staged.rows["write"] == 30
     assert staging.times is not None
+
+
+def test_a_part_that_is_due_is_written_although_no_further_block_arrives(ray_session: None, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    staging = Staging(run, ParquetSink(path="-", seconds_per_part=0.3))
+    limit = time.monotonic() + 60
+    for first in (0, 2):
+        staging.add(ray.put(block(0, first, 2)), 2, 100)
+        while len(staged_parts.read_records(run.parts)) < first // 2 + 1 and time.monotonic() < limit:
+            staging.begin_if_due()
+    assert [record.rows for record in staged_parts.read_records(run.parts)] == [2, 2]
+    staging.finish()
+    assert staging.staged.rows["write"] == 4
+    assert len(staged_parts.read_records(run.parts)) == 2
 
 
 def test_an_error_of_writing_reaches_the_stream_with_its_stage(ray_session: None, tmp_path: Path) -> None:
