@@ -6,6 +6,7 @@ A block is a `pyarrow.Table`. Besides the columns that users see it has the hidd
     __state          int8    LIVE, FILTERED, QUARANTINED, END, or WEIGHT
     __stage, __error_type, __error_message   string, of quarantined rows
     __<stage>_seconds, __<stage>_bytes       float64, the stage's work on this row and its output; null: not reached
+                                             (both, and the texts, have the type null until a row has a value)
     __left_out_<name>                        null, a mark that the block had a column `name`, which is not published
 
 Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Columns that are
@@ -151,12 +152,11 @@ def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Tab
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
     """Return `data` as a block of live rows; `units` and `row_numbers` (int64) identify the source row of each."""
-    count = len(data)
-    known: dict[str, Any] = {"__unit": units, "__row": row_numbers, "__state": np.full(count, LIVE, np.int8)}
-    for name, kind in zip(HIDDEN.names, HIDDEN.types, strict=True):
-        array = pa.array(known[name], kind) if name in known else pa.nulls(count, kind)
-        data = data.append_column(pa.field(name, kind), array)
-    return data
+    known = {"__unit": units, "__row": row_numbers, "__state": np.full(len(data), LIVE, np.int8)}
+    nulls = dict.fromkeys(HIDDEN.names[len(known) :], pa.nulls(len(data)))  # of no bytes
+    fields = [*data.schema, *(HIDDEN.field(name) for name in known), *(pa.field(name, pa.null()) for name in nulls)]
+    columns = [*data.columns, *(pa.array(values, HIDDEN.field(name).type) for name, values in known.items())]
+    return pa.table([*columns, *nulls.values()], schema=pa.schema(fields, metadata=data.schema.metadata))
 
 
 def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], state: int) -> pa.Table:
@@ -211,8 +211,12 @@ def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size
     `seconds` of work and `size` bytes of output are divided evenly among these rows.
     """
     for name, total in ((f"__{stage}_seconds", seconds), (f"__{stage}_bytes", size)):
-        shares = block[name].combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
-        shares[rows] = np.nan_to_num(shares[rows]) + total / max(len(rows), 1)
+        share = total / max(len(rows), 1)
+        if len(rows) == len(block) == block[name].null_count:
+            block = with_column(block, name, pa.repeat(share, len(block)))
+            continue
+        shares = block[name].cast(pa.float64()).to_numpy().copy()
+        shares[rows] = np.nan_to_num(shares[rows]) + share
         block = with_column(block, name, pa.array(shares, mask=np.isnan(shares)))
     return block
 

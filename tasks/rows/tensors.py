@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
+FIRST_TEXTS, REPEATED_TEXTS = 1024, 64  # a column of more rows repeats its texts if its first rows have at most so many
 Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value per row
 
 
@@ -31,6 +32,8 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
     elif pa.types.is_fixed_size_list(array.type) and not array.null_count and not array.flatten().null_count:
         flat = array.flatten().to_numpy(zero_copy_only=False)
         result = flat.reshape(len(array), array.type.list_size)
+    elif pa.types.is_string(array.type):
+        return _texts_to_numpy(array)
     else:
         result = array.to_numpy(zero_copy_only=False)
     if not writable:
@@ -204,6 +207,15 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
             dtype, shape = np.dtype(cell["dtype"].as_py()), cell["shape"].as_py()
             result[row] = np.frombuffer(cell["data"].as_buffer(), dtype).reshape(shape)
     return result
+
+
+def _texts_to_numpy(array: pa.StringArray) -> np.ndarray:
+    """Return texts as Python objects. A text that many rows have becomes one object, such as the URI of a table."""
+    if len(array[:FIRST_TEXTS].unique()) > REPEATED_TEXTS or len(array) < FIRST_TEXTS:
+        return array.to_numpy(zero_copy_only=False)
+    coded = array.dictionary_encode()
+    texts = np.append(coded.dictionary.to_numpy(zero_copy_only=False), [None])
+    return texts[coded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)]
 
 
 def _without_stray_nan(values: list[Any]) -> list[Any]:

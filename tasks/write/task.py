@@ -255,7 +255,11 @@ def _tell(
     rows: dict[str, int],
     finished: bool,
 ) -> None:
-    """Show the source rows that each stage has done: those of `staging` in the end. `total`: None if unknown."""
+    """Show the source rows that each stage has done: those of `staging` in the end. `total`: None if unknown.
+
+    It is called every few seconds, so it also begins a part that is due.
+    """
+    staging.begin_if_due()
     staged = staging.staged.rows
     if finished:
         rows = staged

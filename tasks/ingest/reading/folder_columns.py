@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from overnight.tasks.rows import blocks
 
@@ -38,13 +38,13 @@ def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str
         without: Names of folders that do not become columns.
         only: The names of the columns to read; None: all.
     """
-    if blocks.LIVE not in block["__state"].to_pylist()[:1]:  # a block is of live rows, or of others
+    if blocks.LIVE not in block["__state"][:1].to_pylist():  # a block is of live rows, or of others
         return block
-    units, places = np.unique(block["__unit"].to_numpy(), return_inverse=True)
-    found = [folder_columns(paths[unit]) for unit in units.tolist()]
+    units = pc.unique(block["__unit"])
+    found = [folder_columns(paths[unit]) for unit in units.to_pylist()]
     for name in dict.fromkeys(name for columns in found for name in columns):
         column = f"source_{name}" if name in blocks.IDENTITY else name
         if name not in without and column not in block.column_names and (only is None or name in only):
             values = pa.array([columns.get(name) for columns in found], pa.string())
-            block = block.append_column(column, values.take(pa.array(places)))
+            block = block.append_column(column, values.take(pc.index_in(block["__unit"], units)))
     return block

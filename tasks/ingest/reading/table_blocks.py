@@ -3,10 +3,11 @@
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import BROKEN_OFF, InputError, OvernightError, RowError
@@ -83,7 +84,7 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     published the rows, such a column stays. Raise `InputError` for a column name that is reserved or occurs twice.
     """
     published = {name: data[name] for name in blocks.IDENTITY if unit.get("published") and name in data.column_names}
-    data = data.drop_columns(list(published)) if published else data
+    data = data.drop_columns(list(published))
     names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
     if len(set(names)) < len(names):
         double = sorted({name for name in names if names.count(name) > 1})
@@ -91,17 +92,13 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     reserved = [name for name in names if blocks.is_hidden(name)]
     if reserved:
         raise InputError(f"{unit['path']}: the column name {reserved[0]} is reserved; rename it in the source.")
-    identity = pa.table(
-        {
-            "row_id": pa.array([f"{unit['path']}#{number}" for number in numbers.tolist()], pa.string()),
-            "uri": pa.array([unit["uri"]] * len(numbers), pa.string()),
-        }
-    )
-    for name, column in published.items():
-        identity = identity.set_column(identity.column_names.index(name), name, column.cast(pa.string()))
-    for name, column in zip(names, data.columns, strict=True):
-        identity = identity.append_column(name, column)
-    return blocks.with_hidden(identity, np.full(len(numbers), unit["unit"]), numbers)
+    columns: dict[str, Any] = {
+        "row_id": pc.binary_join_element_wise(unit["path"], pa.array(numbers).cast(pa.string()), "#"),
+        "uri": pa.repeat(pa.scalar(unit["uri"], pa.string()), len(numbers)),
+    }
+    columns |= {name: column.cast(pa.string()) for name, column in published.items()}
+    columns |= dict(zip(names, data.columns, strict=True))
+    return blocks.with_hidden(pa.table(columns), np.full(len(numbers), unit["unit"]), numbers)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -137,9 +137,10 @@ def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]
     numbers = first + np.arange(len(data))
     if errors:
         yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
-    good = np.setdiff1d(np.arange(len(data)), list(errors))
-    if len(good):
-        yield table_block(unit, numbers[good], data.take(good) if errors else data)
+        good = np.delete(np.arange(len(data)), list(errors))
+        numbers, data = numbers[good], data.take(good)
+    if len(data):
+        yield table_block(unit, numbers, data)
 
 
 def _raised(tables: Iterator[Any]) -> Exception | None:

@@ -30,6 +30,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.rows.arrow_types import is_list, is_text
 
 MOST_CLASSES, CLASS_BYTES = 1000, 64  # ImageNet's labels fit
+FIRST_VALUES = 8192
 FIGURES = ("min", "max", "mean", "standard_deviation")
 Record = dict[str, Any]
 Columns = dict[str, Record]
@@ -149,6 +150,8 @@ def _rows_that_hold(marked: np.ndarray, owners: list[pa.Array]) -> int:
 
 def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
     if is_text(present.type) and (pc.max(pc.binary_length(present)).as_py() or 0) > CLASS_BYTES:
+        return None
+    if len(present[:FIRST_VALUES].unique()) > MOST_CLASSES:  # a column of numbers or ids need not be counted as a whole
         return None
     counts = present.value_counts()
     if len(counts) > MOST_CLASSES:

@@ -31,7 +31,10 @@ def rows_to_publish(block: pa.Table, run: Run, sink: Sink) -> tuple[pa.Table, np
 
 def quarantine_details(block: pa.Table) -> pa.Table:
     """Return the details (schema `DETAILS`) of the quarantined rows of a block."""
-    quarantined = block.filter(pa.array(block["__state"].to_numpy() == QUARANTINED))
+    is_quarantined = block["__state"].to_numpy() == QUARANTINED
+    if not is_quarantined.any():
+        return DETAILS.empty_table()
+    quarantined = block.filter(pa.array(is_quarantined))
     columns = []
     for name in DETAILS.names:
         source = name if name in (*IDENTITY, "__unit", "__row") else f"__{name}"

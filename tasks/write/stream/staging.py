@@ -6,6 +6,7 @@ name, so that an equal one replaces it. Readers do not see parts.
 """
 
 import math
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -69,28 +70,49 @@ class Staging:
         self._rows, self._bytes, self._since = 0, 0, 0.0
         self._parts = 0
         self._writing: list[Any] = []
+        self._lock = threading.Lock()
 
     def add(self, block: Any, rows: int, size: int) -> None:
         """Take a reference to a block of `rows` rows and `size` bytes. If a part is due, begin to write it.
 
         Wait if the parts before it are still being written. Raise the errors of writing.
         """
-        if not self._held:
-            self._since = time.monotonic()
-        self._held.append(block)
-        self._rows, self._bytes = self._rows + rows, self._bytes + size
-        self._wait_for(WRITES_AT_ONCE)
-        if self._bytes >= self._largest or self._size.is_due(self._rows, time.monotonic() - self._since):
-            self._begin()
+        with self._lock:
+            if not self._held:
+                self._since = time.monotonic()
+            self._held.append(block)
+            self._rows, self._bytes = self._rows + rows, self._bytes + size
+            self._wait_for(WRITES_AT_ONCE)
+            if self._is_due():
+                self._wait_for(WRITES_AT_ONCE - 1)
+                self._begin()
+
+    def begin_if_due(self) -> None:
+        """Begin to write a part that is due by its seconds, although no block arrives. Another thread may call this.
+
+        So finished rows need not wait for the next ones of a slow model. Do not wait, and leave errors to `add`.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            writing = ray.wait(self._writing, num_returns=len(self._writing), timeout=0)[1] if self._writing else []
+            if self._held and self._is_due() and len(writing) < WRITES_AT_ONCE:
+                self._begin()
+        finally:
+            self._lock.release()
 
     def finish(self) -> None:
         """Write what is left, and wait until all parts are written. Raise the errors of writing."""
-        if self._held:
-            self._begin()
-        self._wait_for(0)
+        with self._lock:
+            if self._held:
+                self._wait_for(WRITES_AT_ONCE - 1)
+                self._begin()
+            self._wait_for(0)
+
+    def _is_due(self) -> bool:
+        return self._bytes >= self._largest or self._size.is_due(self._rows, time.monotonic() - self._since)
 
     def _begin(self) -> None:
-        self._wait_for(WRITES_AT_ONCE - 1)
         self.times = (self.times or (utc_now(),))[0], utc_now()
         name = f"{self._run.attempt}-{self._parts:06d}"
         self._writing.append(self._write.remote(self._run, self._sink, name, *self._held))
@@ -133,7 +155,7 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
 def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> dict[str, int]:
     """Write a part, and return the number of source rows by the stage that they reached."""
     try:
-        block = without_weights(joined(gathered)).combine_chunks()
+        block = without_weights(joined(gathered))
     except pa.ArrowException as error:
         raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
     if not len(block):
@@ -165,7 +187,7 @@ def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:
     reached = {"ingest": pa.array(block["__state"].to_numpy() != END)}
     measures = {}
     for stage in MEASURED_STAGES:
-        seconds, size = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
+        seconds, size = (block[f"__{stage}_{name}"].cast(pa.float64()) for name in ("seconds", "bytes"))
         count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
         measures[stage] = {
             "seconds": float(np.nansum(seconds.to_numpy())),

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.blocks import END, FILTERED, QUARANTINED
 from tests.tasks.blocks import numbered_block as block
 
@@ -69,6 +69,21 @@ def test_seconds_and_bytes_are_added_to_the_rows_that_were_worked_on() -> None:
     assert done["__infer_bytes"].to_pylist() == [4.0, None, 6.0, None]
     assert blocks.seconds_a_row(done, "infer") == 2.0
     assert blocks.seconds_a_row(done, "preprocess") == 0.0
+
+
+def test_the_work_on_all_rows_of_a_block_is_measured_in_blocks_that_join_others() -> None:
+    both = rebatch.joined([blocks.measured(block(2), np.arange(2), "infer", 3.0, 8), block(1)])
+    assert both["__infer_seconds"].to_pylist() == [1.5, 1.5, None]
+    again = blocks.measured(both, np.arange(3), "infer", 3.0, 3)
+    assert again["__infer_seconds"].to_pylist() == [2.5, 2.5, 1.0]
+    assert again["__infer_bytes"].to_pylist() == [5.0, 5.0, 1.0]
+
+
+def test_hidden_columns_take_bytes_only_for_the_identity_of_rows_until_they_have_values() -> None:
+    hidden = block(1000).select(blocks.HIDDEN.names)
+    assert hidden.nbytes == 1000 * (8 + 8 + 1)
+    joined = rebatch.joined([hidden, blocks.HIDDEN.empty_table()])
+    assert joined.schema == blocks.HIDDEN
 
 
 def test_values_are_scattered_to_their_places_with_null_elsewhere() -> None:

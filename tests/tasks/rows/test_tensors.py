@@ -37,3 +37,14 @@ def test_arrays_of_unlike_shapes_and_missing_ones_cross_as_objects():
 def test_arrays_of_objects_cross_as_lists_of_their_values():
     values = [np.array(["a", "b"], object), None, np.array(["c"], object)]
     assert tensors.to_arrow(values).to_pylist() == [["a", "b"], None, ["c"]]
+
+
+def test_texts_that_many_rows_repeat_are_one_object_each_and_others_cross_unchanged():
+    repeated = pa.chunked_array([["a", "b", None, "a"] * 1000])
+    back = tensors.to_numpy(repeated)
+    assert back.tolist() == repeated.to_pylist()
+    assert back.flags.writeable
+    assert len({id(text) for text in back}) == 3
+    varied = pa.chunked_array([["a"] * 3000 + [f"t{place}" for place in range(3000)], [None]])
+    assert tensors.to_numpy(varied.slice(5)).tolist() == varied.to_pylist()[5:]
+    assert tensors.to_numpy(varied.slice(2990)).tolist() == varied.to_pylist()[2990:]

@@ -133,6 +133,13 @@ def test_a_block_keeps_columns_of_our_names_under_others_and_refuses_reserved_on
             table_block(UNIT, np.array([4]), rows.rename_columns(names))
 
 
+def test_rows_of_a_unit_are_named_by_its_path_and_their_numbers() -> None:
+    found = table_block(UNIT | {"path": "ü #/a"}, np.array([0, 7, 2**40]), pa.table({"n": [1, 2, 3]}))
+    assert found["row_id"].to_pylist() == ["ü #/a#0", "ü #/a#7", f"ü #/a#{2**40}"]
+    assert found["uri"].to_pylist() == [UNIT["uri"]] * 3
+    assert found.schema.field("row_id").type == found.schema.field("uri").type == pa.string()
+
+
 def test_chosen_columns_have_plain_types_in_the_order_of_the_job() -> None:
     schema = pa.schema(
         [("n", pa.int64()), ("l", pa.large_list(pa.large_string())), ("d", pa.dictionary("int8", "string"))]

@@ -124,6 +124,8 @@ def test_truth_values_and_whole_numbers_are_classes_as_json_writes_them():
         (["ä" * (CLASS_BYTES // 2 + 1)], None),
         (list(range(MOST_CLASSES)), MOST_CLASSES),
         (list(range(MOST_CLASSES + 1)), None),
+        ([0] * 9000 + list(range(MOST_CLASSES)), MOST_CLASSES),
+        ([0] * 9000 + list(range(MOST_CLASSES + 1)), None),
     ],
 )
 def test_a_column_of_long_texts_or_of_too_many_values_has_no_classes(values: list[Any], count: int | None):

@@ -1,16 +1,26 @@
 """From blocks to parts: what the stream carried is what the part settles."""
 
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 
 from overnight.tasks.errors import ContractError, RowError, explain
+from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.rows import apply, result, tensors
 from overnight.tasks.rows import blocks as rows
+from overnight.tasks.rows.user_function import outcome_of
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -118,6 +128,62 @@ def test_types_that_change_from_block_to_block_are_named(tmp_path: Path):
         write(tmp_path, [block(0, 0, 1, x=[1]), block(1, 0, 1, x=["a"])])
 
 
+def python_steps(tmp_path: Path, count: int) -> int:
+    """Read a table of so many rows, run a vectorised model, write a part, and count the bytecodes of this package."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        nonlocal steps
+        steps += event == "opcode"
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return trace if frame.f_globals["__name__"].startswith("overnight") else None
+
+    folder = tmp_path / f"{count}"
+    folder.mkdir()
+    table = pa.table({"x": np.arange(count) / 7, "n": range(count), "text": [f"t{row}" for row in range(count)]})
+    pq.write_table(table, folder / "table.parquet")
+    source, run = Parquet(path=str(folder)), make_run(folder)
+    units = source.units(list(source.files("all")))
+    model = partial(outcome_of, lambda batch: {"y": batch["x"] * 2}, stage="infer", what="model")
+    sys.settrace(trace)
+    try:
+        [rows_read] = source.rows(units, None)
+        done = apply.apply(rows.measured(rows_read, np.arange(count), "ingest", 1.0, 8), "infer", model)
+        write_part(run, SINK, f"{run.attempt}-000000", done)
+    finally:
+        sys.settrace(None)
+    assert staged_parts.read_records(run.parts)[0].rows == count
+    return steps
+
+
+def test_a_row_of_a_table_takes_no_python_of_its_own_from_its_file_to_its_part(tmp_path: Path) -> None:
+    python_steps(tmp_path, 2000)  # the first time imports modules
+    assert abs(python_steps(tmp_path, 8000) - python_steps(tmp_path, 4000)) < 1000
+
+
+class DiesOnce(ParquetSink):
+    """A sink whose first writer is killed in the middle of a part."""
+
+    mark: str
+
+    def take(self, table: pa.Table) -> None:
+        if not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().take(table)
+
+
+def test_a_part_whose_writer_is_killed_is_written_again_with_each_row_once(ray_session: None, tmp_path: Path) -> None:
+    run, sink = make_run(tmp_path), DiesOnce(path="-", rows_per_part=10, mark=str(tmp_path / "died"))
+    staging = stage(run, sink, [block(0, first, 5, x=range(5)) for first in range(0, 30, 5)])
+    records = staged_parts.read_records(run.parts)
+    assert (tmp_path / "died").exists()
+    assert [record.rows for record in records] == [10, 10, 10]
+    written = pa.concat_tables([staged_parts.read_part(run.parts, record, ["__row"]) for record in records])
+    assert sorted(written["__row"].to_pylist()) == list(range(30))
+    assert staging.staged.rows["write"] == 30
+
+
 def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table]) -> Staging:
     """Stage blocks by reference."""
     staging = Staging(run, sink)
@@ -153,6 +219,20 @@ def test_a_part_is_written_when_it_is_due(
     merged = row_ranges.merge([record.ranges for record in records])
     assert row_ranges.rows_in_state(merged, rows.LIVE) == staging.staged.rows["write"] == 30
     assert staging.times is not None
+
+
+def test_a_part_that_is_due_is_written_although_no_further_block_arrives(ray_session: None, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    staging = Staging(run, ParquetSink(path="-", seconds_per_part=0.3))
+    limit = time.monotonic() + 60
+    for first in (0, 2):
+        staging.add(ray.put(block(0, first, 2)), 2, 100)
+        while len(staged_parts.read_records(run.parts)) < first // 2 + 1 and time.monotonic() < limit:
+            staging.begin_if_due()
+    assert [record.rows for record in staged_parts.read_records(run.parts)] == [2, 2]
+    staging.finish()
+    assert staging.staged.rows["write"] == 4
+    assert len(staged_parts.read_records(run.parts)) == 2
 
 
 def test_an_error_of_writing_reaches_the_stream_with_its_stage(ray_session: None, tmp_path: Path) -> None:
