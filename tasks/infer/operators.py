@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import ray.data
 
-from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
-from overnight.tasks.infer.forked_worker import ForkedPreparingWorker, ForkedWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.worker import PassOn, Prepare, PreparingWorker, Worker
+from overnight.tasks.infer.worker import PassOn, Prepare
+from overnight.tasks.infer.worker_process import PreparingWorkerProcess, WorkerProcess
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -175,7 +174,7 @@ def infer_rows(
     if choice.loaded_in:
         settings["loaded_in"] = choice.loaded_in
     dataset = dataset.map_batches(
-        _worker(is_forked(choice.used, pool), prepare is not None),
+        PreparingWorkerProcess if prepare else WorkerProcess,
         fn_constructor_kwargs={
             "link": replace(link, steps=None, read=None) if apart else link,
             "run": run,
@@ -227,22 +226,16 @@ def _by_tasks(dataset: ray.data.Dataset, work: Callable[..., Any], plan: Plan) -
     )
 
 
-def _worker(is_forked: bool, prepares: bool) -> type:
-    if is_forked:
-        return ForkedPreparingWorker if prepares else ForkedWorker
-    return PreparingWorker if prepares else Worker
-
-
 def names_by_stage() -> OperatorNames:
     """Return by which part of its name the progress of a stream recognizes an operator of this module.
 
     Ray Data names an operator after its function or class, and a read begins with `Read`.
     """
-    preparing = (PreparingWorker.__name__, ForkedPreparingWorker.__name__)
+    preparing = PreparingWorkerProcess.__name__
     return {
-        "ingest": ("Read", *preparing),
-        "preprocess": (run_steps_in_task.__name__, *preparing),
-        "infer": (*preparing, Worker.__name__, ForkedWorker.__name__, steps_behind_model.__name__),
+        "ingest": ("Read", preparing),
+        "preprocess": (run_steps_in_task.__name__, preparing),
+        "infer": (WorkerProcess.__name__, steps_behind_model.__name__),
     }
 
 

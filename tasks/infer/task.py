@@ -19,7 +19,7 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, tried
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, tried
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
 from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.infer.link import Link
@@ -163,7 +163,14 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data
             own = prepare if choice is choices[0] else None
             dataset = operators.infer_rows(dataset, run, choice, plan, bool(slow), pass_on, own)
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
-    wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
+
+    def waiting(missing: str) -> None:
+        """Make room: the devices on which models are loaded may be those that other runs have now."""
+        for choice in choices:
+            end_on_device(choice.loaded_in)
+        get_run_logger().warning(missing)
+
+    wait_until_free(plan, run.busy_timeout_seconds, waiting)
     trials = [choice.trial for choice in choices]
     return dataset, Sampled(
         columns=columns_made(sample, trials, keep, stream.bytes_stay),
@@ -190,13 +197,15 @@ def _chosen(
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
-        found, loaded_in = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
+        found = tried(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
         trial = found if isinstance(found, Trial) else None
-        choices.append(replace(choose(link, pool, trial, plan, work, each), loaded_in=loaded_in))
+        choices.append(choose(link, pool, trial, plan, work, each))
         if isinstance(found, Failed) and is_whole and not link.model.where:
             told = _warned(run, link.model, found)
             failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
         rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
+    # Only now, because a trial holds the devices of its model: no other trial may share their memory.
+    choices = [replace(choice, loaded_in=released(choice.trial)) for choice in choices]
     return choices, failed, error, rows if is_whole else None
 
 

@@ -1,8 +1,8 @@
 """The worker of one model, which it loads once and runs on every batch.
 
-A worker is a Ray actor, or runs in a forked process (`forked_worker.py`). It passes only rows that are not settled, and
-the model's input columns, to the model. It isolates rows on which the model fails, and prefixes the outputs if there
-are several models. It drops heavy inputs that nothing later reads.
+A worker lives in a process of its own, with a Ray actor as its shell (`worker_process.py`). It passes only rows that
+are not settled, and the model's input columns, to the model. It isolates rows on which the model fails, and prefixes
+the outputs if there are several models. It drops heavy inputs that nothing later reads.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Worker:
         pass_on: Takes the blocks of a call, and yields the blocks that the worker returns.
         tried: The worker of the trial in this process, whose loaded model this one uses; None to load the model.
         is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
-            another death shows which rows it ran. None: as Ray reports it. A trial ignores this.
+            another death shows which rows it ran.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Worker:
         is_slow: bool = False,
         pass_on: PassOn = iter,
         tried: "Worker | None" = None,
-        is_restarted: bool | None = None,
+        is_restarted: bool = False,
     ):
         predictor: Predictor = link.model
         self._predictor, self._run, self._link, self._prefix = predictor, run, link, link.prefix
@@ -76,8 +76,6 @@ class Worker:
         self._source = f"infer {predictor.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
         self.guard = Watchdog(run, "infer", self._label, pace)
-        is_restarted = was_restarted() if is_restarted is None else is_restarted
-        is_restarted = is_restarted and not is_trial
         self._isolation = RestartIsolation(is_restarted)
         if is_restarted:
             supervisor.report(run, "infer", f"{self._label}: a worker died and was started again")
@@ -272,14 +270,6 @@ class ConcurrentTimer:
         now = time.perf_counter()
         self._seconds += (now - self._seen) / max(self._calls, 1)
         self._seen = now
-
-
-def was_restarted() -> bool:
-    """Return True if this process is an actor that Ray restarted."""
-    import ray
-
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
 def release_memory() -> None:

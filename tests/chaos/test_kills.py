@@ -69,8 +69,8 @@ FIRST = {x % 20_000: row_id for row_id, _, x in reversed(WRITTEN)}
 WANTED = [row for row in WRITTEN if FIRST[row[2] % 20_000] == row[0]]
 STEPS, STREAM = "run_steps", "ray::infer"
 VICTIMS = {
-    "separate": [STEPS, "MapWorker(MapBatches(Worker))", STREAM],
-    "colocated": ["MapWorker(MapBatches(PreparingWorker))", STREAM],
+    "separate": [STEPS, "MapWorker(MapBatches(WorkerProcess))", STREAM],
+    "colocated": ["MapWorker(MapBatches(PreparingWorkerProcess))", STREAM],
 }
 UNDER_WAY = 240  # rows that are with the model, or behind it and in no part yet, when something dies
 TRIED = 64  # rows that are made of those which are tried before the stream
@@ -266,7 +266,7 @@ def test_killed_workers_that_read_their_own_files_cost_no_row(
         "sink": {"kind": "parquet", "path": str(tmp_path / "out"), "rows_per_part": 40},
     }
     victims = {
-        "worker": lambda: ray_processes("MapWorker(MapBatches(ForkedPreparingWorker))"),
+        "worker": lambda: ray_processes("MapWorker(MapBatches(PreparingWorkerProcess))"),
         "forked process": forked_processes,  # only the newest are workers
     }
     with in_background(run_job, job) as running:
