@@ -72,12 +72,23 @@ def import_target(target: str, stage: str) -> Any:
             raise not_found(target, stage) from error
         told = f"{target}: importing {module_name} raised {described(error, module_name)}{user_frames.quoted(error)}"
         raise JobError(told, stage) from error
+    _join_ray()
     if not hasattr(module, name):
         raise name_missing(target, [known for known in vars(module) if not known.startswith("_")], stage)
     found = getattr(module, name)
     if not callable(found):
         raise JobError(f"{target}: expected a class or a function, found {type(found).__name__} {found!r:.80}.", stage)
     return found
+
+
+def _join_ray() -> None:
+    """Connect this process to the run's Ray and its named actors, if user code has imported Ray.
+
+    A process of its own for a model is none of Ray's. It has this variable if its run uses Ray.
+    """
+    ray, namespace = sys.modules.get("ray"), os.environ.get("OVERNIGHT_RAY_NAMESPACE")
+    if ray and namespace and not ray.is_initialized():
+        ray.init(namespace=namespace, log_to_driver=False, logging_level="ERROR")
 
 
 def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:

@@ -85,14 +85,11 @@ class SegmentWorker:
     Args:
         tried: The last stage, if its trial has loaded it in this process.
         is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
-            another death shows which rows it ran. None: as Ray reports it.
+            another death shows which rows it ran.
     """
 
-    def __init__(
-        self, segment: Segment, run: Run, tried: Loaded | None = None, is_restarted: bool | None = None
-    ) -> None:
+    def __init__(self, segment: Segment, run: Run, tried: Loaded | None = None, is_restarted: bool = False) -> None:
         self._segment, self._run = segment, run
-        is_restarted = was_restarted() if is_restarted is None else is_restarted
         self._isolation = RestartIsolation(is_restarted)
         *before, last = segment.stages
         if is_restarted:
@@ -106,11 +103,3 @@ class SegmentWorker:
         with self._isolation.one_at_a_time:
             done = run_stages(self._segment.stages, self._loaded, block, self._run, isolation)
             yield from self._segment.pass_on(rebatch.rebatch_bytes(done, self._bytes_at_once))
-
-
-def was_restarted() -> bool:
-    """Return True if this process is an actor that Ray restarted."""
-    import ray
-
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)

@@ -8,12 +8,11 @@ import pyarrow as pa
 import ray.data
 
 from overnight.tasks.engine.datasource import OrderedRead
-from overnight.tasks.engine.segment import PassOn, Segment, SegmentWorker, run_in_task
+from overnight.tasks.engine.segment import PassOn, Segment, run_in_task
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import OperatorNames, Stream
-from overnight.tasks.infer.autotune.trial_runner import is_forked
 from overnight.tasks.infer.autotune.worker_sizing import Choice
-from overnight.tasks.infer.forked_worker import ForkedWorker
+from overnight.tasks.infer.worker_process import WorkerProcess
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -196,10 +195,9 @@ def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.
 def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> ray.data.Dataset:
     choice = segment.choice
     assert choice
-    base = ForkedWorker if is_forked(choice.link.model, choice.pool) else SegmentWorker
     loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
     return dataset.map_batches(
-        type(segment.name, (base,), {}),
+        type(segment.name, (WorkerProcess,), {}),
         fn_constructor_kwargs={"segment": replace(segment, choice=None), "run": run, **loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",

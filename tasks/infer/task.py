@@ -20,7 +20,7 @@ from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, try_model
+from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, try_model
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
 from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.infer.heavy_columns import drop_heavy
@@ -161,8 +161,19 @@ def _staged(run: Run, inference: Inference, stager: Stager, stream: Stream, trie
     if choices:
         prepares = placed.prepared_by_workers and (placed.read_by_workers or stream.steps is not None)
         _describe(run, explanation(plan, choices, tried.sample, prepares, placed.read_by_workers))
-        wait_until_free(plan, run.busy_timeout_seconds, get_run_logger().warning)
+        _wait(run, plan, choices)
     return stager.stage(run, dataset, operators.names_by_stage(segments), tried.sampled)
+
+
+def _wait(run: Run, plan: Plan, choices: list[Choice]) -> None:
+    """Wait until the cluster has what `plan` reserves. Models that are loaded make room on devices of other runs."""
+
+    def warn(missing: str) -> None:
+        for choice in choices:
+            end_on_device(choice.loaded_in)
+        get_run_logger().warning(missing)
+
+    wait_until_free(plan, run.busy_timeout_seconds, warn)
 
 
 def _largest_block(run: Run, stream: Stream, tried: _Tried, read_by_workers: bool) -> int:
@@ -211,13 +222,15 @@ def _chosen(run: Run, inference: Inference, sample: pa.Table, work: Work) -> _Ch
             require_inputs(link, rows)
         each = blocks.rows_each(rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
-        found, loaded_in = try_model(run, link, pool, first, work.rows * each, trying, get_run_logger().warning)
+        found = try_model(run, link, pool, first, trying, get_run_logger().warning)
         trial = found if isinstance(found, Trial) else None
-        choices.append(replace(choose(link, pool, trial, plan, work, each), loaded_in=loaded_in))
+        choices.append(choose(link, pool, trial, plan, work, each))
         if isinstance(found, Failed) and is_whole and not link.model.where:
             told = _warned(run, link.model, found)
             failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
         rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
+    # Only now, because a trial holds the devices of its model: no other trial may share their memory.
+    choices = [replace(choice, loaded_in=released(choice.trial)) for choice in choices]
     return _Chosen(choices, failed, error, rows if is_whole else None)
 
 

@@ -35,13 +35,15 @@ import tempfile
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 ADDRESS, OFF = "OVERNIGHT_FORK_SERVER", "0"
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
+
+_is_let_go = threading.Event()
 
 
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
@@ -91,11 +93,6 @@ def is_there() -> bool:
         return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
 
 
-def beside(name: str) -> str:
-    """Return the path of the file `name` in the fork server's folder, which is removed with the server."""
-    return os.path.join(os.path.dirname(os.environ[ADDRESS]), name)
-
-
 def preload(modules: Sequence[str]) -> None:
     """Let the fork server, if there is one, import these modules, and do not wait for it.
 
@@ -105,19 +102,21 @@ def preload(modules: Sequence[str]) -> None:
         _ask(("import", list(modules)))
 
 
-def fork(target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool = False) -> int:
+def fork(
+    target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool, environment: Mapping[str, str]
+) -> int:
     """Run `target(*descriptors)` in a process that the server forks, with all modules requested so far imported.
 
-    The forked process has this process's folder, paths, environment and output, and copies of its open `descriptors`.
-    If `is_quiet`, its output is discarded, because this process's output is the user's terminal.
+    The forked process has this process's folder, paths and output, and copies of its open `descriptors`. If `is_quiet`,
+    its output is discarded, because this process's output is the user's terminal.
 
     Return a file descriptor that keeps the forked process alive. That process ends when `target` returns, when the
     descriptor is closed, or when this process ends.
     """
-    from ray import cloudpickle
+    import cloudpickle
 
     lifeline, kept = os.pipe()
-    context = (os.getcwd(), list(sys.path), dict(os.environ), cloudpickle.dumps(target))
+    context = (os.getcwd(), list(sys.path), dict(environment), cloudpickle.dumps(target))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     output = [nowhere, nowhere] if is_quiet else [STANDARD_OUTPUT, STANDARD_ERROR]
     try:
@@ -199,7 +198,7 @@ def _live(
         random.seed()
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()
-        threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+        hold(lifeline)
         pickle.loads(target)(*descriptors)
     except BaseException:
         traceback.print_exc()
@@ -207,9 +206,20 @@ def _live(
         os._exit(0)
 
 
+def hold(lifeline: int) -> None:
+    """Let this process end when the other end of `lifeline` is closed, until `let_go`."""
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def let_go() -> None:
+    """Let this process live on without the one that started it."""
+    _is_let_go.set()
+
+
 def _end_with(lifeline: int) -> None:
     os.read(lifeline, 1)  # no data comes: it returns when the other end is closed
-    os._exit(0)
+    if not _is_let_go.is_set():
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,34 @@
-"""Make an object in a forked process. This process calls the object's methods, and answers its questions.
+"""Make an object in a process of its own. This process calls the object's methods, and answers its questions.
 
-Ray's processes wake up a hundred times per second, and each imports its libraries itself. Heavy work therefore runs in
-a process of its own. Ray sees a worker and its forked process as one, because they end together. Another process
-may take the object over: the first worker of a model takes it from the task `infer`, which has tried it.
+Ray's processes wake up a hundred times per second, and have threads that user code must not meet. A model therefore
+lives in a process of its own, and Ray's worker is a thin shell around it: they end together. Another process on the
+same node may take the object over: the first worker of a model takes it from the trial, so it is loaded once.
+
+The process is forked from the fork server, or a new one of Python's:
+
+    starter                               process of its own
+    starts it, and holds its lifeline ->  makes the object
+    user: connects                    ->  answers "end", or the error of `make`
+    (method, arguments)               ->  ("value", ...) for each value, then "end", or ("raise", error)
+                                      <-  `ask`: a question, on a connection of its own
+    "release"                         ->  waits `SECONDS_RELEASED` for the next user; the lifeline no longer counts
+    closes the connection, or dies    ->  ends
 """
 
 import contextlib
 import os
+import pickle
 import queue
 import select
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import traceback
-import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
 from multiprocessing.connection import Client, Connection
@@ -27,34 +41,63 @@ T = TypeVar("T")
 
 OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
-SECONDS_RELEASED = 300.0  # the longest that a released process waits for its next user
+SECONDS_RELEASED = 60.0  # the longest that a released process waits for its next user
+MOST_CALLS = 4  # at once
+START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import {0} as found; found.main()"
 
-_questions: list["Future[Connection]"] = []  # in a forked process: the connection to its parent
+_questions: list["Future[Connection]"] = []  # in a process of its own: the connection to its user
 _questions_lock = threading.Lock()
 
 
 class ProcessDied(Exception):
-    """A forked process ended before it replied."""
+    """A process of its own ended before it replied."""
 
 
 class Begun:
-    """A forked process that begins to make an object, the result of `make`, before a `Forked` uses it.
+    """A process of its own that begins to make an object, the result of `make`, before a `Forked` uses it.
 
     The first `Forked` that gets this `Begun` uses the object, in this process or in one to which the `Begun` is sent.
-    After its `release`, the next one does. The forked process ends with this process, with the process of that
-    `Forked`, or when this process drops the `Begun`. If `is_quiet`, its standard streams are discarded.
+    After its `release`, the next one does. Until then, the process also ends with this process, or when this process
+    drops the `Begun`.
+
+    Args:
+        make: A picklable function that returns the object.
+        is_quiet: Its standard streams are discarded.
+        forks: It may be forked from the fork server, if there is one.
+        environment: Variables that it has besides those of this process.
     """
 
-    def __init__(self, make: Callable[[], Any], is_quiet: bool = False) -> None:
-        self.address = fork_server.beside(uuid.uuid4().hex[:12])
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        is_quiet: bool = False,
+        forks: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.place: Any = None  # where it runs, for those who choose a process by it
+        folder = tempfile.mkdtemp(prefix="overnight-")  # nobody else may connect
+        self.address = os.path.join(folder, "calls")
+        start = fork_server.fork if forks and fork_server.is_there() else _spawn
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen()  # before any client knows the address
-            lifeline = fork_server.fork(partial(_live, make, self.address), [listener.fileno()], is_quiet)
-        weakref.finalize(self, _end, lifeline, self.address)
+            live = partial(_live, make, self.address)
+            lifeline = start(live, [listener.fileno()], is_quiet, {**os.environ, **(environment or {})})
+        self._finalizer: Any = weakref.finalize(self, _end, lifeline, folder)
+
+    def released(self) -> "Begun":
+        """Return what the next user connects by, after a release: the process then needs this one no more."""
+        if self._finalizer:
+            self._finalizer.detach()
+        return self
+
+    def end(self) -> None:
+        """End the process if it waits for its next user."""
+        with contextlib.suppress(OSError):
+            Client(self.address).close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"address": self.address}
+        return {**vars(self), "_finalizer": None}
 
 
 class Forked:
@@ -62,64 +105,127 @@ class Forked:
 
     `make` is a picklable function that returns the object there, or a `Begun` that is already making it. If that
     process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. If
-    `takes_output`, its standard streams become those of this process. The constructor raises the errors of `make`, and
-    `ProcessDied` if that process ends first, or has another user.
+    `takes_output`, its standard streams become those of this process. Up to `calls_at_once` threads may call it. The
+    constructor raises the errors of `make`, and `ProcessDied` if that process ends first, or has another user.
     """
 
-    def __init__(self, make: Callable[[], Any] | Begun, answer: Callable[..., Any], takes_output: bool = False) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Any] | Begun,
+        answer: Callable[..., Any],
+        takes_output: bool = False,
+        calls_at_once: int = 1,
+    ) -> None:
         self._begun = make if isinstance(make, Begun) else Begun(make)
-        answers, asking = socket.socketpair()
+        pairs = [socket.socketpair() for _ in range(min(calls_at_once, MOST_CALLS))]  # the first is for questions
+        answers, *others = [Connection(here.detach()) for here, _ in pairs]
         try:
-            self._calls = Client(self._begun.address)
-            with asking, socket.socket(fileno=os.dup(self._calls.fileno())) as calls:
-                socket.send_fds(calls, [b"."], [asking.fileno(), *(OUTPUT if takes_output else ())])
+            calls = Client(self._begun.address)
+            with socket.socket(fileno=os.dup(calls.fileno())) as channel:
+                descriptors = [*(there.fileno() for _, there in pairs), *(OUTPUT if takes_output else ())]
+                socket.send_fds(channel, [bytes([len(pairs)])], descriptors)
         except (FileNotFoundError, ConnectionError) as error:
-            answers.close()
             raise ProcessDied from error
-        threading.Thread(target=_answer, args=(Connection(answers.detach()), answer), daemon=True).start()
-        list(self._replies())
+        finally:
+            for _, there in pairs:
+                there.close()
+        threading.Thread(target=_answer, args=(answers, answer), daemon=True).start()
+        list(_replies(calls))
+        self._free: queue.LifoQueue[Connection] = queue.LifoQueue()
+        for connection in (*others, calls):  # a call alone has the main thread there
+            self._free.put(connection)
 
     def release(self) -> Begun:
         """Give up the object without ending its process, and return what the next `Forked` uses it by.
 
-        It has to be used within some minutes.
+        It has to be used within a minute. No call may be under way.
         """
-        list(self.call(RELEASE))
-        self._calls.close()
-        return self._begun
+        connections = [self._free.get_nowait() for _ in range(self._free.qsize())]
+        _send(connections[0], (RELEASE, ()))
+        list(_replies(connections[0]))
+        for connection in connections:
+            connection.close()
+        return self._begun.released()
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
         """Call a method of the object with these arguments. Yield the values that it yields, or its return value.
 
-        Raise the method's errors, and `ProcessDied` if the forked process ends first.
+        Raise the method's errors, and `ProcessDied` if the process ends first.
         """
+        connection = self._free.get()
+        replies = _replies(connection)
         try:
-            _send(self._calls, (method, arguments))
-        except ConnectionError as error:
-            raise ProcessDied from error
-        replies = self._replies()
-        try:
+            _send(connection, (method, arguments))
             for reply in replies:  # noqa: UP028 - `yield from` would close the replies with this generator
                 yield reply
-        finally:
+        except ConnectionError as error:
+            raise ProcessDied from error
+        except GeneratorExit:
             for _ in replies:  # replies without a receiver do not belong to the next call
                 pass
+            raise
+        finally:
+            self._free.put(connection)
 
-    def _replies(self) -> Iterator[Any]:
-        while True:
-            try:
-                kind, value = self._calls.recv()
-            except (EOFError, ConnectionError) as error:
-                raise ProcessDied from error
-            if kind == "end":
-                return
-            if kind == "raise":
-                raise value
-            yield value
+
+def _replies(calls: Connection) -> Iterator[Any]:
+    while True:
+        try:
+            kind, value = calls.recv()
+        except (EOFError, ConnectionError) as error:
+            raise ProcessDied from error
+        if kind == "end":
+            return
+        if kind == "raise":
+            raise value
+        yield value
+
+
+def _spawn(target: Callable[..., None], descriptors: list[int], is_quiet: bool, environment: Mapping[str, str]) -> int:
+    """Run `target(*descriptors)` in a new process of Python, which has this process's folder, paths and output.
+
+    Return its lifeline, as `fork_server.fork` does.
+    """
+    import cloudpickle
+
+    output = subprocess.DEVNULL if is_quiet else None
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", START.format(__name__), *map(str, descriptors)],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        pass_fds=descriptors,
+        env=environment,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, daemon=True).start()
+    assert process.stdin
+    with process.stdin as stdin:
+        stdin.write(pickle.dumps(sys.path) + cloudpickle.dumps(target))
+        stdin.flush()
+        return os.dup(stdin.fileno())
+
+
+def main() -> None:
+    """Run a process that `_spawn` started."""
+    if os.fork():  # an orphan: Ray would end a child with the worker that started it, although another one uses it
+        os._exit(0)
+    try:
+        from overnight.tasks.workers import user_output
+
+        user_output.install()  # before the import of libraries that log
+        target = pickle.load(sys.stdin.buffer)
+        fork_server.hold(os.dup(fork_server.STANDARD_INPUT))
+        os.dup2(os.open(os.devnull, os.O_RDONLY), fork_server.STANDARD_INPUT)
+        target(*map(int, sys.argv[1:]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
-    """Run `work` in a forked process, which ends afterwards, and return its result.
+    """Run `work` in a process of its own, which ends afterwards, and return its result.
 
     If that process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. Raise
     the errors of `work`, and `ProcessDied` if the process ends first.
@@ -142,14 +248,14 @@ def ending_together() -> Iterator[None]:
 
 
 def is_forked() -> bool:
-    """Return True if this process was forked by the fork server to work for another process, its parent."""
+    """Return True if this process works for another one, its user, as a process of its own."""
     return bool(_questions)
 
 
 def ask(*question: Any) -> Any:
-    """Call the parent's function `answer` from a forked process, and return its result. The arguments are `question`.
+    """Call the user's function `answer` from a process of its own, and return its result. `question` are its arguments.
 
-    The parent is the process whose `Forked` uses this one; wait until it exists. Raise the errors of `answer`.
+    The user is the process whose `Forked` uses this one; wait until it exists. Raise the errors of `answer`.
     """
     with _questions_lock:
         questions = _questions[0].result()
@@ -173,62 +279,71 @@ def _answer(questions: Connection, answer: Callable[..., Any]) -> None:
         _send(questions, reply)
 
 
-def _end(lifeline: int, address: str) -> None:
+def _end(lifeline: int, folder: str) -> None:
     os.close(lifeline)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(address)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Users:
-    """In a forked process: its users, one after another. The process ends with a user that did not release it."""
+    """In a process of its own: its users, one after another. It ends with a user that did not release it."""
 
     def __init__(self, address: str, listening: int) -> None:
         self._address, self._listener = address, socket.socket(fileno=listening)
-        self._calls: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        self._is_released = False
+        self._calls: queue.SimpleQueue[list[Connection]] = queue.SimpleQueue()
+        self._is_released = self._was_released = False
         _questions.append(Future())
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def next(self) -> Connection:
-        """Return the connection for the calls of the next user; wait for it."""
+    def next(self) -> list[Connection]:
+        """Return the connections for the calls of the next user; wait for it."""
         return self._calls.get()
 
     def release(self) -> None:
-        """Let another user connect after the present one."""
+        """Let another user connect after the present one. The process that started this one may end from now on."""
         with _questions_lock:
             _questions[0].result().close()
             _questions[0] = Future()
-        os.unlink(self._address)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self._address)
         self._listener.listen()
         self._listener.settimeout(SECONDS_RELEASED)
-        self._is_released = True
+        fork_server.let_go()
+        self._is_released = self._was_released = True
+
+    def end(self) -> None:
+        """End this process."""
+        if self._was_released:  # otherwise the starter removes it
+            shutil.rmtree(os.path.dirname(self._address), ignore_errors=True)
+        os._exit(0)
 
     def _serve(self) -> None:
         while True:
             try:
                 user, _ = self._listener.accept()
             except TimeoutError:
-                os._exit(0)
+                self.end()
             self._listener.close()  # later clients are refused
-            _, (asking, *output), _, _ = socket.recv_fds(user, 1, 1 + len(OUTPUT))
-            for descriptor, place in zip(output, OUTPUT, strict=False):
+            os.unlink(self._address)
+            count, descriptors, _, _ = socket.recv_fds(user, 1, MOST_CALLS + len(OUTPUT))
+            if not count:
+                self.end()
+            asking, *others = [Connection(descriptor) for descriptor in descriptors[: count[0]]]
+            for descriptor, place in zip(descriptors[count[0] :], OUTPUT, strict=False):
                 os.dup2(descriptor, place)
                 os.close(descriptor)
             self._is_released = False
-            _questions[0].set_result(Connection(asking))
+            _questions[0].set_result(asking)
             calls = select.poll()
             calls.register(user, 0)  # poll reports a hang-up without a mask
-            self._calls.put(Connection(os.dup(user.fileno())))
+            self._calls.put([Connection(os.dup(user.fileno())), *others])
             calls.poll()
             if not self._is_released:
-                os._exit(0)
+                self.end()
             user.close()
 
 
 def _live(make: Callable[[], Any], address: str, listening: int) -> None:
-    """Run the forked process."""
+    """Run the process of its own."""
     users = _Users(address, listening)
     made: Any = None
     failure = None
@@ -237,20 +352,27 @@ def _live(make: Callable[[], Any], address: str, listening: int) -> None:
     except Exception as error:
         failure = error
     while True:
-        connection = users.next()
+        calls, *others = users.next()
         with contextlib.suppress(EOFError, ConnectionError):
             if failure:
-                _send(connection, ("raise", _sendable(failure)))
+                _send(calls, ("raise", _sendable(failure)))
                 return
-            _send(connection, ("end", None))
-            while True:
-                method, arguments = connection.recv()
-                if method == RELEASE:
-                    users.release()
-                    _send(connection, ("end", None))
-                else:
-                    _reply(connection, getattr(made, method), arguments)
-        connection.close()
+            _send(calls, ("end", None))
+            for other in others:
+                threading.Thread(target=_serve_calls, args=(other, made, users), daemon=True).start()
+        _serve_calls(calls, made, users)
+
+
+def _serve_calls(calls: Connection, made: Any, users: _Users) -> None:
+    """Answer the calls of one thread of a user, until it closes the connection."""
+    with calls, contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            method, arguments = calls.recv()
+            if method == RELEASE:
+                users.release()
+                _send(calls, ("end", None))
+            else:
+                _reply(calls, getattr(made, method), arguments)
 
 
 def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -277,6 +399,6 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _send(connection: Connection, message: Any) -> None:
-    from overnight.tasks.workers.pickling import pickled  # imports Ray, which most processes do not need
+    from overnight.tasks.workers.pickling import pickled  # imports PyArrow, which some processes do not need
 
     connection.send_bytes(pickled(message))

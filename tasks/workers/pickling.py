@@ -1,11 +1,11 @@
-"""Pickle objects for a forked process and back, with Ray's cloudpickle. Tables go without unused rows."""
+"""Pickle objects for a process of its own and back, without Ray. Tables go without unused rows."""
 
 import io
 import pickle
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
-from ray import cloudpickle
 
 
 def pickled(thing: Any) -> memoryview:

@@ -1,9 +1,9 @@
 """The trial of a model before the stream: it loads the model, and runs it on a few rows."""
 
-import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -14,10 +14,6 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
-from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.forked_process import Begun, Forked
-
-MEMORY_BESIDE = 120 * 2**20  # bytes of the Ray actor beside a forked process
 
 
 @dataclass(frozen=True)
@@ -25,14 +21,16 @@ class Trial:
     """The measurements of a model on a sample of rows.
 
     `seconds_a_row` is the time per row that the model got, after its warm-up. `memory` is the number of bytes that
-    belong to the model's process alone. `columns` has the names and types of the columns that the model added,
-    without its prefix. `behind` is a block: the sample after the model and the steps that follow it.
+    belong to the model's process alone. `columns` has the names and types of the columns that
+    the model added, without its prefix. `behind` is a block: the sample after the model and the steps that follow it.
+    `held` is what keeps the process in which the model is loaded, see `trial_runner.py`; None if there is none.
     """
 
     seconds_a_row: float
     memory: int
     columns: pa.Schema
     behind: pa.Table = field(default_factory=blocks.HIDDEN.empty_table, repr=False)
+    held: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -54,46 +52,25 @@ class Failed:
 
 
 class ModelTrial:
-    """Loads the model of `link`, and measures it on a sample of rows, in a Ray actor or a forked process.
+    """Loads the model of `link`, and measures it on a sample of rows, in a process of its own.
 
-    That process may end at any time. A new one loads the model again. After the trial, a forked process may become the
-    first worker of the stream.
+    That process may end at any time. A new one loads the model again. After the trial, it may become the first worker
+    of the stream. Raise `JobError` if the model cannot be loaded.
     """
 
     def __init__(self, link: Link, run: Run) -> None:
-        self._link, self._run = link, run
-        self._worker: Worker | None = None
-        self._failure: Exception | None = None
+        self._link = link
+        self._worker = Worker(link, run, is_trial=True)
         self._in_stream: SegmentWorker | None = None
 
-    def load(self) -> Worker:
-        """Load the model if that was not done yet, and return its worker. Raise `JobError` if it cannot be loaded."""
-        if self._failure:
-            raise self._failure
-        self._worker = self._worker or Worker(self._link, self._run, is_trial=True)
-        return self._worker
-
-    def loaded(self) -> None:
-        """Call `load`, and keep its error: a later call of `on` raises it.
-
-        No caller waits for the result of this method. If it raised the error, Ray would print that with its traceback.
-        """
-        try:
-            self.load()
-        except Exception as error:
-            self._failure = error
-
-    def on(self, sample: pa.Table, rows_to_do: float = math.inf) -> Trial | Failed | None:
-        """Run `sample` through the model and the steps after it, as a worker would.
-
-        `sample` is a block.
+    def on(self, sample: pa.Table) -> Trial | Failed | None:
+        """Run the block `sample` through the model and the steps after it, as a worker would.
 
         Return a `Trial` with the measurements, even if some rows fail. Return `Failed` if every row failed, and None if
-        `sample` is empty. Raise `JobError` if the model cannot be loaded. Raise `ContractError` if a column that it
-        reads is missing, or its result is not valid. If a row ends the process, the caller calls again in a new one,
-        which isolates that row.
+        `sample` is empty. Raise `ContractError` if a column that it reads is missing, or its result is not valid. If a
+        row ends the process, the caller calls again in a new one, which isolates that row.
         """
-        worker = self.load()
+        worker = self._worker
         if not len(sample):
             return None
         with worker.rows.guard.at(sample) as isolation:
@@ -121,31 +98,6 @@ class ModelTrial:
         """Return what the worker makes of a block, after `become`."""
         assert self._in_stream
         return self._in_stream(block)
-
-
-def loaded(link: Link, run: Run) -> ModelTrial:
-    """Load the model of `link`, and return its `ModelTrial`. A forked process runs this function.
-
-    Raise `JobError` if the model cannot be loaded.
-    """
-    trying = ModelTrial(link, run)
-    trying.load()
-    return trying
-
-
-def on_forked(begun: Begun, sample: pa.Table, rows_to_do: float) -> tuple[Trial | Failed | None, Begun | None]:
-    """Call `ModelTrial.on` in `begun`, a forked process that has run `loaded`, and return the result.
-
-    `sample` is a block, and `rows_to_do` is the number of rows that the model gets in the whole run. The memory of a
-    `Trial` includes that of the Ray actor beside each forked worker. After a `Trial`, the process waits to become a
-    worker, and is returned, too; otherwise it ends. Raise the errors of `ModelTrial.on`, and `ProcessDied` if the
-    process ends before it replies.
-    """
-    process = Forked(begun, supervisor.ask)
-    [found] = process.call("on", sample, rows_to_do)
-    if not isinstance(found, Trial):
-        return found, None
-    return replace(found, memory=found.memory + MEMORY_BESIDE), process.release()
 
 
 def _failed(done: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:

@@ -145,17 +145,11 @@ class VLLM(SavedModel, RemoteChat):
         return self.engine_settings.get("distributed_executor_backend") == "ray"
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment variables for the server: those of this worker, with two changes.
+        """Return the environment variables for the server: those of this worker, with the cluster's address.
 
-        If vLLM has its own interpreter, this worker's modules are left out. If vLLM spreads over the cluster, the
-        cluster's address is added.
+        If vLLM has its own interpreter, this worker's modules are left out.
         """
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
-        if self._is_on_ray():
-            import ray
-
-            environment["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-        return environment
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
 
     def _share_of_memory(self, interpreter: str) -> float:
         """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports.

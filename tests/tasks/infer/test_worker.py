@@ -19,7 +19,6 @@ from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import worker as worker_module
 from overnight.tasks.infer.autotune.trial import ModelTrial, Trial
-from overnight.tasks.infer.forked_worker import ForkedWorker
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.operators import strategy
@@ -31,7 +30,7 @@ from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
 from overnight.tasks.rows.passing_on import passed_on
 from overnight.tasks.state.run import Run
-from overnight.tasks.workers import fork_server, supervisor
+from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -179,18 +178,6 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(run: Run) -> N
     made = done(worker_of(ByThree(), Link(Counting(batch_size=4)), run=run), 10)
     assert made["count"].to_pylist() == [4] * 8 + [2] * 2
     assert made["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
-
-
-def test_a_forked_worker_gives_what_one_gives_that_is_not(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    segment = Segment((ByThree(), Link(Counting(batch_size=4))))
-    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
-    with fork_server.started():
-        forked, here = ForkedWorker(segment, run), SegmentWorker(segment, run)
-        for count in (10, 3):
-            [there], [expected] = forked(block(count)), here(block(count))
-            assert blocks.visible(there).equals(blocks.visible(expected))
-        with pytest.raises(ContractError, match="'x'"):
-            list(forked(block(2).drop_columns("x")))
 
 
 def test_a_worker_finds_the_batch_that_pays_and_fits_and_its_trial_calls_the_model_with_the_sample_alone(

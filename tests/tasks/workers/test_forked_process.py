@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,9 @@ class Thing:
     def asks(self, question: Any) -> Any:
         return ask("question", question)
 
+    def place(self) -> tuple[Any, ...]:
+        return os.getcwd(), os.environ["TOLD"], os.environ["MORE"], "/somewhere" in sys.path
+
     def sleeps(self, file: str) -> None:
         leave_pid(Path(file))
         time.sleep(600)
@@ -60,6 +65,28 @@ class Thing:
 
     def table(self, rows: int) -> pa.Table:
         return pa.table({"x": np.arange(10**6)})[:rows]
+
+
+class Meeting:
+    """Its calls wait until so many are under way, and return the most that were."""
+
+    def __init__(self, count: int) -> None:
+        self.all, self.lock = threading.Barrier(count), threading.Lock()
+        self.now = self.most = 0
+
+    def meets(self) -> int:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.all.wait(20)
+        with self.lock:
+            self.now -= 1
+        return self.most
+
+
+def waiting(seconds: float) -> Thing:
+    forked_process.SECONDS_RELEASED = seconds
+    return Thing()
 
 
 def answer(what: str, question: Any) -> Any:
@@ -86,9 +113,9 @@ def _server() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def thing() -> Forked:
-    return Forked(Thing, answer)
+@pytest.fixture(params=[True, False], ids=["forked", "new"])
+def thing(request: pytest.FixtureRequest) -> Forked:
+    return Forked(Begun(Thing, forks=request.param), answer)
 
 
 def one(thing: Forked, method: str, *arguments: Any) -> Any:
@@ -158,8 +185,9 @@ def test_what_has_begun_is_used_by_the_first_who_wants_it() -> None:
         Forked(begun, answer)
 
 
-def test_what_is_released_serves_the_next_user_alone(tmp_path: Path) -> None:
-    begun = Begun(asking)
+@pytest.mark.parametrize("forks", [True, False])
+def test_what_is_released_serves_the_next_user_alone(forks: bool) -> None:
+    begun = Begun(asking, forks=forks)
     first = Forked(begun, answer)
     process = psutil.Process(one(first, "pid"))
     released = pickle.loads(pickle.dumps(first.release()))
@@ -170,14 +198,45 @@ def test_what_is_released_serves_the_next_user_alone(tmp_path: Path) -> None:
         Forked(released, answer)
     assert Forked(second.release(), answer).call("pid") is not None, "it can be released again"
     wait_for("the process to end with its user", lambda: gone(process), 20)
+    assert not Path(begun.address).parent.exists()
 
 
-def test_what_is_released_and_nobody_uses_ends_with_its_last_reference() -> None:
-    begun = Begun(Thing)
+@pytest.mark.parametrize("forks", [True, False])
+def test_what_is_released_waits_for_a_user_without_its_starter_and_not_for_long(
+    forks: bool,
+) -> None:
+    begun = Begun(partial(waiting, 1.0), forks=forks)
     process = psutil.Process(one(first := Forked(begun, answer), "pid"))
-    first.release()
+    released = pickle.loads(pickle.dumps(first.release()))
     del begun, first
+    second = Forked(released, answer)
+    assert one(second, "pid") == process.pid
+    address = Path(second.release().address)
     wait_for("the process to end", lambda: gone(process), 20)
+    assert not address.parent.exists()
+
+
+def test_what_is_released_ends_when_it_is_told_to() -> None:
+    process = psutil.Process(one(first := Forked(Begun(Thing), answer), "pid"))
+    first.release().end()
+    wait_for("the process to end", lambda: gone(process), 20)
+
+
+def test_several_threads_call_at_once_as_far_as_was_asked_for() -> None:
+    for calls_at_once in (1, 2):
+        thing = Forked(Begun(partial(Meeting, calls_at_once), forks=False), answer, calls_at_once=calls_at_once)
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(lambda _, thing=thing: one(thing, "meets"), range(2))) == [calls_at_once] * 2
+
+
+def test_a_new_process_has_the_place_of_its_caller_and_the_variables_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOLD", "by the caller")
+    monkeypatch.syspath_prepend("/somewhere")
+    thing = Forked(Begun(Thing, forks=False, environment={"MORE": "given"}), answer)
+    assert one(thing, "place") == (str(tmp_path), "by the caller", "given", True)
 
 
 def test_what_has_begun_and_nobody_used_ends_with_its_last_reference(tmp_path: Path) -> None:
@@ -233,4 +292,4 @@ print(pid, flush=True)
         finally:
             caller.kill()
     wait_for("the processes to end", lambda: all(map(gone, processes)), 20)
-    assert Path(begun.address).exists()  # not because nobody held it any more
+    assert Path(begun.address).parent.exists()  # not because nobody held it any more

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +13,12 @@ import ray
 
 from overnight.tasks.errors import ContractError, JobError, RowError, StageFailed
 from overnight.tasks.infer.autotune import trial_runner
-from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial, loaded
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, try_model
+from overnight.tasks.infer.autotune.trial import Failed, Trial
+from overnight.tasks.infer.autotune.trial_runner import TrialProcess, begin_trials, try_model
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.workers import fork_server
-from overnight.tasks.workers.forked_process import Begun
 from tests.chaos.runs import wait_for
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
@@ -85,12 +83,12 @@ def marks(tmp_path: Path) -> Path:
 
 
 def try_it(marks: Path, begun: Any = None, sample: pa.Table = SAMPLE, **settings: Any) -> Trial | Failed | None:
-    link = Link(Fragile(marks=str(marks), **settings))
-    return try_model(make_run(marks.parent), link, POOL, sample, 8, begun, warn=print)[0]
+    link, run = Link(Fragile(marks=str(marks), **settings)), make_run(marks.parent)
+    return try_model(run, link, POOL, sample, begun or TrialProcess(link, run, POOL), warn=print)
 
 
 def test_a_model_that_was_begun_early_is_loaded_once_and_its_prints_stay_out_of_the_terminal(
-    marks: Path, capfd: pytest.CaptureFixture[str]
+    ray_session: None, marks: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     [begun] = begin_trials(make_run(marks.parent), [Link(Fragile(marks=str(marks)))], Plan(1, None, (POOL,), ()))
     wait_for("the model to be loaded", marks.exists, 20)
@@ -102,13 +100,10 @@ def test_a_model_that_was_begun_early_is_loaded_once_and_its_prints_stay_out_of_
 
 
 def test_a_process_that_ends_is_followed_by_another(marks: Path) -> None:
-    model = Fragile(marks=str(marks), deaths=2)
-    begun = Begun(partial(loaded, Link(model), make_run(marks.parent)))
-    assert isinstance(try_it(marks, begun, deaths=2), Trial)
+    assert isinstance(try_it(marks, deaths=2), Trial)
     assert len(set(marks.read_text().split())) == 3
 
 
-@pytest.mark.slow
 def test_a_model_whose_process_always_ends_is_reported(marks: Path) -> None:
     with pytest.raises(StageFailed, match=f"fragile: its process ended {trial_runner.MAX_TRIES} times while 8 rows"):
         try_it(marks, deaths=100)
@@ -125,16 +120,10 @@ def test_trouble_of_the_cluster_is_not_the_models(marks: Path, monkeypatch: pyte
     def lost(*_: Any) -> None:
         raise ray.exceptions.RaySystemError("the node is gone")
 
-    monkeypatch.setattr(trial_runner, "_tried_by_ray", lost)
+    monkeypatch.setattr(trial_runner, "wait_until_started", lost)
+    monkeypatch.setattr(ray, "kill", print)
     with pytest.raises(ray.exceptions.RaySystemError, match="the node is gone"):
         try_it(marks, begun=object())
-
-
-def test_what_fails_while_nothing_waits_for_it_is_raised_by_the_call_that_is_waited_for(marks: Path) -> None:
-    trying = ModelTrial(Link(Fragile(marks=str(marks), fault="load")), make_run(marks.parent))
-    trying.loaded()
-    with pytest.raises(JobError, match="expected a model"):
-        trying.on(SAMPLE)
 
 
 @pytest.mark.parametrize(

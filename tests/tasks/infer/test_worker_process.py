@@ -1,0 +1,59 @@
+"""The process of a worker: it gives what a worker gives here, and is the trial's if that has the same place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overnight.tasks.engine.segment import Segment, SegmentWorker
+from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.autotune.trial_runner import TrialProcess
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.worker_process import WorkerProcess
+from overnight.tasks.rows import blocks
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers.forked_process import Begun
+from tests.tasks.infer.autotune.test_trial_runner import POOL, SAMPLE, Fragile
+from tests.tasks.infer.test_worker import ByThree, Counting, block
+from tests.tasks.runs import make_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path)
+
+
+def test_a_worker_in_a_process_of_its_own_gives_what_one_gives_here(run: Run) -> None:
+    segment = Segment((ByThree(), Link(Counting(batch_size=4))))
+    there, here = WorkerProcess(segment, run), SegmentWorker(segment, run)
+    for count in (10, 3):
+        [found], [expected] = there(block(count)), here(block(count))
+        assert blocks.visible(found).equals(blocks.visible(expected))
+    with pytest.raises(ContractError, match="'x'"):
+        list(there(block(2).drop_columns("x")))
+
+
+@pytest.fixture
+def tried(run: Run, tmp_path: Path) -> tuple[dict[str, Any], Begun]:
+    """The arguments of a worker, and the process of its model's trial, released."""
+    link = Link(Fragile(marks=str(tmp_path / "marks")))
+    trying = TrialProcess(link, run, POOL)
+    trying.on(SAMPLE)
+    return {"segment": Segment((link,)), "run": run}, trying.release()
+
+
+@pytest.mark.parametrize(("where", "loads"), [("here", 1), ("elsewhere", 2), ("ended", 2)])
+def test_the_first_worker_with_the_place_of_the_trial_does_not_load_the_model_again(
+    tried: tuple[dict[str, Any], Begun], where: str, loads: int, tmp_path: Path
+) -> None:
+    settings, begun = tried
+    if where == "elsewhere":
+        begun.place = ("another node", {"GPU": ["0"]})
+    if where == "ended":
+        begun.end()
+    worker = WorkerProcess(loaded_in=begun, **settings)
+    assert [table["y"].to_pylist() for table in worker(SAMPLE)] == [list(range(1, 9))]
+    second = WorkerProcess(loaded_in=begun, **settings)
+    assert len((tmp_path / "marks").read_text().split()) == loads + 1, "a second worker loads its own"
+    del second
+    begun.end()
