@@ -145,9 +145,7 @@ def end_on_device(begun: Begun | None) -> None:
         ray.remote(Begun.end).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(begun)
 
 
-def try_model(
-    run: Run, link: Link, pool: Pool, sample: pa.Table, rows_to_do: float, begun: Any, warn: Warn
-) -> Trial | Failed | None:
+def try_model(run: Run, link: Link, pool: Pool, sample: pa.Table, begun: Any, warn: Warn) -> Trial | Failed | None:
     """Try the model of `link` on the block `sample`, and return the result: a `Trial`, a `Failed`, or None for no rows.
 
     `begun` is the model's process from `begin_trials`. If it is None, a process starts here with the reservation in
