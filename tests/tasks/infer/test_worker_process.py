@@ -1,6 +1,5 @@
 """The process of a worker: it gives what a worker gives here, and is the trial's if that has the same place."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,12 @@ def test_a_worker_in_a_process_of_its_own_gives_what_one_gives_here(run: Run) ->
 
 
 @pytest.fixture
-def tried(run: Run, tmp_path: Path) -> Iterator[tuple[dict[str, Any], Begun]]:
+def tried(run: Run, tmp_path: Path) -> tuple[dict[str, Any], Begun]:
     """The arguments of a worker, and the process of its model's trial, released."""
     link = Link(Fragile(marks=str(tmp_path / "marks")))
     trying = TrialProcess(link, run, POOL)
     trying.on(SAMPLE, 8)
-    yield {"link": link, "run": run}, trying.release()
+    return {"link": link, "run": run}, trying.release()
 
 
 @pytest.mark.parametrize(("where", "loads"), [("here", 1), ("elsewhere", 2), ("ended", 2)])
