@@ -26,11 +26,11 @@ IMAGES, SIZE = 4800, (640, 480)
 NODES = 2
 PICTURE = Path(__file__).resolve().parents[1] / "docs/_static/timeline.svg"
 # A call of a Ray worker belongs to the first of these whose part its name contains. Ray Data names a call after its
-# function or class: a read begins with `Read`, the steps run in `run_steps_in_task`, and models in a `Worker`.
+# function or class: a read begins with `Read`, the steps run in `run_steps_in_task`, and models in a `WorkerProcess`.
 WORK = {
     "write": ("Write",),
-    "load": ("Worker)).__init__",),
-    "infer": ("Worker)).submit",),
+    "load": ("WorkerProcess)).__init__",),
+    "infer": ("WorkerProcess)).submit",),
     "read and preprocess": ("Read", "run_steps_in_task"),
 }
 # Readable on a white and on a black page.
