@@ -216,7 +216,7 @@ def workers(home: str) -> list[int]:
         if place.name.isdigit():
             try:
                 command = (place / "cmdline").read_bytes()
-                is_worker = command.startswith(b"ray::") or b"overnight.tasks.workers.fork_server" in command
+                is_worker = command.startswith(b"ray::") or b"overnight.tasks.workers.fork" in command
                 if is_worker and f"PREFECT_HOME={home}\0".encode() in (place / "environ").read_bytes():
                     found.append(int(place.name))
             except OSError:

@@ -171,7 +171,7 @@ class Forked:
 def _replies(calls: Connection) -> Iterator[Any]:
     while True:
         try:
-            kind, value = calls.recv()
+            kind, value = _receive(calls)
         except (EOFError, ConnectionError) as error:
             raise ProcessDied from error
         if kind == "end":
@@ -260,7 +260,7 @@ def ask(*question: Any) -> Any:
     with _questions_lock:
         questions = _questions[0].result()
         _send(questions, question)
-        kind, value = questions.recv()
+        kind, value = _receive(questions)
     if kind == "raise":
         raise value
     return value
@@ -269,7 +269,7 @@ def ask(*question: Any) -> Any:
 def _answer(questions: Connection, answer: Callable[..., Any]) -> None:
     while True:
         try:
-            question = questions.recv()
+            question = _receive(questions)
         except (EOFError, ConnectionError):
             return
         try:
@@ -367,7 +367,7 @@ def _serve_calls(calls: Connection, made: Any, users: _Users) -> None:
     """Answer the calls of one thread of a user, until it closes the connection."""
     with calls, contextlib.suppress(EOFError, ConnectionError):
         while True:
-            method, arguments = calls.recv()
+            method, arguments = _receive(calls)
             if method == RELEASE:
                 users.release()
                 _send(calls, ("end", None))
@@ -399,6 +399,12 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _send(connection: Connection, message: Any) -> None:
-    from overnight.tasks.workers.pickling import pickled  # imports PyArrow, which some processes do not need
+    from overnight.tasks.workers.pickling import send  # imports PyArrow, which some processes do not need
 
-    connection.send_bytes(pickled(message))
+    send(connection, message)
+
+
+def _receive(connection: Connection) -> Any:
+    from overnight.tasks.workers.pickling import receive
+
+    return receive(connection)

@@ -12,6 +12,7 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker_process import WorkerProcess
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
+from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun
 from tests.tasks.infer.autotune.test_trial_runner import POOL, SAMPLE, Fragile
 from tests.tasks.infer.test_worker import ByThree, Counting, block
@@ -34,8 +35,9 @@ def test_a_worker_in_a_process_of_its_own_gives_what_one_gives_here(run: Run) ->
 
 
 @pytest.fixture
-def tried(run: Run, tmp_path: Path) -> tuple[dict[str, Any], Begun]:
-    """The arguments of a worker, and the process of its model's trial, released."""
+def tried(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], Begun]:
+    """The arguments of a worker, and the process of its model's trial, released, without a fork server."""
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     link = Link(Fragile(marks=str(tmp_path / "marks")))
     trying = TrialProcess(link, run, POOL)
     trying.on(SAMPLE)

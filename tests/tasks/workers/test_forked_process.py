@@ -147,6 +147,8 @@ def test_of_a_slice_its_own_rows_alone_travel(thing: Forked) -> None:
     assert one(thing, "size", table[5:8]) == 24
     assert one(thing, "table", 3).nbytes == 24
     assert one(thing, "table", 3).equals(table[:3])
+    assert one(thing, "size", table) == table.nbytes
+    assert one(thing, "table", 10**6).equals(table), "what is large is sent apart"
 
 
 def test_it_may_ask_its_caller(thing: Forked) -> None:
