@@ -13,7 +13,7 @@ ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/
 	storage/test_google_requests state/test_lease ingest/sources/test_parquet ingest/reading/test_table_blocks \
 	ingest/listing/test_wait_for_inputs ingest/listing/test_take_manifest ingest/test_versioned_file \
 	write/checks/test_column_statistics write/checks/test_user_check write/sinks/test_sql infer/chat/test_server_process)
-AT_LEAST_WITHOUT_TORCH := 2000
+AT_LEAST_WITHOUT_TORCH := 2200
 LOCKS := $(wildcard constraints*.txt)
 # TEST_REPORTS: a folder for the times of the tests, one file per target.
 REPORT = $(if $(TEST_REPORTS),--junitxml="$(TEST_REPORTS)/$@.xml")
@@ -52,7 +52,7 @@ slow: .venv/installed-dev ## run the tests that take more than about ten seconds
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
 
-drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does; about eight minutes
+drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does; about seven minutes
 	@$(BIN)/python .ci/draw.py .demo/drawn.txt
 	@$(PYTEST) $(IN_TWO) @.demo/drawn.txt $(PYTEST_ARGS)
 

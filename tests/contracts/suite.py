@@ -4,6 +4,7 @@ A suite has one adapter per leaf and one test per promise. `Suite.promise` runs 
 cell of the table leaf x promise: a test, or the reason why the promise does not apply to this leaf.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, get_args
@@ -26,13 +27,15 @@ def kinds_of(union: Any) -> set[str]:
 class Suite(Generic[Adapter]):
     """The leaves of one union with their adapters, and the promises that were declared for them.
 
-    `promises` has the reasons of the leaves that a promise does not apply to, by promise and leaf.
+    `promises` has the reasons of the leaves that a promise does not apply to, by promise and leaf; `modules` the
+    test module of each promise, so that the table has the same order whichever file is imported first.
     """
 
     name: str
     kinds: set[str]
     adapters: Mapping[str, Adapter]
     promises: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
 
     def promise(self, sentence: str, **not_applicable: str) -> Callable[[Test], Test]:
         """Run the decorated test with the argument `leaf`, once per adapter, except the named leaves.
@@ -43,6 +46,7 @@ class Suite(Generic[Adapter]):
         assert set(not_applicable) <= self.kinds, f"expected kinds of {self.name}, found {set(not_applicable)}"
         assert all(not_applicable.values()), "expected a reason for each leaf that is left out"
         self.promises[sentence] = not_applicable
+        self.modules[sentence] = sys._getframe(1).f_globals["__name__"]
         leaves = [pytest.param(leaf, id=kind) for kind, leaf in self.adapters.items() if kind not in not_applicable]
         return pytest.mark.parametrize("leaf", leaves)
 
@@ -52,7 +56,8 @@ class Suite(Generic[Adapter]):
 
     def rows(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield each promise with the cell of each leaf: `test`, or the reason why there is none."""
-        for sentence, reasons in self.promises.items():
+        for sentence in sorted(self.promises, key=self.modules.__getitem__):
+            reasons = self.promises[sentence]
             yield sentence, {kind: reasons.get(kind, "test") for kind in self.adapters}
 
 

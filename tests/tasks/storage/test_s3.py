@@ -49,8 +49,8 @@ def copied(file: Location) -> bytes:
 def test_every_call_outlasts_what_passes(
     store: FaultyS3, place: Location, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PatientS3, "read_timeout", 0.5)
-    monkeypatch.setattr(s3_store, "TIMEOUTS", {**s3_store.TIMEOUTS, "read_timeout": "500ms"})
+    monkeypatch.setattr(PatientS3, "read_timeout", 0.25)
+    monkeypatch.setattr(s3_store, "TIMEOUTS", {**s3_store.TIMEOUTS, "read_timeout": "250ms"})
     calls: list[tuple[Callable[[], Any], Any]] = [
         (lambda: (place / "a").write_bytes(b"one"), None),
         ((place / "a").read_bytes, b"one"),
