@@ -165,7 +165,7 @@ def _laid_out(run: Run, inference: Inference, stream: Stream) -> tuple["ray.data
     _describe(run, explanation(plan, choices, sample, prepare is not None, read_by_workers))
 
     def waiting(missing: str) -> None:
-        """Make room: the devices on which models are loaded may be those that other runs have now."""
+        """Make room: other runs may use the devices on which models are still loaded."""
         for choice in choices:
             end_on_device(choice.loaded_in)
         get_run_logger().warning(missing)
