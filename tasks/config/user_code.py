@@ -84,7 +84,7 @@ def import_target(target: str, stage: str) -> Any:
 def _join_ray() -> None:
     """Connect this process to the run's Ray and its named actors, if user code has imported Ray.
 
-    A process of its own for a model is none of Ray's. It has this variable if its run uses Ray.
+    A model's own process is not started by Ray. It has this variable if its run uses Ray.
     """
     ray, namespace = sys.modules.get("ray"), os.environ.get("OVERNIGHT_RAY_NAMESPACE")
     if ray and namespace and not ray.is_initialized():

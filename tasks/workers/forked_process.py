@@ -42,7 +42,7 @@ T = TypeVar("T")
 OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
 SECONDS_RELEASED = 60.0  # the longest that a released process waits for its next user
-MOST_CALLS = 4  # at once
+MOST_CALLS = 4  # that run at the same time
 START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import {0} as found; found.main()"
 
 _questions: list["Future[Connection]"] = []  # in a process of its own: the connection to its user
@@ -75,7 +75,7 @@ class Begun:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.place: Any = None  # where it runs, for those who choose a process by it
-        folder = tempfile.mkdtemp(prefix="overnight-")  # nobody else may connect
+        folder = tempfile.mkdtemp(prefix="overnight-")  # with mode 0700
         self.address = os.path.join(folder, "calls")
         start = fork_server.fork if forks and fork_server.is_there() else _spawn
         with socket.socket(socket.AF_UNIX) as listener:

@@ -31,7 +31,7 @@ def send(connection: Connection, thing: Any) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """Return the object that `send` at the other end sent. Raise `EOFError` or `ConnectionError` if nobody is there."""
+    """Return what `send` sent from the other end. Raise `EOFError` or `ConnectionError` if that end is closed."""
     message = connection.recv_bytes()
     buffers = [connection.recv_bytes() for _ in range(int.from_bytes(message[:COUNT_BYTES]))]
     return pickle.loads(memoryview(message)[COUNT_BYTES:], buffers=buffers)
