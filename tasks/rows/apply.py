@@ -72,7 +72,8 @@ def apply(
         block = _one_each(block, places, done, stage)
     if order is not None:
         block = ordered(block, order)
-    block = measured(block, np.unique(places), stage, clock() - started, size)
+    reached = np.unique(places) if nested_rows.COLUMN in block.column_names else places
+    block = measured(block, reached, stage, clock() - started, size)
     return block if (block["__state"].to_numpy() == LIVE).any() else drop_live_columns(block)
 
 

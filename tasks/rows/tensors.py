@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
-FIRST_TEXTS, REPEATED_TEXTS = 1024, 64  # the rows of a column to look at, and the most texts that they repeat
+FIRST_TEXTS, REPEATED_TEXTS = 1024, 64  # if the first rows have at most these different texts, the column repeats them
 Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value per row
 
 

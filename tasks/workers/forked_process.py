@@ -42,7 +42,7 @@ T = TypeVar("T")
 OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
 SECONDS_RELEASED = 60.0  # the longest that a released process waits for its next user
-MOST_CALLS = 4  # that run at the same time
+MOST_CALLS = 200  # that run at the same time: a message takes 253 descriptors, one for each
 START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import {0} as found; found.main()"
 
 _questions: list["Future[Connection]"] = []  # in a process of its own: the connection to its user

@@ -225,10 +225,13 @@ def test_what_is_released_ends_when_it_is_told_to() -> None:
 
 
 def test_several_threads_call_at_once_as_far_as_was_asked_for() -> None:
-    for calls_at_once in (1, 2):
+    for calls_at_once in (1, 2, 40):  # an endpoint has many
         thing = Forked(Begun(partial(Meeting, calls_at_once), forks=False), answer, calls_at_once=calls_at_once)
-        with ThreadPoolExecutor(2) as threads:
-            assert list(threads.map(lambda _, thing=thing: one(thing, "meets"), range(2))) == [calls_at_once] * 2
+        count = 2 * calls_at_once
+        with ThreadPoolExecutor(count) as threads:
+            assert (
+                list(threads.map(lambda _, thing=thing: one(thing, "meets"), range(count))) == [calls_at_once] * count
+            )
 
 
 def test_a_new_process_has_the_place_of_its_caller_and_the_variables_that_it_is_given(
