@@ -22,7 +22,7 @@ def rows(*names: str, **columns: Any) -> pa.Table:
 
 
 def trial(columns: list[str], behind: pa.Table) -> Trial:
-    return Trial(0.1, 0, None, pa.schema([(name, pa.int64()) for name in columns]), behind)
+    return Trial(0.1, 0, pa.schema([(name, pa.int64()) for name in columns]), behind)
 
 
 def test_a_model_that_replaces_a_column_of_the_source_or_of_another_model_is_named() -> None:
