@@ -12,6 +12,7 @@ from overnight.tasks.engine.stage import Stage
 from overnight.tasks.state.pending_units import plan_read
 from overnight.tasks.state.reorder import Order, reorder
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
 
 if TYPE_CHECKING:
     import ray.data
@@ -36,9 +37,10 @@ class FirstReading:
 class Stream:
     """How rows are read and prepared: the stages before the first model.
 
-    `bytes_stay` is True if columns of bytes are published: columns of tables are, contents of files are not. `order`
-    puts the units in another order than that of the listing; None keeps it. `seed` is the seed of Ray Data's shuffle of
-    rows; None for no shuffle. `steps` is None without steps. `first_readings` run before the stream, in order.
+    `sample` is the place of a few rows that passed the steps, None before the trial of the steps. `bytes_stay` is True
+    if columns of bytes are published: columns of tables are, contents of files are not. `order` puts the units in
+    another order than that of the listing; None keeps it. `seed` is the seed of Ray Data's shuffle of rows; None for no
+    shuffle. `steps` is None without steps. `first_readings` run before the stream, in order.
     """
 
     read: Stage
@@ -46,6 +48,7 @@ class Stream:
     order: Order | None = None
     seed: int | None = None
     steps: Stage | None = None
+    sample: Location | None = None
     first_readings: tuple[FirstReading, ...] = ()
 
     def plan_read(self, run: Run) -> bool:

@@ -124,7 +124,8 @@ class _Tried:
 
 def _tried(run: Run, inference: Inference, stream: Stream) -> _Tried:
     """Try the models on the sample, and show its rows."""
-    sample, behind = read_sample(run.sample), None
+    assert stream.sample  # preprocess has written it
+    sample, behind = read_sample(stream.sample), None
     chosen = _Chosen([])
     try:
         if inference.links:

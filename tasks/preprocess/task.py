@@ -49,7 +49,7 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(arrow_bytes(sample))
     decided, readings = _with_decisions(steps, blocks.seconds_a_row(sample, "preprocess"))
-    prepared = replace(stream, steps=decided, first_readings=readings)
+    prepared = replace(stream, steps=decided, sample=run.sample, first_readings=readings)
     return Completed(message=_tried(steps, sample), data=prepared)
 
 

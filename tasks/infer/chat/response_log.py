@@ -25,6 +25,7 @@ from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
 SECONDS_A_FILE = 5.0
+FIRST_ANSWERS = 1000  # of a process, which it finds itself: those of a trial are asked for again by the stream
 
 INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), ("length", np.int64)])
 
@@ -36,7 +37,7 @@ class NoLog:
     """
 
     def find(self, key: str) -> Any:
-        """Return the answer that an earlier process kept under `key`, or None if the log has no such answer."""
+        """Return the answer that is kept under `key`, or None if the log has no such answer."""
         return None
 
     def add(self, key: str, answer: Any) -> None:
@@ -52,17 +53,20 @@ class NoLog:
 class ResponseLog(NoLog):
     """The log of one model's answers in the directory `place`, to which each process writes files of its own.
 
-    It finds only the answers of earlier processes.
+    It finds the answers of earlier processes, and the first ones of its own.
     """
 
     def __init__(self, place: Location) -> None:
         self._place, self._lock = place, threading.Lock()
         self._name, self._number, self._waiting, self._written_at = uuid.uuid4().hex, 0, bytearray(), -math.inf
         self._appended: Any = None
+        self._first: dict[str, Any] = {}
         self._files = place.names()
         self._index = self._read()
 
     def find(self, key: str) -> Any:
+        if key in self._first:
+            return self._first[key]
         number = _number(key)
         first = np.searchsorted(self._index["key"], number)
         for found in self._index[first:]:
@@ -76,6 +80,8 @@ class ResponseLog(NoLog):
     def add(self, key: str, answer: Any) -> None:
         line = json.dumps({"key": key, "answer": answer}).encode() + b"\n"
         with self._lock:
+            if len(self._first) < FIRST_ANSWERS:
+                self._first[key] = answer
             if self._append(line):
                 return
             self._waiting += line
