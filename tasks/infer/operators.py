@@ -1,7 +1,7 @@
 """Place the stages of a stream on Ray: cut them into segments, and run each segment as an operator of Ray Data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -196,9 +196,10 @@ def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> r
     choice = segment.choice
     assert choice
     loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
+    alone = Segment(segment.stages, segment.pass_on, segment.is_slow)  # its process imports no Ray
     return dataset.map_batches(
         type(segment.name, (WorkerProcess,), {}),
-        fn_constructor_kwargs={"segment": replace(segment, choice=None), "run": run, **loaded_in},
+        fn_constructor_kwargs={"segment": alone, "run": run, **loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",
         compute=strategy(choice.pool, choice.link.model.calls_at_once()),
