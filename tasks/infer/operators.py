@@ -35,6 +35,10 @@ class ModelSegment(Segment):
 
     choice: Choice | None = None
 
+    def for_process(self) -> Segment:
+        """Return the segment as the model's process gets it, which imports no Ray then."""
+        return Segment(self.stages, self.pass_on, self.is_slow)
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -196,10 +200,9 @@ def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> r
     choice = segment.choice
     assert choice
     loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
-    alone = Segment(segment.stages, segment.pass_on, segment.is_slow)  # its process imports no Ray
     return dataset.map_batches(
         type(segment.name, (WorkerProcess,), {}),
-        fn_constructor_kwargs={"segment": alone, "run": run, **loaded_in},
+        fn_constructor_kwargs={"segment": segment.for_process(), "run": run, **loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",
         compute=strategy(choice.pool, choice.link.model.calls_at_once()),

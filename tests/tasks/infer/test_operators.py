@@ -1,5 +1,8 @@
 """The stages of a stream as operators of Ray Data: what is placed where, and the names by which progress knows them."""
 
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pyarrow as pa
 import pytest
 import ray.data
 
+from overnight.tasks.engine.segment import Segment
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.infer.autotune.worker_sizing import Choice
@@ -72,8 +76,17 @@ def test_stages_are_cut_into_segments_for_the_processes_that_run_them(
     [of_model] = [segment for segment in segments if isinstance(segment, ModelSegment)]
     assert of_model.choice == choice
     assert isinstance(segments[-1].stages[-1], StepsBehind if device else Link)
+    assert pickled_needs_ray(of_model)
+    assert not pickled_needs_ray(of_model.for_process()), "its import would take seconds of CPU"
     infer = names_by_stage(segments)["infer"]
     assert infer == [f"({segment.name})" for segment in segments if segment.stages[-1:] and "inf" in _counts(segment)]
+
+
+def pickled_needs_ray(segment: Segment) -> bool:
+    """Whether a process that gets the segment imports Ray."""
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print('ray' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(segment), capture_output=True, check=True)
+    return told.stdout == b"True\n"
 
 
 def _counts(segment: object) -> str:

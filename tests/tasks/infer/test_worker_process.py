@@ -1,5 +1,10 @@
 """The process of a worker: it gives what a worker gives here, and is the trial's if that has the same place."""
 
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +64,32 @@ def test_the_first_worker_with_the_place_of_the_trial_does_not_load_the_model_ag
     assert len((tmp_path / "marks").read_text().split()) == loads + 1, "a second worker loads its own"
     del second
     begun.end()
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder whose path is short enough for Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="ov-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+LOCAL_RAY = """
+import os, subprocess, sys
+from overnight.flows.runs.local_ray import start_local_ray
+from overnight.tasks.infer.worker_process import ray_variables
+
+start_local_ray(num_cpus=1, include_dashboard=False, log_to_driver=False)
+code = "import ray; ray.init(log_to_driver=False); print('nodes', len(ray.nodes()))"
+joined = subprocess.run([sys.executable, "-c", code], env={**os.environ, **ray_variables()}, timeout=60)
+sys.exit(joined.returncode)
+"""
+
+
+@pytest.mark.slow
+def test_code_of_a_model_finds_the_ray_of_this_machine_which_listens_on_127_0_0_1_alone(short: str) -> None:
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**alone, "RAY_TMPDIR": short}
+    told = subprocess.run(
+        [sys.executable, "-c", LOCAL_RAY], env=environment, capture_output=True, timeout=120, check=False
+    )
+    assert b"nodes 1" in told.stdout, told.stderr.decode()
