@@ -25,7 +25,7 @@ from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
 SECONDS_A_FILE = 5.0
-FIRST_ANSWERS = 1000  # of a process, which it finds itself: those of a trial are asked for again by the stream
+FIRST_ANSWERS = 1000  # of a process, which it finds itself: the stream requests those of a trial again
 
 INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), ("length", np.int64)])
 
