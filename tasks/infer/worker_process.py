@@ -11,6 +11,7 @@ import ray
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.resources.ray_internals import joining
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.forked_process import Begun, Forked, ProcessDied, ending_together
@@ -74,10 +75,8 @@ def ray_variables(num_cpus: float = 1) -> dict[str, str]:
     if not ray.is_initialized():
         return {"OMP_NUM_THREADS": threads}
     context = ray.get_runtime_context()
-    is_loopback = context.gcs_address.startswith("127.0.0.1:")  # Ray would look for it at the node's address
     return {
         "OMP_NUM_THREADS": threads,
-        **({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if is_loopback else {}),
-        "RAY_ADDRESS": context.gcs_address,
+        **joining(context.gcs_address),
         "OVERNIGHT_RAY_NAMESPACE": context.namespace,
     }

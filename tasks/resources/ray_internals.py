@@ -30,7 +30,15 @@ from ray._private.state import state  # noqa: E402
 if TYPE_CHECKING:  # it imports pandas: a second of CPU that the process of a flow does not need
     from ray.data import Dataset
 
-__all__ = ["OperatorState", "ending_workers", "is_started_here", "on_loopback", "operators", "reported_node_groups"]
+__all__ = [
+    "OperatorState",
+    "ending_workers",
+    "is_started_here",
+    "joining",
+    "on_loopback",
+    "operators",
+    "reported_node_groups",
+]
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,15 @@ def on_loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def joining(address: str) -> dict[str, str]:
+    """Return the variables by which a new process joins the Ray at `address`, also one that began `on_loopback`.
+
+    Otherwise `ray.init` would look for 127.0.0.1 at the node's own address, and wait without end.
+    """
+    alone = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if address.startswith("127.0.0.1:") else {}
+    return {"RAY_ADDRESS": address, **alone}
 
 
 def reported_node_groups() -> list[tuple[dict[str, float], int]]:
