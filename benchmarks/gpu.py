@@ -29,7 +29,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import overnight_progress
 from agreement import Judge
 from gpu_subjects import SUBJECTS, Run, Subject, make
 from measuring import BACKGROUND_SECONDS, Measured, measure
@@ -125,7 +124,8 @@ def contend(model: str, run: Run, options: argparse.Namespace, found: dict[str, 
         receipt = json.loads(next(out.rglob("receipt.json")).read_text())
         ends = (receipt["stages"]["infer"][name] for name in ("started_at", "finished_at"))
         interval = tuple(datetime.fromisoformat(end).timestamp() for end in ends)
-        entry |= {"receipt": receipt["performance"], "batch": planned_batch(options.api, subject.job)}
+        (batch,) = receipt["performance"]["batch_sizes"].values()
+        entry |= {"receipt": receipt["performance"], "batch": f"{batch['rows']}, {batch['reason']}"}
         entry["steady"] = entry["receipt"]["rows_per_second_streaming"]
     shutil.rmtree(out, ignore_errors=True)
     return {**entry, "rows": rows, "gpu_busy": gpu.busy_between(*interval), "gpu_gigabytes": gpu.peak_gigabytes()}
@@ -214,13 +214,6 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name() if device == "cuda" else f"{device}, no GPU: a trial of the script"
-
-
-def planned_batch(api: str, job: str) -> str | None:
-    """Return the batch size in the plan of the job's last run, such as `64, found on the sample`."""
-    found = overnight_progress.artifact(api, f"{job}-plan")
-    told = re.search(r"batch size \|([^|]+)\|", found["data"]) if found else None
-    return told[1].strip() if told else None
 
 
 class GpuWatch:

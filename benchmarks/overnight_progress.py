@@ -1,13 +1,16 @@
 """Read the progress of an Overnight run from Prefect, where the run updates it every one to five seconds."""
 
 import contextlib
-import json
+import os
 import threading
 import time
-import urllib.request
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import ArtifactCollectionFilter, ArtifactCollectionFilterKey
+
+from overnight.flows.runs.server_login import read_login
 
 SECONDS_BETWEEN = 1.0
 
@@ -16,7 +19,7 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
     """Note in `folder` the times and numbers of rows that left the models, as contenders note them themselves."""
     since, done = time.time(), 0.0
     while not stop.wait(SECONDS_BETWEEN):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(httpx.TransportError):
             when, share = _latest(api_url, f"{job}-progress")
             if when > since and share * rows > done:
                 with open(folder / "prefect", "a") as file:
@@ -25,18 +28,14 @@ def follow(api_url: str, job: str, rows: int, folder: Path, stop: threading.Even
 
 
 def _latest(api_url: str, key: str) -> tuple[float, float]:
-    """Return the time of the artifact's update and its fraction of `infer`, or 0, 0 if it does not exist."""
-    found = artifact(api_url, key)
-    if not found:
-        return 0.0, 0.0
-    return datetime.fromisoformat(found["updated"]).timestamp(), float(found["metadata_"]["infer"]) / 100
+    """Return the time of the artifact's update and its fraction of `infer`, or 0, 0 if it does not exist.
 
-
-def artifact(api_url: str, key: str) -> dict[str, Any] | None:
-    """Return the newest artifact with this key, or None."""
-    asked = json.dumps({"artifacts": {"key": {"any_": [key]}}, "limit": 1}).encode()
-    request = urllib.request.Request(
-        f"{api_url}/artifacts/latest/filter", asked, {"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        return next(iter(json.load(answer)), None)
+    The server's login is the one in PREFECT_HOME.
+    """
+    login = read_login(Path(os.environ["PREFECT_HOME"]))
+    wanted = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=[key]))
+    with SyncPrefectClient(api_url, auth_string=login) as client:
+        artifacts = client.read_latest_artifacts(artifact_filter=wanted, limit=1)
+    for progress in artifacts:
+        return progress.updated.timestamp(), float(progress.metadata_["infer"] or 0) / 100
+    return 0.0, 0.0

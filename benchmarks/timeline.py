@@ -28,7 +28,7 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs/_static/timeline.svg"
 # A call of a Ray worker belongs to the first of these whose part its name contains. Ray Data names a call after the
 # stages of its segment; a read begins with `Read`, and the workers of models are actors (`MapWorker`).
 WORK = {
-    "write": ("Write",),
+    "write": ("write_part",),
     "load": (")).__init__",),
     "infer": (")).submit",),
     "read and preprocess": ("Read", "preprocess)"),
