@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def temporary_file(path: str) -> Iterator[BinaryIO]:
-    """Yield a new file beside `path`, open for writing. Create missing folders of `path`.
+    """Yield a new file beside `path`, open for writing. Create missing folders.
 
     Remove the file at the end, also after an error, unless the body has renamed it.
     """

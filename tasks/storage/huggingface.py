@@ -14,17 +14,16 @@ def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def at_commit(filesystem: Any, path: str) -> str:
-    """Return a path on the Hugging Face Hub with the current commit of its branch, so that it names one version.
+    """Return a path on the Hub with the current commit of its branch. Paths below `buckets/` have no commit.
 
-    Paths below `buckets/` have no commit and stay unchanged. Raise `FileNotFoundError` if the repository or branch does
-    not exist or this user may not read it.
+    Raise `FileNotFoundError` if the repository or branch does not exist or this user may not read it.
     """
     from huggingface_hub import HfApi
 
     filesystem.invalidate_cache()
-    found = filesystem.resolve_path(path)
-    if not hasattr(found, "repo_id"):
+    parts = filesystem.resolve_path(path)
+    if not hasattr(parts, "repo_id"):
         return path
     api = HfApi(endpoint=filesystem.endpoint, token=filesystem.token)
-    commit = api.repo_info(found.repo_id, revision=found.revision, repo_type=found.repo_type).sha
-    return str(type(found)(found.repo_type, found.repo_id, commit, found.path_in_repo).unresolve())
+    commit = api.repo_info(parts.repo_id, revision=parts.revision, repo_type=parts.repo_type).sha
+    return str(type(parts)(parts.repo_type, parts.repo_id, commit, parts.path_in_repo).unresolve())

@@ -21,23 +21,20 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a file, as fsspec names them.
-
-    For a link, describe its target. Raise `OSError` if the file does not exist or may not be read.
-    """
+    """Return `info_of` the target of a file. Raise `OSError` if it does not exist or may not be read."""
     return info_of(os.stat(path))
 
 
-def info_of(found: os.stat_result) -> dict[str, Any]:
-    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a stat result, as fsspec names them.
+def info_of(status: os.stat_result) -> dict[str, Any]:
+    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a file, as fsspec names them.
 
     The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the ctime.
     """
     return {
-        "type": _kind(found),
-        "size": found.st_size,
-        "mtime": found.st_mtime,
-        "created": found.st_ctime,
+        "type": _kind(status),
+        "size": status.st_size,
+        "mtime": status.st_mtime,
+        "created": status.st_ctime,
     }
 
 
@@ -56,10 +53,10 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def refuse_others(kind: str) -> None:
-    """Raise `RowError` unless `kind` is `file`. It is a `type` of `local_info`, and may be `folder` or `FIFO`, too."""
+    """Raise `RowError` unless `kind`, a `type` of `local_info`, is `file`."""
     if kind != "file":
         raise RowError(f"expected a file, found a {kind}")
 
 
-def _kind(found: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "thing of another kind")
+def _kind(status: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "thing of another kind")

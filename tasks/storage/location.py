@@ -1,11 +1,8 @@
-"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` only for reading.
+"""Files and directories on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; read-only `hf://`.
 
 A `Location` keeps the text of the job file. `{partition}` and `${ENV_VAR}` are expanded only on use, so neither a
-secret nor a machine's path is stored with it.
-
-If S3 is unavailable for a while, requests are retried (`s3_retries.py`); other stores use the retries of their own
-libraries. A longer outage raises `ServiceUnavailable`; missing permission or space raises `AccessDenied` without
-retries.
+secret nor a machine's path is stored with it. After retries, an outage raises `ServiceUnavailable`; missing permission
+or space raises `AccessDenied` without retries.
 """
 
 import contextlib
@@ -37,8 +34,7 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 class File:
     """A file of a listing. `path` is relative to the listed directory, and `size` is in bytes.
 
-    `version` is its ETag, its hash or its time of change; empty if unknown. `changed_at` is the time at which it
-    arrived or changed, in seconds since 1970; None if the listing has no time.
+    `version` is its ETag, hash or time of change; empty if unknown. `changed_at` is in seconds since 1970, or None.
     """
 
     path: str
@@ -48,16 +44,19 @@ class File:
     changed_at: float | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, found: Listed, folder: str = "") -> "File":
-        """Return the `File` of the entry `found` of a listing. Its path begins with `folder` if that is not empty."""
-        path = found.path if not folder else folder if found.is_place else f"{folder}/{found.path}"
-        return cls(path, found.uri, found.entry.size, found.entry.version, found.entry.changed_at)
+    def of(cls, listed: Listed, folder: str = "") -> "File":
+        """Return the `File` of an entry of a listing. Its path begins with `folder` if that is not empty."""
+        path = listed.path
+        if folder:
+            path = folder if listed.is_root else f"{folder}/{path}"
+        entry = listed.entry
+        return cls(path, listed.uri, entry.size, entry.version, entry.changed_at)
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
-    """Return `template` with the values of `{partition}` and `${ENV_VAR}`.
+    """Return `template` with the values of `{partition}` and `${ENV_VAR}`; `escape` is applied to a variable's value.
 
-    `escape` is applied to the value of each variable. Raise `JobError` for a variable that is not set.
+    Raise `JobError` for a variable that is not set.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -74,7 +73,7 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
 class Location:
     """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use.
 
-    `{partition}` and `${ENV_VAR}` expand. If `anonymous`, requests have no credentials.
+    If `anonymous`, requests have no credentials.
     """
 
     template: str
@@ -101,46 +100,42 @@ class Location:
         return self.template.rstrip("/").rsplit("/", 1)[-1]
 
     def open_filesystem(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        """Return the filesystem, and this location's path in it.
-
-        Raise `JobError` if the URI's driver is unknown or not installed.
-        """
+        """Return the filesystem, and this location's path in it. Raise `JobError` if its driver is unknown."""
         try:
             return open_filesystem(self.uri, self.anonymous)
         except ValueError as error:
             raise JobError(f"{self}: this filesystem is unknown here: {error}") from error
 
+    @contextlib.contextmanager
+    def _translating(self, verb: str) -> Iterator[tuple[fsspec.AbstractFileSystem, str]]:
+        """Yield the filesystem and the path in it, and translate errors of the body."""
+        filesystem, path = self.open_filesystem()
+        with translate_storage_errors(verb, self, path if is_local(filesystem) else ""):
+            yield filesystem, path
+
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Yield the files below, sorted by path, or the location itself if it is a file. Follow links.
+        """Yield the files below, sorted by path, or the location itself if it is a file. Links are followed.
 
-        Skip names that begin with `_` or `.` or are not UTF-8, and everything but regular files. Skip names that end in
-        none of `extensions`, if there are any. `skipped_files.counting` counts the skipped files.
-
-        Raise `FileNotFoundError` for a local directory or a bucket that does not exist, `PermissionError` for one that
-        may not be read. On disks and S3, files are yielded while the listing goes on; other stores list all of them
-        first. Files on the Hugging Face Hub are of one commit.
+        `skipped_files.counting` counts the files that `reason_to_skip` names. Raise `FileNotFoundError` for a local
+        directory or a bucket that does not exist, `PermissionError` for one that may not be read.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
-        for found in list_below(filesystem, root, extensions):
-            if found.reason:
-                pass_over(found.reason, found.path)
+        for listed in list_below(filesystem, root, extensions):
+            if listed.reason:
+                pass_over(listed.reason, listed.path)
             else:
-                yield File.of(found)
+                yield File.of(listed)
 
     def names(self) -> list[str]:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""
-        filesystem, path = self.open_filesystem()
-        try:
-            with translate_storage_errors("list", self):
-                return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
-        except FileNotFoundError:
-            return []
+        with contextlib.suppress(FileNotFoundError), self._translating("list") as (filesystem, path):
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
+        return []
 
     def exists(self) -> bool:
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("look at", self):
+        with self._translating("look at") as (filesystem, path):
             return bool(filesystem.exists(path))
 
     def is_link(self) -> bool:
@@ -150,36 +145,30 @@ class Location:
 
     def read_bytes(self) -> bytes:
         """Return the whole content of the file. Raise `FileNotFoundError` if it does not exist."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        with self._translating("read") as (filesystem, path):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the contents of files in this directory, by name. Leave out names that do not exist.
-
-        Stores that can do so read many files concurrently.
-        """
+        """Return the contents of files in this directory, by name. Names that do not exist are left out."""
+        if not names:
+            return {}
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
         # Not `cat`: it treats a path with [ or * in it as a pattern.
-        found = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem)) if paths else []
+        results = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem))
         contents = {}
-        for name, content in zip(names, found, strict=True):
-            if isinstance(content, FileNotFoundError):
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, FileNotFoundError):
                 continue
             with translate_storage_errors("read", self / name):
-                if isinstance(content, Exception):
-                    raise content
-            contents[name] = bytes(content)
+                if isinstance(result, Exception):
+                    raise result
+            contents[name] = bytes(result)
         return contents
 
     def read_tail(self, count: int) -> bytes:
-        """Return the last `count` bytes of the file, or all if there are fewer. S3 needs one request for this.
-
-        Raise `FileNotFoundError` if the file does not exist.
-        """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        """Return the last `count` bytes of the file, or all if there are fewer. S3 needs one request for this."""
+        with self._translating("read") as (filesystem, path):
             if is_local(filesystem) or is_s3(filesystem):
                 return bytes(filesystem.cat_file(path, start=-count))
             # Azure's driver (adlfs 2026.8) cannot read bytes from the end.
@@ -187,19 +176,15 @@ class Location:
 
     def open(self) -> Any:
         """Return the file, open for reading: binary and seekable."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        with self._translating("read") as (filesystem, path):
             return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
         """Write the file whole or not at all: by a rename on local disks, by one put on object stores."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
+        with self._translating("write") as (filesystem, path):
             if is_local(filesystem):
-                with temporary_file(path) as temporary:
-                    temporary.write(data)
-                    put_on_disk(temporary)
-                    os.replace(temporary.name, path)
+                with self.writing() as file:
+                    file.write(data)
                 return
             try:
                 filesystem.pipe_file(path, data)
@@ -209,25 +194,24 @@ class Location:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a binary file to fill piece by piece. If the body succeeds, it becomes the file at this location.
+        """Yield a binary file to fill. If the body succeeds, it becomes the file here; otherwise nothing changes.
 
-        Otherwise this location stays as it was. For an object store, the file is in the folder for temporary files
-        until the body ends. An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
+        An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
         """
         filesystem, path = self.open_filesystem()
         with contextlib.ExitStack() as stack:
+            local_path = path
             if not is_local(filesystem):
-                local_path = os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="overnight-")), "file")
-            else:
-                local_path = path
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="overnight-"))
+                local_path = os.path.join(folder, "file")
             temporary = stack.enter_context(temporary_file(local_path))
             try:
                 yield temporary
             except Exception as error:
-                if is_full(error):
-                    with translate_storage_errors("write", self, local_path):
-                        raise
-                raise
+                if not is_full(error):
+                    raise
+                with translate_storage_errors("write", self, local_path):
+                    raise
             with translate_storage_errors("write", self, local_path):
                 put_on_disk(temporary)
                 if is_local(filesystem):
@@ -238,32 +222,25 @@ class Location:
     def copy_to(self, target: "Location") -> None:
         """Make the file `target` from this file, whole or not at all, without reading it if the storage can do that.
 
-        On a local disk, the target is a link to the same content. It is a copy if the filesystem has no hard links, or
-        if a new file there would have another owner, group or mode. Within an object store, the store copies the file.
+        On a local disk, the target is a link to the same content, if a new file there would have the same rights.
         """
         filesystem, path = self.open_filesystem()
-        other, target_path = target.open_filesystem()
-        if is_local(filesystem) and is_local(other):
-            with translate_storage_errors("write", target, target_path):
-                if _linked(path, target_path):
+        with target._translating("write") as (target_filesystem, target_path):
+            if is_local(filesystem) and is_local(target_filesystem):
+                if _replace_by_link(path, target_path):
                     return
-        elif filesystem == other:
-            with translate_storage_errors("write", target):
+            elif filesystem == target_filesystem:
                 filesystem.cp_file(path, target_path)
-            return
+                return
         with self.open() as file, target.writing() as copy:
             shutil.copyfileobj(file, copy)
 
     def create(self, data: bytes) -> None:
-        """Write the whole file if no file exists here. Otherwise raise `FileExistsError`.
+        """Write the whole file, or raise `FileExistsError` if one exists. Of concurrent callers, one succeeds.
 
-        Of concurrent callers, exactly one succeeds.
-
-        `data` must be unique, because on object stores it identifies the writer of the existing file. If a response was
-        lost, the HTTP library sends the request again, and the second request finds the file of the first.
+        `data` must be unique: if a response was lost, it shows that the existing file is of this caller's first try.
         """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
+        with self._translating("write") as (filesystem, path):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -302,18 +279,17 @@ class Location:
 
         Follow no link: of a local link, only the link itself is removed.
         """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("remove", self):
+        with self._translating("remove") as (filesystem, path):
             if self.is_link():
                 os.unlink(path.rstrip("/"))
             elif not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
-                for found in filesystem.find(path):
-                    filesystem.rm_file(found)
+                for file in filesystem.find(path):
+                    filesystem.rm_file(file)
             elif filesystem.exists(path):
                 filesystem.rm(path, recursive=True)
 
 
-def _linked(path: str, target: str) -> bool:
+def _replace_by_link(path: str, target: str) -> bool:
     """Make `target` a link to `path`, unless a new file there has another owner, group or mode. Return True if so.
 
     After False, the caller must write to a new file: a link whose creation seemed to fail may lead to `path`.
