@@ -32,31 +32,24 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One attempt at one partition of one job.
-
-    `state` and `sink` are the directories of the job's ledgers and of its table. `ingredients` are the settings that
-    determine results, and hashes of model files and code; `fingerprint` is a hash of all these. `commits` maps each hub
-    model to its commit, None if unknown. `keep_columns` names heavy columns that the sink publishes. `limit_rows` is
-    the number of rows of a sample, None for all rows. `reason` is the user's text for the receipt. A timeout of None
-    sets no limit.
-    """
+    """One attempt at one partition of one job. A timeout of None sets no limit."""
 
     job: str
     partition: str
     partition_column: str
-    state: Location
-    sink: Location
+    state: Location  # the directory of the job's ledgers
+    sink: Location  # the directory of its table
     generation: str
     attempt: str
-    fingerprint: str
-    ingredients: dict[str, Any]
+    fingerprint: str  # a hash of the ingredients
+    ingredients: dict[str, Any]  # the settings that determine results, and hashes of model files and code
     started_at: str
-    commits: Mapping[str, str | None] = field(default_factory=dict)
+    commits: Mapping[str, str | None] = field(default_factory=dict)  # of hub models, None if unknown
     token: int = 0  # of the lease on the partition
     flow_run: str = ""  # the id in Prefect
-    keep_columns: tuple[str, ...] = ()
-    limit_rows: int | None = None
-    reason: str = ""
+    keep_columns: tuple[str, ...] = ()  # heavy columns that the sink publishes
+    limit_rows: int | None = None  # of a sample; None for all rows
+    reason: str = ""  # the user's text for the receipt
     backfill: str = ""  # the id of the backfill that started it
     scheduled_for: str | None = None  # the time that determines the partition
     row_timeout_seconds: float | None = None
@@ -70,7 +63,6 @@ class Run:
 
     @property
     def ledger(self) -> Location:
-        """Return the directory of the partition's ledger: `<state>/date=D` or `<state>/all`."""
         return self.state / (self.partition_directory or "all")
 
     @property
@@ -93,22 +85,18 @@ class Run:
 
     @property
     def duplicates(self) -> Location:
-        """Return the directory of the files that list duplicate rows (`duplicates/decision.py`)."""
         return self.home / "duplicates"
 
     @property
     def answers(self) -> Location:
-        """Return the directory of the paid answers of models, which a resumed run uses again."""
         return self.home / "answers"
 
     @property
     def log(self) -> Location:
-        """Return the file for the output of user code in all attempts of the run."""
         return self.home / "logs" / f"{self.token}.log"
 
     @property
     def nodes(self) -> Location:
-        """Return the file with the ids of the cluster's nodes alive, which exists while an attempt runs."""
         return self.home / "nodes.json"
 
     @property
@@ -117,12 +105,10 @@ class Run:
 
     @property
     def order(self) -> Location:
-        """Return the file with the order in which the attempt reads the units (`read_plan.py`)."""
         return self.home / "attempts" / self.attempt / "order"
 
     @property
     def sample(self) -> Location:
-        """Return the file with a few preprocessed rows, on which the models are tried."""
         return self.home / "attempts" / self.attempt / "sample"
 
     def as_new_attempt(self) -> "Run":
@@ -131,10 +117,7 @@ class Run:
 
 
 def partition_directory(column: str, partition: str) -> str:
-    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`.
-
-    It is `<column>=<partition>`.
-    """
+    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`."""
     return "" if partition == "all" else f"{column}={partition}"
 
 
@@ -157,10 +140,10 @@ def read_json(location: Location) -> dict[str, Any] | None:
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
     """Return the JSON object in the `content` of the file at `location`. Raise `LedgerCorrupt` for other content."""
     try:
-        found = json.loads(content)
-        if isinstance(found, dict):
-            return found
-        problem = f"a {type(found).__name__}"
+        record = json.loads(content)
+        if isinstance(record, dict):
+            return record
+        problem = f"a {type(record).__name__}"
     except ValueError as error:
         problem = f"{len(content):,} bytes that are not JSON: {error}"
     raise LedgerCorrupt(
@@ -192,9 +175,10 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
         if not is_mine and "retries" not in record:
             continue
-        is_published = (ledger / "receipts" / f"{name}.json").exists()
-        if is_mine or is_published:
-            return None if is_published else name
+        if (ledger / "receipts" / f"{name}.json").exists():
+            return None
+        if is_mine:
+            return name
     return None
 
 
@@ -212,13 +196,12 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
-    """Return the names of the hub models whose commits differ between `run` and an earlier run.
+    """Return the names of the hub models whose commits differ between `run` and an earlier run's `generation.json`.
 
-    `record` is the earlier run's `generation.json`. An unknown commit counts as equal, because older records lack
-    commits.
+    An unknown commit counts as equal, because older records lack commits.
     """
-    then = record.get("commits") or {}
-    return [name for name, commit in run.commits.items() if commit and then.get(name) not in (None, commit)]
+    earlier = record.get("commits") or {}
+    return [name for name, commit in run.commits.items() if commit and earlier.get(name) not in (None, commit)]
 
 
 def now() -> str:

@@ -135,9 +135,7 @@ def translate_publish_errors(database: str) -> Iterator[None]:
             raise ServiceUnavailable(
                 f"cannot publish to {database}: {message}. Nothing was published; {RESUMES}", "write"
             ) from None
-        raise ContractError(
-            f"{database} does not take the rows: {message}. Nothing was published.", "write"
-        ) from None
+        raise ContractError(f"{database} does not take the rows: {message}. Nothing was published.", "write") from None
 
 
 def _in_one_line(error: "DBAPIError") -> str:
