@@ -124,7 +124,7 @@ def translate_query_errors(database: str, setting: str, shows_cause: bool = True
 
 @contextlib.contextmanager
 def translate_publish_errors(database: str) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer the body, and `ContractError` if it refuses the rows."""
+    """Raise `ServiceUnavailable` if the database does not answer, and `ContractError` if it refuses the rows."""
     import sqlalchemy as sa
 
     try:

@@ -21,7 +21,7 @@ from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, shown_bytes
 from overnight.tasks.storage.huggingface import at_commit, is_hub
-from overnight.tasks.storage.list_below import entries, require_bucket
+from overnight.tasks.storage.listing import entries, require_bucket
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.transient_errors import is_passing
 

@@ -16,7 +16,6 @@ from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.file_info import NoInputs
 from overnight.tasks.storage.filesystems import WEB, is_local, protocol_of
 from overnight.tasks.storage.globs import Pattern, split
-from overnight.tasks.storage.list_below import list_below
 from overnight.tasks.storage.location import File, Location, expand
 from overnight.tasks.storage.skipped_files import PassedOver, pass_over, shown, told
 
@@ -25,14 +24,14 @@ NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class InputPath:
-    """One path of a source. `location` is the folder or file, or the folder before `pattern`. `text` is for messages."""
+    """One path of a source. `location` is a folder or file, or the folder before `pattern`. `text` is for messages."""
 
     text: str
     location: Location
     pattern: Pattern | None = None
 
-    def listed(self, extensions: tuple[str, ...], folder: str, may_be_empty: bool) -> Iterator[tuple[File, str]]:
-        """Yield each file, and the reason to skip it, which is empty for an input. `File.path` begins with `folder`.
+    def listed(self, extensions: tuple[str, ...], folder: str, may_be_empty: bool) -> Iterator[File]:
+        """Yield each file, also those to skip. `File.path` begins with `folder`.
 
         Raise `NoInputs` if a local path does not exist, or at the end if there was no input, unless `may_be_empty`.
         """
@@ -40,13 +39,12 @@ class InputPath:
         if not self.pattern and is_local(filesystem) and not filesystem.exists(root):
             raise NoInputs(f"expected files at {self.text}, found nothing.{_nearest(self.location)}")
         count, passed_over = 0, PassedOver()
-        for listed in list_below(filesystem, root, extensions, self.pattern):
-            file = File.of(listed, folder)
-            if listed.reason:
-                passed_over.add(listed.reason, file.path)
+        for file in self.location.listed(extensions, self.pattern, folder):
+            if file.reason_to_skip:
+                passed_over.add(file.reason_to_skip, file.path)
             else:
                 count += 1
-            yield file, listed.reason
+            yield file
         if count or may_be_empty:
             return
         ending = f" ending in {', '.join(extensions)}" if extensions else ""
@@ -88,9 +86,9 @@ def input_files(
         folder = "/".join(own[shared:]).replace("{partition}", partition)
         listings.append(path.listed(extensions, folder, may_be_empty))
     for _, same in groupby(heapq.merge(*listings, key=_uri), key=_uri):
-        file, reason = min(same, key=lambda listed: bool(listed[1]))
-        if reason:
-            pass_over(reason, file.path)
+        file = min(same, key=lambda file: bool(file.reason_to_skip))
+        if file.reason_to_skip:
+            pass_over(file.reason_to_skip, file.path)
         else:
             yield file
 
@@ -131,5 +129,5 @@ def _has_parent(location: Location) -> bool:
     return text.count("/") > (2 if "://" in text else 1)
 
 
-def _uri(listed: tuple[File, str]) -> bytes:
-    return os.fsencode(listed[0].uri)
+def _uri(file: File) -> bytes:
+    return os.fsencode(file.uri)

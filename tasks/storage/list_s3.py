@@ -1,8 +1,8 @@
 """The objects below a prefix of S3, in the order of their keys. Several ranges of keys are listed concurrently.
 
-S3 returns a thousand keys per request, in order, so one listing is a chain of requests. The keys of a longer listing are
-cut into ranges at subfolders; threads list these side by side, a limited number of pages ahead of the reader. A range
-covers as many folders as are expected to hold `KEYS_A_RANGE` keys, so small folders do not cost one request each.
+S3 returns a thousand keys per request, in order, so one listing is a chain of requests. Longer listings are cut into
+ranges at subfolders, which threads list side by side, a limited number of pages ahead of the reader. A range covers as
+many folders as are expected to hold `KEYS_A_RANGE` keys, so small folders do not cost one request each.
 """
 
 from collections import deque

@@ -23,8 +23,10 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import is_local, is_s3, one_request, open_filesystem
-from overnight.tasks.storage.list_below import Listed, list_below
-from overnight.tasks.storage.skipped_files import pass_over
+from overnight.tasks.storage.globs import Pattern
+from overnight.tasks.storage.huggingface import at_commit, is_hub
+from overnight.tasks.storage.listing import entries, require_bucket
+from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -42,15 +44,7 @@ class File:
     size: int
     version: str
     changed_at: float | None = field(default=None, compare=False)
-
-    @classmethod
-    def of(cls, listed: Listed, folder: str = "") -> "File":
-        """Return the `File` of an entry of a listing. Its path begins with `folder` if that is not empty."""
-        path = listed.path
-        if folder:
-            path = folder if listed.is_root else f"{folder}/{path}"
-        entry = listed.entry
-        return cls(path, listed.uri, entry.size, entry.version, entry.changed_at)
+    reason_to_skip: str = field(default="", compare=False)  # empty for an input
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
@@ -113,20 +107,47 @@ class Location:
         with translate_storage_errors(verb, self, path if is_local(filesystem) else ""):
             yield filesystem, path
 
-    def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Yield the files below, sorted by path, or the location itself if it is a file. Links are followed.
+    def listed(
+        self, extensions: tuple[str, ...] = (), pattern: Pattern | None = None, folder: str = ""
+    ) -> Iterator[File]:
+        """Yield the files below, sorted by path, or the location itself if it is a file, also those to skip.
 
-        `skipped_files.counting` counts the files that `reason_to_skip` names. Raise `FileNotFoundError` for a local
-        directory or a bucket that does not exist, `PermissionError` for one that may not be read.
+        The path of each begins with `folder`. With `pattern`, files that do not match are left out. Raise
+        `FileNotFoundError` for a bucket that does not exist, `PermissionError` for one that may not be read.
+        """
+        filesystem, root = self.open_filesystem()
+        if is_hub(filesystem):
+            root = at_commit(filesystem, root)
+        root, is_empty = root.rstrip("/"), True
+        scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
+        for entry in entries(filesystem, root, pattern):
+            is_empty = False
+            below, name = entry.name[len(root) :].lstrip("/"), entry.name.rsplit("/", 1)[-1]
+            if entry.name.endswith("/"):
+                continue  # such a name represents a directory on object stores
+            if pattern and not (pattern.matches(below) or (entry.no_file and pattern.may_hold(below))):
+                continue
+            path = below or name
+            reason = reason_to_skip(path, entry, extensions, pattern)
+            if folder:
+                path = f"{folder}/{below}".rstrip("/")
+            yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at, reason)
+        if is_empty:
+            require_bucket(filesystem, root)
+
+    def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
+        """Yield the inputs of `listed`. `skipped_files.counting` counts the files to skip.
+
+        Raise also `FileNotFoundError` for a local directory that does not exist.
         """
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
-        for listed in list_below(filesystem, root, extensions):
-            if listed.reason:
-                pass_over(listed.reason, listed.path)
+        for file in self.listed(extensions):
+            if file.reason_to_skip:
+                pass_over(file.reason_to_skip, file.path)
             else:
-                yield File.of(listed)
+                yield file
 
     def names(self) -> list[str]:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""

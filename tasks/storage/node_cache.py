@@ -1,8 +1,8 @@
 """Folders of files that the processes of one node share: each is filled once, and stays while a process uses it.
 
 Each folder has a lock beside it, by `flock`, which the kernel releases when a process ends. A process that fills or
-removes a folder holds the lock alone; one that uses it shares the lock until its end. A folder gets its name by a rename
-when it is complete. So a process that is killed leaves only a `.part` folder, and the next one continues in it.
+removes a folder holds the lock alone; one that uses it shares the lock until its end. A folder is renamed when it is
+complete. So a process that is killed leaves only a `.part` folder, and the next one continues in it.
 """
 
 import contextlib

@@ -65,9 +65,12 @@ class Bucket:
             if can_list and self._may_ask():
                 try:
                     for page in self._pages(prefix, after):
+                        if self._may_lack_slashes(page, after):
+                            break
                         yield page
                         after = self.key(page[-1])
-                    return
+                    else:
+                        return
                 except Exception as error:
                     failure = error
                     self._wait_after(error)
@@ -139,33 +142,21 @@ class Bucket:
             if objects is None:
                 return
             self._has_answered = True
-            page = self._with_slashes([self._entry(info) for info in objects], prefix, after)
-            if page := [entry for entry in page if self.key(entry) > after]:
+            page = [entry for entry in map(self._entry, objects) if self.key(entry) > after]
+            if page:
                 yield page
                 after = self.key(page[-1])
 
-    def _with_slashes(self, page: list[Entry], prefix: str, after: str) -> list[Entry]:
-        """Return the page with the slashes at the end of keys that represent folders. obstore drops these slashes.
+    def _may_lack_slashes(self, page: list[Entry], after: str) -> bool:
+        """Return True if s3fs must list the page: obstore drops the slash at the end of keys that represent folders.
 
-        Such an object is empty, or out of order, or precedes the folder's content. s3fs lists a page again if it
-        contains one. If a key has none of these signs, reading it later finds it missing.
+        Such an object is empty, or out of order, or precedes the folder's content. If a key has none of these signs,
+        reading it later finds it missing.
         """
         neighbours = pairwise([after, *map(self.key, page)])
-        if all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in neighbours):
-            return page
-        last, keys = self.key(page[-1]), set[str]()
-        for answer in self.answers(prefix, after):
-            names = [info["Key"] for info in answer.get("Contents", [])]
-            keys.update(names)
-            if not names or names[-1].rstrip("/") == last or names[-1] > f"{last}/":
-                break
-        exact = []
-        for entry in page:
-            key = self.key(entry)
-            is_folder = key not in keys and f"{key}/" in keys
-            keys.discard(key)  # only once: a second entry of this name is the folder
-            exact.append(entry._replace(name=f"{entry.name}/") if is_folder else entry)
-        return exact
+        return not (
+            all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in neighbours)
+        )
 
     def _entry(self, info: Any) -> Entry:
         name = f"{self._name}/{info['path']}"

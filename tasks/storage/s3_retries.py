@@ -1,8 +1,8 @@
 """Retries requests to S3 up to a time limit, so that a server that is down, frozen or throttling only costs time.
 
 botocore's own retries count attempts: mode `standard` lost all of 128 requests within 3 s while a server failed for
-5 s, and `legacy` waits without a log line. So botocore makes one attempt, and this file handles its event `needs-retry`.
-botocore (1.43) does not document that event: `tests/tasks/storage/test_s3.py` fails if it changes.
+5 s, and `legacy` waits without a log line. So botocore makes one attempt, and this file handles its event
+`needs-retry`. botocore (1.43) does not document that event: `tests/tasks/storage/test_s3.py` fails if it changes.
 """
 
 import logging
@@ -13,7 +13,6 @@ from collections import deque
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore uses a part of it that exists before its import is complete
 from aiobotocore.session import AioSession
 
@@ -22,7 +21,6 @@ from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.transient_errors import is_passing, is_passing_status
 
-WRITTEN_FOR = "3.10."  # aiobotocore
 DEFAULT_RETRY_SECONDS = 120.0  # per request, from its first failure
 RETRY_SECONDS = "OVERNIGHT_STORAGE_RETRY_SECONDS"  # in the environment
 RETRIES = RetryPolicy(max_tries=None, first_wait_seconds=0.2, longest_wait_seconds=8.0, jitter=(0.5, 1))
@@ -34,7 +32,7 @@ _logged: deque[float] = deque(maxlen=1)
 
 
 def retry_timeout_seconds() -> float:
-    """Return for how many seconds after its first failure a request is retried. Raise `JobError` for a wrong setting."""
+    """Return for how many seconds after its first failure a request is retried."""
     text = os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS
     try:
         seconds = float(text)
@@ -46,15 +44,7 @@ def retry_timeout_seconds() -> float:
 
 
 def retrying_session(profile: str | None = None) -> AioSession:
-    """Return a session whose clients retry requests to S3. `profile` is a name in AWS's configuration.
-
-    Raise `JobError` if another aiobotocore than 3.10 is installed.
-    """
-    if not aiobotocore.__version__.startswith(WRITTEN_FOR):
-        raise JobError(
-            f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, which may not retry "
-            "requests to S3. Run: pip install 'aiobotocore>=3.10,<3.11'"
-        )
+    """Return a session whose clients retry requests to S3. `profile` is a name in AWS's configuration."""
     session = AioSession(profile=profile)
     session.register("needs-retry.s3", retry_delay, unique_id="overnight-retries")
     return session

@@ -151,12 +151,6 @@ def test_patience_ends_with_an_error_and_the_log_and_the_run_know_meanwhile_what
     assert {problem.partition(": ")[0] for problem in take_problems()} == {"waited for the storage"}
 
 
-def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
-    with pytest.raises(JobError, match=r"3\.11\.0"):
-        s3_retries.retrying_session()
-
-
 def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location) -> None:
     (place / "a").write_bytes(b"one")
     filesystem, path = (place / "a").open_filesystem()
