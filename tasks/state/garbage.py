@@ -37,10 +37,7 @@ class GarbageItem:
 
 
 def list_sizes(location: Location) -> dict[str, int]:
-    """Return path -> bytes of every file below the directory `location`; empty if the directory does not exist.
-
-    A local link is itself a file here, and is not followed: a run wrote nothing to where it leads.
-    """
+    """Return path -> bytes of every file below a directory. A local link is itself a file here, and is not followed."""
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")
     if is_local(filesystem):
@@ -58,10 +55,7 @@ def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
 
 
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Return why no file of the partition may be removed; an empty string if files may be removed.
-
-    `receipt` is the partition's newest receipt, None if there is none. `files` are the files of `run.ledger`.
-    """
+    """Return why no file of the partition may be removed; an empty string if files may be removed."""
     if "publishing.json" in files and not run.limit_rows:
         return "publishing was interrupted; the next run completes it or rolls it back"
     return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
@@ -71,12 +65,10 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
     """Return the items of the ledger to remove, in the order of removal.
 
     Args:
-        receipt: The partition's newest receipt; None if there is none.
-        files: The files of `run.ledger`, with their bytes.
         keep_receipts: The number of the newest receipts that stay, at least 1. An older one also stays while the target
             has a file that it lists, because only the receipt proves that the file belongs to this job.
-        idle_since: A time in the format of attempt names. A generation that could be resumed is removed if its last
-            attempt began before it. If it is empty, such a generation stays.
+        idle_since: A time in the format of attempt names, or empty. A generation that could be resumed is removed if
+            its last attempt began before it.
     """
     ledger = _Ledger(run, files, receipt["generation"] if receipt else "")
     items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
@@ -88,10 +80,7 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
 
 
 def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
-    """Return one item with everything that `--limit-rows` left of a partition; an empty list if it left nothing.
-
-    The published rows are removed first, then the ledger, whose `files` prove that the rows belong to this job.
-    """
+    """Return one item with everything that `--limit-rows` left of a partition, its published rows first."""
     own = {path: size for path, size in files.items() if not path.startswith("lease/")}
     if not own:
         return []
@@ -102,10 +91,7 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """Return the directories in the sink that interrupted runs of the partition prepared for a publish.
-
-    `sink_names` are the names of all entries of the sink's directory.
-    """
+    """Return the directories in the sink that interrupted runs of the partition prepared for a publish."""
     items = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):

@@ -41,10 +41,7 @@ class LeaseLost(OvernightError):
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that took a partition and has not released it.
-
-    `is_alive` is False if the process on `host` is gone, or has not renewed its lease for `SILENT_SECONDS`.
-    """
+    """The process that took a partition and has not released it."""
 
     token: int
     owner: str  # the attempt's name
@@ -80,10 +77,7 @@ def held(
 
 
 def check(ledger: Location, token: int) -> None:
-    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`.
-
-    Raise it also if no lease is there, because the ledger's folder was deleted.
-    """
+    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`."""
     newest = _newest(ledger)
     if not newest:
         raise LeaseLost(
@@ -98,10 +92,7 @@ def check(ledger: Location, token: int) -> None:
 
 
 def holder(ledger: Location) -> str:
-    """Return the run that holds the partition, such as `ATTEMPT on HOST`; an empty string if no run does.
-
-    A dead run on another machine counts as the holder, until a later run takes over.
-    """
+    """Return the run that holds the partition, `ATTEMPT on HOST`, or an empty string. One elsewhere may be dead."""
     try:
         _, lease = _read_newest(ledger)
     except FileNotFoundError:
@@ -118,10 +109,7 @@ def left_by(ledger: Location) -> Holder | None:
 
 
 def read_holder(token: int, content: bytes) -> Holder | None:
-    """Return the holder that the `content` of the lease file `token` names; None if the lease is released.
-
-    It is only for reports: whether a holder on another machine is alive depends on that machine's clock.
-    """
+    """Return the holder that a lease's `content` names, for reports: elsewhere, its clock decides if it is alive."""
     return _holder(token, json.loads(content))
 
 

@@ -70,10 +70,7 @@ def digest(files: Iterable[File]) -> str:
 
 
 class ManifestWriter:
-    """Writes a manifest while its units arrive. Memory holds one row group.
-
-    `begin_manifest` yields a writer to its body, which must call `finish` at its end.
-    """
+    """Writes a manifest while its units arrive. The body of `begin_manifest` calls `finish` at its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._writer = pq.ParquetWriter(file, UNITS, compression="zstd")
@@ -163,10 +160,7 @@ def _read_metadata(location: Location) -> dict[bytes, bytes]:
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """Return all units, with all `columns` or only the named ones, and the hash of the listed files.
-
-    For ten million files, paths, URIs and versions take 2 GB of memory, and the numbers of rows 80 MB.
-    """
+    """Return all units, with all `columns` or only the named ones, and the hash of the listed files."""
     with location.open() as file:
         manifest = pq.ParquetFile(file)
         return manifest.read(columns), manifest.metadata.metadata[b"inputs"].decode()

@@ -28,8 +28,7 @@ def settled(run: Run) -> pa.Table:
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
     """Write the units that are left to read to the file `order`, in the order of the manifest. Return their number.
 
-    `counts` has the columns `COUNTS` of all units. `merged` has the settled ranges (`row_ranges.merge`). Memory holds
-    the counts of all units, and a row group of the manifest.
+    `counts` has the columns `COUNTS` of all units, and `merged` the settled ranges (`row_ranges.merge`).
     """
     pending, skipped = units_left(counts, merged)
     sizes, rows = counts["size"].to_numpy(), counts["rows"].combine_chunks()
@@ -47,10 +46,7 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
-    """Return the ascending numbers of the units with unsettled rows, and the settled ranges of each of them.
-
-    The ranges of a unit are a list `[start, stop, start, stop, ...]`, or null if no row of it is settled.
-    """
+    """Return the numbers of the units with unsettled rows, and the settled ranges of each, `[start, stop, ...]`."""
     rows = row_ranges.rows_of_units(counts, merged)
     unit, start, stop = row_ranges.columns_of(row_ranges.ranges_only(merged), "unit", "start", "stop")
     settled_rows = np.zeros(len(counts), np.int64)
@@ -69,11 +65,7 @@ def pending_tables(manifest: Location, pending: np.ndarray, skipped: pa.Array) -
 
 
 def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
-    """Return for each of the ascending `units` its ranges of rows as `units_left` does. Adjacent ranges become one.
-
-    Range i has the rows start[i] <= row < stop[i] of the unit unit[i], which is one of `units`. The ranges are sorted
-    by unit and start.
-    """
+    """Return for each of the ascending `units` its sorted ranges of rows as one list. Adjacent ranges become one."""
     if not len(unit):
         return pa.nulls(len(units), pa.list_(pa.int64()))
     first = np.ones(len(unit), bool)

@@ -36,11 +36,7 @@ class PublishedRows:
 def leave_record(
     run: Run, staged: pa.Schema, merged: pa.Table, published: PublishedRows, left_out: Sequence[str]
 ) -> None:
-    """Write the record with which a later run can retry only the quarantined rows of a publish.
-
-    `staged` has the columns of the staged rows, and `merged` the settled ranges (`row_ranges.merge`). `left_out` names
-    the columns that are not published.
-    """
+    """Write the record with which a later run can retry only the quarantined rows of a publish."""
     folder = _folder(run, run.generation)
     _write_part(folder, staged, merged.select(row_ranges.RANGES.names), left_out)
     rows = {"rows": published.rows, "schema": dict(published.schema), "columns": published.columns}
@@ -53,10 +49,7 @@ def settled_record(run: Run, generation: str) -> Record | None:
 
 
 def published_rows(run: Run, generation: str, files: Sequence[str]) -> PublishedRows:
-    """Return the description of the rows that a generation published. `files` are the files of its receipt.
-
-    Raise `FileNotFoundError` if the publish left no record.
-    """
+    """Return the description of the rows that a generation published. `files` are the files of its receipt."""
     file = _folder(run, generation) / ROWS
     record = read_json(file)
     if record is None:
@@ -65,10 +58,9 @@ def published_rows(run: Run, generation: str, files: Sequence[str]) -> Published
 
 
 def without_quarantined(ranges: pa.Table) -> pa.Table:
-    """Return the ranges (schema `row_ranges.RANGES`) without those of quarantined rows.
+    """Return the ranges without those of quarantined rows, and without `END` of their units.
 
-    A unit with quarantined rows also loses its range of state `END`, which has the unit's number of rows. So its rows
-    are counted again, because damage may have ended it early.
+    So the rows of these units are counted again, because damage may have ended them early.
     """
     states, units = row_ranges.columns_of(ranges, "state", "unit")
     is_quarantined = states == blocks.QUARANTINED
@@ -77,10 +69,7 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
-    """Write an empty part that marks the rows in `ranges` as settled, so that the retry `run` reads only the others.
-
-    `record` is what `settled_record` returned for the published generation.
-    """
+    """Write an empty part that marks the rows in `ranges` as settled, so that the retry `run` reads only the others."""
     _write_part(run.parts, record.schema, ranges, record.left_out)
 
 

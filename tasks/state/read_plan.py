@@ -125,10 +125,9 @@ def read_order(location: Location, columns: Sequence[str] | None = None) -> pa.T
 
 
 def reorder(location: Location, order: Order) -> bool:
-    """Rewrite an order file in another order. Return True if the file has the number of rows of every unit, all 1.
+    """Rewrite an order file in another order. Return True if each unit has one row, so that the rows are in this order.
 
-    Then the order of the units is also the order of the rows. Memory holds about a million complete units at a time:
-    they are scattered over the file, so ten million units take ten passes.
+    Memory holds about a million units at a time, which are scattered over the file: ten million take ten passes.
     """
     positions = order.order(read_order(location, ["path", "size"]))
     pending = read_order(location, ["rows", "settled"])

@@ -28,8 +28,7 @@ def columns_of(table: pa.Table, *names: str) -> list[np.ndarray]:
 def ranges_of(block: pa.Table) -> pa.Table:
     """Return the ranges of the rows of a block: consecutive rows of one unit with the same state, sorted.
 
-    The block's rows may be in any order, and a repeated row counts once. After them come the ranges of state
-    `blocks.END`, one per END row of the block: 0 to the unit's number of rows.
+    A repeated row counts once. The ranges of state `blocks.END` come last, one per END row of the block.
     """
     units, numbers, states = columns_of(block, "__unit", "__row", "__state")
     is_end = states == blocks.END
@@ -52,10 +51,7 @@ def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Tabl
 
 
 def in_row_order(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> pa.Table | None:
-    """Return `ranges` with the live ones first, in the order of a part's rows, so that `rows_of` gives these rows.
-
-    Return None unless each live source row has one row, or if the order would need many more ranges.
-    """
+    """Return `ranges` in the order of a part's rows, so that `rows_of` gives these rows; None if that is impossible."""
     is_live = ranges["state"].to_numpy() == blocks.LIVE
     live, runs = ranges.filter(pa.array(is_live)), _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
     if len(runs) > max(2 * len(live), MOST_RUNS) or not _joined(runs).equals(_joined(live)):
@@ -168,10 +164,7 @@ def _without_overlaps(columns: dict[str, np.ndarray], is_overlapping: np.ndarray
 def resolve_overlaps(
     unit: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut ranges into pieces that do not overlap, and return each piece's unit, start, stop, and index of its range.
-
-    If several ranges contain a row (`start` <= row < `stop`), the first of them keeps it. All arrays are int64.
-    """
+    """Cut ranges into pieces without overlaps, of which the first range keeps each row, and return their range, too."""
     units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
     order = np.lexsort((rows, units))
     units, rows = units[order], rows[order]
@@ -231,10 +224,7 @@ def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarr
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
-    """Return the number of rows of each unit of the manifest (int64); -1 if it is unknown.
-
-    It is from the manifest, or from a range of state `END` in `merged`, if only reading showed it.
-    """
+    """Return the number of rows of each unit, from the manifest or a range of state `END`; -1 if it is unknown."""
     rows = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
     rows[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
@@ -242,10 +232,7 @@ def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
 
 
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
-    """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows.
-
-    `manifest` has the columns `rows` and `first_row` of all units.
-    """
+    """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows."""
     rows = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()
     settled, existing = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)

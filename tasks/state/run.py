@@ -67,7 +67,6 @@ class Run:
 
     @property
     def target(self) -> Location:
-        """Return the directory of the partition's published rows in the table of the sink."""
         return self.sink / self.partition_directory if self.partition_directory else self.sink
 
     @property
@@ -122,10 +121,7 @@ def partition_directory(column: str, partition: str) -> str:
 
 
 def new_attempt() -> str:
-    """Return a new attempt's name, such as `20261119T020000-1a2b3c`.
-
-    Names sort by time, because an older part keeps its rows if staged parts overlap.
-    """
+    """Return a new attempt's name, such as `20261119T020000-1a2b3c`. Names sort by time: the older part keeps a row."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
@@ -163,10 +159,7 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation with this fingerprint, which a run would resume; None if there is none.
-
-    Return None also if that generation is published, or if a newer retry is, which replaced it.
-    """
+    """Return the newest generation with this fingerprint, unless it or a newer retry is published: to resume it."""
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
@@ -183,10 +176,7 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 
 def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
-    """Return the newest generation that began to retry the generation `published`; None if there is none.
-
-    `current` is the fingerprint of the job as it is now; retries with another one are ignored.
-    """
+    """Return the newest generation that began to retry the generation `published`, of the fingerprint `current`."""
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
@@ -196,10 +186,7 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
-    """Return the names of the hub models whose commits differ between `run` and an earlier run's `generation.json`.
-
-    An unknown commit counts as equal, because older records lack commits.
-    """
+    """Return the hub models whose commits differ between `run` and an earlier run. An unknown commit is equal."""
     earlier = record.get("commits") or {}
     return [name for name, commit in run.commits.items() if commit and earlier.get(name) not in (None, commit)]
 

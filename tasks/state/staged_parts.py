@@ -1,8 +1,8 @@
 """Staged parts: Parquet files of finished rows, whose footers record the source rows that they settle.
 
-A part `<attempt>-<task>.part` has the published columns, and unless each live source row is one of its rows, the columns
-`__unit` and `__row`. The details of its quarantined rows are in `<attempt>-<task>.errors`, which is written first and
-counts only if the part exists. Names sort by attempt: if parts overlap, the older part keeps the rows.
+A part `<attempt>-<task>.part` has the published columns, and `__unit` and `__row` unless each live source row is one of
+its rows. The details of its quarantined rows are in `<attempt>-<task>.errors`, which is written first and counts only
+if the part exists. Names sort by attempt: if parts overlap, the older part keeps the rows.
 """
 
 import base64
@@ -168,11 +168,7 @@ def read_part(parts: Location, record: Record, columns: Sequence[str] | None = N
 
 
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
-    """Return the details of all quarantined rows of the parts, as a table with schema `QUARANTINE`.
-
-    `merged` has the ranges of the `records` (`row_ranges.merge`). If several parts quarantined a row, the details are
-    from the part that keeps the row in `merged`.
-    """
+    """Return the details of all quarantined rows of the parts, each from the part that keeps the row in `merged`."""
     quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
     bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))
 

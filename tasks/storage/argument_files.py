@@ -29,12 +29,7 @@ STATE = "_overnight"  # in a folder to which a job publishes
 
 
 def argument_files(kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return argument -> version for each value in `kwargs` that names an existing file or folder.
-
-    An argument is written as in `kwargs.weights` or `kwargs.parts.0`. Folders to which a job publishes do not count,
-    and neither do folders around the working directory. Raise `AccessDenied` and `ServiceUnavailable` for the errors of
-    a store.
-    """
+    """Return argument -> version, as in `kwargs.parts.0`, for each value that names an existing file or folder."""
     versions = {}
     for argument, text in _texts("kwargs", kwargs):
         version = _stored_version(text) if text.startswith(STORES) else _local_version(text)

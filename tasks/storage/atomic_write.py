@@ -9,10 +9,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def temporary_file(path: str) -> Iterator[BinaryIO]:
-    """Yield a new file beside `path`, open for writing. Create missing folders.
-
-    Remove the file at the end, also after an error, unless the body has renamed it.
-    """
+    """Yield a new file beside `path`. Remove it at the end, also after an error, unless the body renames it."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:

@@ -37,10 +37,7 @@ def _without_secrets(url: str) -> str:
 
 
 def _secret(address: str, is_in_file: bool) -> str:
-    """Return what the URL after its scheme contains as plain text, such as `the password`; empty without a secret.
-
-    Drivers have settings in the query, after a semicolon, or in one text: `odbc_connect`.
-    """
+    """Return what the URL after its scheme contains as plain text, such as `the password`; empty without a secret."""
     user, password = "", ""
     if match := USER.match(address):
         user, password, address = match[1], match[2] or "", address[match.end() :]
@@ -75,10 +72,7 @@ DatabaseUrl = Annotated[
 
 
 def expanded(url: str) -> str:
-    """Return the URL with the values of its `${ENV_VAR}`. Raise `JobError` for a variable that is not set.
-
-    Values in the user name and the password are percent-encoded, so they may contain any character.
-    """
+    """Return the URL with its `${ENV_VAR}` expanded, and percent-encoded in the user name and the password."""
     user, at, address = url.rpartition("@")
     for name in VARIABLE.findall(user):
         hide_variable(name)
@@ -86,10 +80,7 @@ def expanded(url: str) -> str:
 
 
 def engine(url: str, stage: str, **options: Any) -> "Engine":
-    """Return SQLAlchemy's engine without a pool, for a few connections in all. Its errors leave out bound values.
-
-    Raise `JobError` for `stage` if the kind of the URL is unknown, or its driver is not installed.
-    """
+    """Return SQLAlchemy's engine without a pool. Raise `JobError` for `stage` if the URL's driver is not installed."""
     import sqlalchemy as sa
 
     try:

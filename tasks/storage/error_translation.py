@@ -23,10 +23,7 @@ RESUMES = "run again to resume where the staged parts end."
 
 @contextlib.contextmanager
 def translate_storage_errors(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raise `AccessDenied` for missing permission or space, and `ServiceUnavailable` if a later attempt may succeed.
-
-    The message says that Overnight cannot `verb` the `place`. For a full disk it names the free bytes at `local_path`.
-    """
+    """Raise `AccessDenied` if a user must act, and `ServiceUnavailable` if a later attempt may `verb` the `place`."""
     try:
         yield
     except OvernightError:
@@ -63,10 +60,7 @@ def _free(path: str) -> str:
 
 @contextlib.contextmanager
 def translate_listing_errors(place: str) -> Iterator[None]:
-    """Raise `InputError` if the storage cannot list inputs, and `ServiceUnavailable` if a later attempt may list them.
-
-    Errors of the body that are not about the storage are raised unchanged.
-    """
+    """Raise `InputError` if a store cannot list inputs, and `ServiceUnavailable` if a later attempt may list them."""
     try:
         yield
     except OvernightError:
@@ -95,10 +89,9 @@ def translate_listing_errors(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer the body, and `InputError` if it refuses the request.
+    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the request.
 
-    `setting` is a key such as `source.query`. If `shows_cause` is False, a traceback leaves out the driver's own error,
-    which may contain a password.
+    Without `shows_cause`, a traceback leaves out the driver's own error, which may contain a password.
     """
     import sqlalchemy as sa
 

@@ -38,7 +38,7 @@ def list_folder(location: Location) -> dict[str, str]:
     """Return path -> size and version of the files below: `{"model.bin": "350 9a0364b9"}`. Skip names with a dot first.
 
     Raise `FileNotFoundError` if there is no file, `NotADirectoryError` if `location` is a file, `JobError` if the store
-    lists no versions, and `AccessDenied` or `ServiceUnavailable` for the store's errors.
+    lists no versions.
     """
     versions, is_empty = {}, True
     with translate_storage_errors("list", location):
@@ -61,8 +61,7 @@ def list_folder(location: Location) -> dict[str, str]:
 def list_file(location: Location, beside: str = "") -> dict[str, str]:
     """Return name -> size and version of the file, and of those beside it: its name, more, and the ending `beside`.
 
-    Raise `FileNotFoundError` if there is no file, `IsADirectoryError` if `location` is a folder, and otherwise the
-    errors of `list_folder`.
+    Raise `FileNotFoundError` if there is no file, `IsADirectoryError` if `location` is a folder.
     """
     with translate_storage_errors("list", location):
         filesystem, root = _open(location)
@@ -85,10 +84,9 @@ def size_of(versions: Versions) -> int:
 
 
 def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
-    """Fetch the files of `versions` into `folder`. Keep complete files of an earlier try, and remove all others there.
+    """Fetch the files of `versions` into `folder`, unless an earlier try did, and remove all others there.
 
-    `versions` is from `list_folder`, or with `is_file` from `list_file`. Raise `JobError` if a file is not in its
-    listed version, or if a name leads out of the folder.
+    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder.
     """
     for name in versions:
         if {"", ".", ".."} & set(name.split("/")) or "\0" in name:

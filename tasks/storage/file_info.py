@@ -87,10 +87,7 @@ def shown_version(version: str) -> str:
 
 
 def _changed_at(info: dict[str, Any]) -> float | None:
-    """Return the time at which a listed file arrived or changed, in seconds since 1970; None if `info` has no time.
-
-    On a local disk it is the later of change and arrival, because a copy may keep the time of its original.
-    """
+    """Return when a file changed, in seconds since 1970, or arrived: a copy may keep the time of its original."""
     if "mtime" in info:
         times = [info["mtime"], info.get("created")]
     else:

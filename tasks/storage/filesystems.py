@@ -67,10 +67,7 @@ def protocol_of(uri: str) -> str:
 
 
 def store_of(uri: str) -> str:
-    """Return a name of the store of a URI: one filesystem reads all URIs of the same store. It is empty without a URI.
-
-    The name is the protocol, for example `s3`. If the filesystem depends on the host, it is protocol and host.
-    """
+    """Return a name of the store of a URI, such as `s3` or `abfs://host`: one filesystem reads all URIs of a store."""
     protocol = protocol_of(uri) if uri else ""
     return protocol if protocol in WITHOUT_HOST else "/".join(uri.split("/", 3)[:3])
 

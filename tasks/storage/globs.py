@@ -16,10 +16,7 @@ ANY_DEPTH = "**"
 
 
 def split(path: str) -> tuple[str, str]:
-    """Split a path before its first name with a glob character: `s3://b/*/x.jpg` becomes `s3://b` and `*/x.jpg`.
-
-    Without a glob character, the pattern is empty. Raise `JobError` if the name of a bucket has one.
-    """
+    """Split a path before its first name with a glob character: `s3://b/*/x.jpg` becomes `s3://b` and `*/x.jpg`."""
     names = path.split("/")
     count = sum(1 for _ in takewhile(lambda name: not glob.has_magic(name), names))
     if count == len(names):
@@ -34,10 +31,7 @@ def split(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The part of a path from its first name with a glob character on. Paths are relative to the folder before it.
-
-    A pattern that matches a folder also matches all files below it.
-    """
+    """The part of a path from its first name with a glob character on. It matches all files below a folder, too."""
 
     text: str
 

@@ -14,10 +14,7 @@ def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def at_commit(filesystem: Any, path: str) -> str:
-    """Return a path on the Hub with the current commit of its branch. Paths below `buckets/` have no commit.
-
-    Raise `FileNotFoundError` if the repository or branch does not exist or this user may not read it.
-    """
+    """Return a path on the Hub with the current commit of its branch. Paths below `buckets/` have no commit."""
     from huggingface_hub import HfApi
 
     filesystem.invalidate_cache()

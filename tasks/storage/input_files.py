@@ -31,10 +31,7 @@ class InputPath:
     pattern: Pattern | None = None
 
     def listed(self, extensions: tuple[str, ...], folder: str, may_be_empty: bool) -> Iterator[File]:
-        """Yield each file, also those to skip. `File.path` begins with `folder`.
-
-        Raise `NoInputs` if a local path does not exist, or at the end if there was no input, unless `may_be_empty`.
-        """
+        """Yield each file, also those to skip. Raise `NoInputs` if there is no input, unless `may_be_empty`."""
         filesystem, root = self.location.open_filesystem()
         if not self.pattern and is_local(filesystem) and not filesystem.exists(root):
             raise NoInputs(f"expected files at {self.text}, found nothing.{_nearest(self.location)}")
@@ -70,10 +67,9 @@ def _input_path(path: str, partition: str, anonymous: bool) -> InputPath:
 def input_files(
     paths: Sequence[str], partition: str, anonymous: bool, extensions: tuple[str, ...], may_be_empty: bool
 ) -> Iterator[File]:
-    """Yield the files of all paths, sorted by URI, each file once. `skipped_files.counting` counts skipped files.
+    """Yield the files of all paths, sorted by URI, each file once.
 
-    Raise `NoInputs` if a pattern, or one of several paths, finds no file, unless `may_be_empty`. Raise the errors of
-    `Location.files` for a single directory.
+    Raise `NoInputs` if a pattern, or one of several paths, finds no file, unless `may_be_empty`.
     """
     inputs = [_input_path(path, partition, anonymous) for path in paths]
     if len(inputs) == 1 and not inputs[0].pattern:
@@ -104,10 +100,7 @@ def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False)
 
 
 def _nearest(folder: Location, pattern: Pattern | None = None) -> str:
-    """Return a sentence with some names in the deepest folder that exists on the way to `folder`, for a message.
-
-    With `pattern`, it goes on below `folder` to the deepest folder that the pattern matches.
-    """
+    """Return a sentence with some names in the deepest folder that exists on the way to the path, for a message."""
     try:
         while not (names := folder.names()) and _has_parent(folder):
             folder, pattern = folder.parent, None

@@ -32,10 +32,7 @@ class _Folder(NamedTuple):
 
 
 def local_entries(root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
-    """Yield the entries below the folder `root`, or `root` itself if it is a file. Yield nothing if it does not exist.
-
-    Folders in which no path can match `pattern` are not opened.
-    """
+    """Yield the entries below the folder `root`, or `root` itself if it is a file; nothing if it does not exist."""
     try:
         status = os.stat(root)
     except FileNotFoundError:
@@ -64,10 +61,7 @@ class _Walk:
         real: str = "",
         is_link: bool = False,
     ) -> Iterator[Entry]:
-        """Yield the entries below one folder. `above` are its parent folders.
-
-        If a link led to the folder or to one above it, `real` is its path without links, otherwise it is empty.
-        """
+        """Yield the entries below a folder. `real` is its path without links if a link led to it, otherwise empty."""
         identity = _Folder(status.st_dev, status.st_ino)
         if identity in above:
             yield _skipped(folder, "loop of links")

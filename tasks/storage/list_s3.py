@@ -25,10 +25,9 @@ FEW, DEEPEST = 8, 3  # if there are at most FEW folders, their subfolders are li
 
 
 def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entry]:
-    """Yield the entries below `root`, a bucket or `bucket/prefix`, in the order of keys, or `root` if it is an object.
+    """Yield the entries below a bucket or `bucket/prefix`, in the order of keys, or `root` if it is an object.
 
-    Their paths below `root` begin with `beginning`. Raise `InputError` if the store does not list in the order of keys,
-    `ServiceUnavailable` if it does not recover within the time for retries, and otherwise the error of s3fs.
+    Their paths below `root` begin with `beginning`. Raise `InputError` if the store does not list in the order of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
     prefix = f"{key}/" if key else ""

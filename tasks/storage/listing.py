@@ -12,10 +12,7 @@ from overnight.tasks.storage.list_local import local_entries
 
 
 def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
-    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file.
-
-    With `pattern`, folders in which no path can match may be left out.
-    """
+    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file."""
     if is_local(filesystem):
         return local_entries(root or "/", pattern)
     # S3 does not list a directory bucket (S3 Express One Zone) in order.

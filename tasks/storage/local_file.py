@@ -26,10 +26,7 @@ def local_info(path: str) -> dict[str, Any]:
 
 
 def info_of(status: os.stat_result) -> dict[str, Any]:
-    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a file, as fsspec names them.
-
-    The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the ctime.
-    """
+    """Return `type` (`file` or another kind), `size`, `mtime` and `created` of a file, as fsspec names them."""
     return {
         "type": _kind(status),
         "size": status.st_size,

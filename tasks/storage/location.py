@@ -48,10 +48,7 @@ class File:
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
-    """Return `template` with the values of `{partition}` and `${ENV_VAR}`; `escape` is applied to a variable's value.
-
-    Raise `JobError` for a variable that is not set.
-    """
+    """Return `template` with the values of `{partition}` and `${ENV_VAR}`; `escape` is applied to a variable's."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -65,10 +62,7 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
 
 @dataclass(frozen=True)
 class Location:
-    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use.
-
-    If `anonymous`, requests have no credentials.
-    """
+    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use."""
 
     template: str
     partition: str = "all"
@@ -112,8 +106,7 @@ class Location:
     ) -> Iterator[File]:
         """Yield the files below, sorted by path, or the location itself if it is a file, also those to skip.
 
-        The path of each begins with `folder`. With `pattern`, files that do not match are left out. Raise
-        `FileNotFoundError` for a bucket that does not exist, `PermissionError` for one that may not be read.
+        Raise `FileNotFoundError` for a missing bucket, `PermissionError` for one that may not be read.
         """
         filesystem, root = self.open_filesystem()
         if is_hub(filesystem):
@@ -136,10 +129,7 @@ class Location:
             require_bucket(filesystem, root)
 
     def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Yield the inputs of `listed`. `skipped_files.counting` counts the files to skip.
-
-        Raise also `FileNotFoundError` for a local directory that does not exist.
-        """
+        """Yield the inputs of `listed`. `skipped_files.counting` counts the others."""
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
@@ -215,10 +205,7 @@ class Location:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a binary file to fill. If the body succeeds, it becomes the file here; otherwise nothing changes.
-
-        An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
-        """
+        """Yield a binary file to fill. If the body succeeds, it becomes the file here; otherwise nothing changes."""
         filesystem, path = self.open_filesystem()
         with contextlib.ExitStack() as stack:
             local_path = path
@@ -241,10 +228,7 @@ class Location:
                     filesystem.put_file(temporary.name, path)
 
     def copy_to(self, target: "Location") -> None:
-        """Make the file `target` from this file, whole or not at all, without reading it if the storage can do that.
-
-        On a local disk, the target is a link to the same content, if a new file there would have the same rights.
-        """
+        """Make the file `target` from this file, whole or not at all, by a link or the store's own copy if possible."""
         filesystem, path = self.open_filesystem()
         with target._translating("write") as (target_filesystem, target_path):
             if is_local(filesystem) and is_local(target_filesystem):
@@ -281,10 +265,7 @@ class Location:
                 raise FileExistsError(f"{self} is there") from error
 
     def make_private(self) -> None:
-        """Make this directory, if it is local and missing, for its user alone: its files may hold texts of rows.
-
-        In a shared directory, which has the set-group-ID bit, it is for that directory's group too.
-        """
+        """Make this directory, if it is local and missing, for its user alone, or for the group of a shared parent."""
         filesystem, path = self.open_filesystem()
         if not is_local(filesystem) or os.path.lexists(path.rstrip("/")):
             return
@@ -296,10 +277,7 @@ class Location:
                 os.mkdir(path, 0o770 if is_shared else 0o700)
 
     def remove(self) -> None:
-        """Remove a file, or a directory with everything below it. Do nothing if it does not exist.
-
-        Follow no link: of a local link, only the link itself is removed.
-        """
+        """Remove a file or link, or a directory with everything below it. Do nothing if it does not exist."""
         with self._translating("remove") as (filesystem, path):
             if self.is_link():
                 os.unlink(path.rstrip("/"))
@@ -311,10 +289,7 @@ class Location:
 
 
 def _replace_by_link(path: str, target: str) -> bool:
-    """Make `target` a link to `path`, unless a new file there has another owner, group or mode. Return True if so.
-
-    After False, the caller must write to a new file: a link whose creation seemed to fail may lead to `path`.
-    """
+    """Make `target` a link to `path`. Return False if it must be a new file: a link may lead to `path` even then."""
     with temporary_file(target) as file:
         own, new = os.stat(path), os.fstat(file.fileno())
         if (own.st_uid, own.st_gid, own.st_mode) != (new.st_uid, new.st_gid, new.st_mode):

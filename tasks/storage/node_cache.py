@@ -30,16 +30,9 @@ _used: dict[Path, int] = {}  # folder -> the descriptor whose shared lock this p
 def cached_folder(name: str, size: int, what: str, fill: Callable[[Path], None]) -> Path:
     """Return the folder `name` of this node's cache, which stays until this process ends.
 
-    If it is missing, one process of the node calls `fill` with a folder, which may have complete files of an earlier
-    try, and others wait meanwhile.
-
-    Args:
-        size: The bytes that `fill` needs. If the cache would exceed its limit, unused folders are removed.
-        what: The content, for messages.
-
-    Raises:
-        JobError: The content is larger than the cache, or the limit is not a number.
-        AccessDenied: The disk lacks space, or this user may not write to the cache.
+    If it is missing, one process calls `fill` with a folder, which may have complete files of an earlier try. `size` is
+    what `fill` needs, in bytes; `what` names the content in messages. Raise `JobError` if the cache is too small, and
+    `AccessDenied` if the disk is, or may not be written.
     """
     default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "overnight" / "models"
     cache = Path(os.environ.get(FOLDER) or default).expanduser().absolute()
@@ -89,11 +82,7 @@ def _explained(cache: Path, what: str) -> Iterator[None]:
 
 
 def _make_room(cache: Path, part: Path, size: int, what: str) -> None:
-    """Remove unused folders, the least recently used first, until `part`, the folder to fill, can grow to `size` bytes.
-
-    Both the limit of the cache and the free space of the disk count. If all other folders are in use, the cache exceeds
-    its limit, and a log line reports it.
-    """
+    """Remove unused folders, the least recently used first, until `part` can grow to `size` bytes."""
     limit, needed = _limit_bytes(), max(0, size - _size(part))
     if size > limit:
         raise JobError(

@@ -18,10 +18,7 @@ def object_store_uri(location: Location) -> str:
 
 
 def storage_options(anonymous: bool = False) -> dict[str, str]:
-    """Return the options that these libraries do not read from the environment.
-
-    They are the address of an S3 server and, if `anonymous`, requests without a signature.
-    """
+    """Return the options that these libraries do not read from the environment."""
     options = {}
     if anonymous:
         options = {"aws_skip_signature": "true", "google_skip_signature": "true"}
@@ -32,10 +29,7 @@ def storage_options(anonymous: bool = False) -> dict[str, str]:
 
 
 def delta_options(anonymous: bool = False) -> dict[str, str]:
-    """Return `storage_options` and, unless `anonymous`, the keys in AWS's shared credentials file.
-
-    Of the libraries here, only deltalake does not read this file. Keys in the environment precede it.
-    """
+    """Return `storage_options`, and the keys in AWS's shared credentials file, which only deltalake does not read."""
     options = storage_options(anonymous)
     if anonymous or os.environ.get("AWS_ACCESS_KEY_ID"):
         return options

@@ -34,8 +34,7 @@ class Bucket:
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None, most: int | None = None) -> bytes:
         """Return the bytes of an object from byte `first` to before byte `stop`, or to the end if `stop` is None.
 
-        With `etag`, raise `ObjectChanged` if the object has another version. Raise `TooLarge` for an object of more
-        than `most` bytes, `ServiceUnavailable` after the time for retries, or an error of s3fs.
+        Raise `ObjectChanged` for another version than `etag`, `TooLarge` above `most` bytes, or an error of s3fs.
         """
         failure = None
         if self._may_ask():
@@ -54,11 +53,7 @@ class Bucket:
         return content
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
-        """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys.
-
-        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable` after the time for retries, or an error of
-        s3fs.
-        """
+        """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys."""
         can_list = self._can_list(prefix)
         while True:
             failure = None
@@ -83,10 +78,7 @@ class Bucket:
                 return
 
     def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield the responses that s3fs gets to `ListObjectsV2` for the keys after `after`, one per page.
-
-        `arguments` are further parameters of the requests, such as `Delimiter`.
-        """
+        """Yield the responses that s3fs gets to `ListObjectsV2` for the keys after `after`, one per page."""
         arguments = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **arguments}
         start = {"StartAfter": after} if after else {}
         while True:

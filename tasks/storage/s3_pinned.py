@@ -62,10 +62,7 @@ def open_pinned(filesystem: Any, path: str, info: dict[str, Any]) -> PinnedObjec
 def read_versions(
     filesystem: Any, paths: Sequence[str], etags: Sequence[str], most: int | None = None
 ) -> list[bytes | Exception]:
-    """Return the whole contents of objects, each in the version of its ETag. An empty ETag means any version.
-
-    An error takes the place of a content that cannot be read, and `TooLarge` that of one of more than `most` bytes.
-    """
+    """Return the contents of objects, each in the version of its ETag. An error takes the place of a content."""
 
     def get(path: str, etag: str) -> bytes | Exception:
         bucket, key, _ = filesystem.split_path(path)

@@ -60,8 +60,7 @@ def retry_delay(
 ) -> float | None:
     """Return the seconds until botocore's next try of a request, or None if the result is final.
 
-    botocore calls this function after each try, with the arguments of its event `needs-retry`. Raise
-    `ServiceUnavailable` if the first failure was `retry_timeout_seconds` ago.
+    Raise `ServiceUnavailable` if the first failure was `retry_timeout_seconds` ago.
     """
     problem = _passing_problem(response, caught_exception)
     if problem is None:
@@ -82,10 +81,7 @@ def retry_delay(
 
 
 def say(sentence: str) -> None:
-    """Log the sentence as a warning, unless another was logged in the last `LOG_EVERY_SECONDS` (10 s).
-
-    Hundreds of concurrent requests may report the same problem.
-    """
+    """Log the sentence, unless another was logged in the last `LOG_EVERY_SECONDS`: many requests report one problem."""
     if not _logged or time.monotonic() - _logged[0] > LOG_EVERY_SECONDS:
         _logged.append(time.monotonic())
         _log.warning(sentence)

@@ -61,10 +61,7 @@ def is_usable() -> bool:
 
 
 def raise_known(error: Exception, has_answered: bool) -> None:
-    """Raise the error of Python or Overnight that an error of obstore means. Return if s3fs must try the request.
-
-    `has_answered` is True if obstore reached the bucket before, so that s3fs could do no better.
-    """
+    """Raise Python's error for an error of obstore. Return if s3fs could do better, as before any request succeeded."""
     if isinstance(error, FileNotFoundError):
         raise FileNotFoundError(errno.ENOENT, message(error)) from error
     if isinstance(error, PreconditionError):

@@ -78,10 +78,7 @@ def is_hidden(path: str, pattern: Pattern | None) -> bool:
 
 
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
-    """Return the reason to skip a file of a listing, or an empty string for an input.
-
-    The name of an input ends in one of `extensions`, or in anything if there are none.
-    """
+    """Return the reason to skip a file of a listing, or an empty string for an input."""
     if is_hidden(path, pattern):
         return "name that begins with _ or ."
     if entry.no_file:

@@ -15,10 +15,7 @@ UNPACKED = {"": 0, "identity": 0, "gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.M
 
 
 def read_bounded(filesystem: Any, urls: Sequence[str], most: int | None) -> list[Any]:
-    """Return the content at each URL. An error takes the place of a content that cannot be read.
-
-    `filesystem` is fsspec's for HTTP. `TooLarge` takes the place of a content of more than `most` bytes.
-    """
+    """Return the content at each URL. An error takes the place of a content, `TooLarge` above `most` bytes."""
     return list(fsspec.asyn.sync(filesystem.loop, _read_all, filesystem, urls, most))
 
 
