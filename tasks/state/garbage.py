@@ -42,7 +42,8 @@ def list_sizes(location: Location) -> dict[str, int]:
     root = root.rstrip("/")
     if is_local(filesystem):
         return dict(_local_sizes(root))
-    return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
+    files = filesystem.find(root, detail=True)
+    return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in files.items()}
 
 
 def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
@@ -58,7 +59,9 @@ def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
     """Return why no file of the partition may be removed; an empty string if files may be removed."""
     if "publishing.json" in files and not run.limit_rows:
         return "publishing was interrupted; the next run completes it or rolls it back"
-    return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
+    if receipt and receipt["job"] != run.job:
+        return f"published by another job, {receipt['job']!r}"
+    return ""
 
 
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
@@ -158,12 +161,12 @@ class _Ledger:
         receipts = sorted(path for path in self.files if path.startswith("receipts/") and path.endswith(".json"))
         old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
         target_names = set(self.run.target.names()) if old else set()
-        unneeded = []
+        garbage = []
         for path in old:
             files = published_files(read_json(self.run.ledger / path))
             if target_names.isdisjoint(file.rsplit("/", 1)[-1] for file in files):
-                unneeded.append(path)
-        return unneeded
+                garbage.append(path)
+        return garbage
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""
@@ -180,7 +183,8 @@ class _Ledger:
         if not paths:
             return []
         places = tuple(self.run.ledger / path for path in paths)
-        return [GarbageItem(self.run.partition, what, why, places, len(paths), sum(self.files[path] for path in paths))]
+        size = sum(self.files[path] for path in paths)
+        return [GarbageItem(self.run.partition, what, why, places, len(paths), size)]
 
     def _tree(self, what: str, why: str) -> list[GarbageItem]:
         """Return one item with the files below a directory, or none if there are no files."""

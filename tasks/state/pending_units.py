@@ -30,25 +30,26 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
 
     `counts` has the columns `COUNTS` of all units, and `merged` the settled ranges (`row_ranges.merge`).
     """
-    pending, skipped = units_left(counts, merged)
+    pending, ranges = units_left(counts, merged)
     sizes, rows = counts["size"].to_numpy(), counts["rows"].combine_chunks()
     if len(pending) < len(counts):
         sizes, rows = sizes[pending], rows.take(pa.array(pending))
-    rows_left = None
+    remaining = None
     if not rows.null_count:
-        rows_left = read_plan.rows_in(skipped)
-        np.subtract(rows.to_numpy(), rows_left, out=rows_left)
-    quarantined = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
-    tables = pending_tables(manifest, pending, skipped)
-    stream_order(order, tables, read_plan.pack(sizes), sizes, rows_left, quarantined)
-    pa.default_memory_pool().release_unused()  # otherwise the worker keeps the memory for its next task
+        remaining = read_plan.rows_in(ranges)
+        np.subtract(rows.to_numpy(), remaining, out=remaining)
+    quarantined_rows = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
+    tables = pending_tables(manifest, pending, ranges)
+    stream_order(order, tables, read_plan.pack(sizes), sizes, remaining, quarantined_rows)
+    # Otherwise the worker keeps the memory for its next task.
+    pa.default_memory_pool().release_unused()
     return len(pending)
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
     """Return the numbers of the units with unsettled rows, and the settled ranges of each, `[start, stop, ...]`."""
     rows = row_ranges.rows_of_units(counts, merged)
-    unit, start, stop = row_ranges.columns_of(row_ranges.ranges_only(merged), "unit", "start", "stop")
+    unit, start, stop = row_ranges.columns_of(row_ranges.ranges_only(merged), *row_ranges.BOUNDS)
     settled_rows = np.zeros(len(counts), np.int64)
     np.add.at(settled_rows, unit, stop - start)
     is_pending = (rows < 0) | (settled_rows < rows)

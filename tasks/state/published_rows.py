@@ -63,9 +63,9 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
     So the rows of these units are counted again, because damage may have ended them early.
     """
     states, units = row_ranges.columns_of(ranges, "state", "unit")
-    is_quarantined = states == blocks.QUARANTINED
-    is_recounted = (states == blocks.END) & np.isin(units, units[is_quarantined])
-    return ranges.filter(pa.array(~(is_quarantined | is_recounted)))
+    is_quarantine = states == blocks.QUARANTINED
+    is_end = (states == blocks.END) & np.isin(units, units[is_quarantine])
+    return ranges.filter(pa.array(~(is_quarantine | is_end)))
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:

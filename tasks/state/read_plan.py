@@ -67,8 +67,11 @@ def stream_order(
         rows_left: The number of each unit's rows that are not settled; None if the rows of a unit are unknown.
         quarantined: The number of rows of the partition that earlier attempts quarantined.
     """
-    bounds = np.append(np.zeros(min(len(blocks), 1), np.int64), np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
-    rows = [None] * len(bounds) if rows_left is None else np.add.reduceat(rows_left, bounds, dtype=int).tolist()
+    first = np.zeros(min(len(blocks), 1), np.int64)
+    bounds = np.append(first, np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)
+    rows: list[int | None] = [None] * len(bounds)
+    if rows_left is not None:
+        rows = np.add.reduceat(rows_left, bounds, dtype=int).tolist()
     block_bytes = np.add.reduceat(sizes, bounds).tolist() if len(bounds) else []
     summaries = json.dumps(list(zip(rows, block_bytes, strict=True)))
     schema = PENDING.with_metadata({"blocks": summaries, "quarantined": str(quarantined)})
@@ -131,16 +134,17 @@ def reorder(location: Location, order: Order) -> bool:
     """
     positions = order.order(read_order(location, ["path", "size"]))
     pending = read_order(location, ["rows", "settled"])
-    rows_left, has_one_row_each = None, False
+    remaining, has_one_row_each = None, False
     if not pending["rows"].null_count:
-        rows_left = pending["rows"].to_numpy()
-        has_one_row_each = bool((rows_left == 1).all())
-        rows_left = (rows_left - rows_in(pending["settled"].combine_chunks()))[positions]
+        rows = pending["rows"].to_numpy()
+        has_one_row_each = bool((rows == 1).all())
+        remaining = (rows - rows_in(pending["settled"].combine_chunks()))[positions]
     del pending
     sizes = read_order(location, ["size"])["size"].to_numpy()[positions]
-    quarantined = read_quarantined(location)
-    stream_order(location, _in_order(location, positions), pack(sizes), sizes, rows_left, quarantined)
-    pa.default_memory_pool().release_unused()  # otherwise the worker keeps the memory for its next task
+    tables, quarantined_rows = _in_order(location, positions), read_quarantined(location)
+    stream_order(location, tables, pack(sizes), sizes, remaining, quarantined_rows)
+    # Otherwise the worker keeps the memory for its next task.
+    pa.default_memory_pool().release_unused()
     return has_one_row_each
 
 

@@ -36,8 +36,9 @@ def ranges_of(block: pa.Table) -> pa.Table:
     unit, number, state = units[~is_end][order], numbers[~is_end][order], states[~is_end][order]
     is_new = np.ones(len(unit), bool)
     is_new[1:] = (unit[1:] != unit[:-1]) | (number[1:] != number[:-1])
+    runs = _runs(unit[is_new], number[is_new], state[is_new])
     ends = [units[is_end], np.zeros(is_end.sum(), np.int64), numbers[is_end], states[is_end]]
-    return pa.concat_tables([_runs(unit[is_new], number[is_new], state[is_new]), pa.table(ends, schema=RANGES)])
+    return pa.concat_tables([runs, pa.table(ends, schema=RANGES)])
 
 
 def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Table:
@@ -53,7 +54,8 @@ def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Tabl
 def in_row_order(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> pa.Table | None:
     """Return `ranges` in the order of a part's rows, so that `rows_of` gives these rows; None if that is impossible."""
     is_live = ranges["state"].to_numpy() == blocks.LIVE
-    live, runs = ranges.filter(pa.array(is_live)), _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
+    live = ranges.filter(pa.array(is_live))
+    runs = _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
     if len(runs) > max(2 * len(live), MOST_RUNS) or not _joined(runs).equals(_joined(live)):
         return None
     return pa.concat_tables([runs, ranges.filter(pa.array(~is_live))])
@@ -72,7 +74,8 @@ def _joined(ranges: pa.Table) -> pa.Table:
 
 def rows_of(ranges: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the unit and the number of each live row of the ranges, in the order of the ranges (int64)."""
-    units, starts, stops = columns_of(ranges.filter(pc.equal(ranges["state"], blocks.LIVE)), *BOUNDS)
+    live = ranges.filter(pc.equal(ranges["state"], blocks.LIVE))
+    units, starts, stops = columns_of(live, *BOUNDS)
     lengths = stops - starts
     begins = np.cumsum(lengths) - lengths
     return np.repeat(units, lengths), np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
@@ -123,7 +126,8 @@ def merge(tables: list[pa.Table]) -> pa.Table:
     _drop_repeated(columns)
     overlapping = _units_with_overlaps(columns)
     if len(overlapping):
-        columns = _without_overlaps(columns, np.isin(columns["unit"], overlapping) & (columns["state"] != blocks.END))
+        is_overlapping = np.isin(columns["unit"], overlapping) & (columns["state"] != blocks.END)
+        columns = _without_overlaps(columns, is_overlapping)
         _sort(columns)
     return pa.table(columns, schema=schema)
 
@@ -148,7 +152,8 @@ def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
 
 def _units_with_overlaps(columns: dict[str, np.ndarray]) -> np.ndarray:
     unit, start, stop, state = (columns[name] for name in RANGES.names)
-    return np.unique(unit[1:][(unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != blocks.END)])
+    is_overlap = (unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != blocks.END)
+    return np.unique(unit[1:][is_overlap])
 
 
 def _without_overlaps(columns: dict[str, np.ndarray], is_overlapping: np.ndarray) -> dict[str, np.ndarray]:
@@ -235,18 +240,19 @@ def count(manifest: pa.Table, merged: pa.Table) -> Totals:
     """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows."""
     rows = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()
-    settled, existing = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)
+    counts, existing = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)
     ranges = ranges_only(merged)
     for first in range(0, len(ranges), RANGES_AT_ONCE):
         units, starts, stops = columns_of(ranges.slice(first, RANGES_AT_ONCE), *BOUNDS)
         high = np.where(rows[units] < 0, np.iinfo(np.int64).max, low[units] + rows[units])
-        np.add.at(settled, units, stops - starts)
-        np.add.at(existing, units, np.maximum(np.minimum(stops, high) - np.maximum(starts, low[units]), 0))
+        np.add.at(counts, units, stops - starts)
+        inside_unit = np.minimum(stops, high) - np.maximum(starts, low[units])
+        np.add.at(existing, units, np.maximum(inside_unit, 0))
     return Totals(
         rows=int(rows[rows > 0].sum()),
         written=rows_in_state(merged, blocks.LIVE),
         filtered=rows_in_state(merged, blocks.FILTERED),
         quarantined=rows_in_state(merged, blocks.QUARANTINED),
         unsettled_units=np.flatnonzero((rows < 0) | (existing < rows)),
-        doubled_units=np.flatnonzero((rows >= 0) & ((settled > rows) | (settled > existing))),
+        doubled_units=np.flatnonzero((rows >= 0) & ((counts > rows) | (counts > existing))),
     )

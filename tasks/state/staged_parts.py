@@ -29,7 +29,7 @@ TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
 HIDDEN = ("__unit", "__row")
-QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
+QUARANTINE = pa.schema(dict.fromkeys(("row_id", "uri", "stage", "error_type", "error_message"), pa.string()))
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
 Measures = dict[str, dict[str, float]]  # stage -> its seconds, rows and bytes
 
@@ -57,7 +57,9 @@ class Record:
     @property
     def columns(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of the columns (`write/checks/column_statistics.py`); empty for a part to merge."""
-        return dict(json.loads(zlib.decompress(base64.b64decode(self.statistics)))) if self.statistics else {}
+        if not self.statistics:
+            return {}
+        return dict(json.loads(zlib.decompress(base64.b64decode(self.statistics))))
 
     @property
     def attempt(self) -> str:
@@ -169,13 +171,13 @@ def read_part(parts: Location, record: Record, columns: Sequence[str] | None = N
 
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
     """Return the details of all quarantined rows of the parts, each from the part that keeps the row in `merged`."""
-    quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
-    bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))
+    quarantine = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
+    bounds = np.searchsorted(quarantine["part"].to_numpy(), np.arange(len(records) + 1))
 
     def read(number: int) -> pa.Table:
         with (parts / (records[number].name + ERRORS)).open() as file:
             details = pq.ParquetFile(file).read()
-        ranges = quarantined.slice(bounds[number], bounds[number + 1] - bounds[number])
+        ranges = quarantine.slice(bounds[number], bounds[number + 1] - bounds[number])
         is_own = row_ranges.inside(*row_ranges.columns_of(details, *HIDDEN), ranges)
         return details.filter(pa.array(is_own)).select(QUARANTINE.names)
 

@@ -102,15 +102,15 @@ def translate_query_errors(database: str, setting: str, shows_cause: bool = True
         is_of_sqlite = isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
         # SQLite raises an `OperationalError` for a wrong query, too, and SQLITE_AUTH for one that does more than read.
         is_unavailable = "locked" in str(error.orig) if is_of_sqlite else _is_unavailable(error)
-        is_denied = getattr(error.orig, "sqlite_errorname", "") == "SQLITE_AUTH"
-        translated: OvernightError = InputError(f"{setting}: {message}")
+        is_refusal = getattr(error.orig, "sqlite_errorname", "") == "SQLITE_AUTH"
+        overnight_error: OvernightError = InputError(f"{setting}: {message}")
         if is_unavailable:
-            translated = ServiceUnavailable(f"the database {database} did not answer: {message}", "ingest")
-        elif type(error) is sa.exc.DatabaseError and not is_denied:  # its subclasses blame the query
-            translated = InputError(f"source.url: expected a whole database at {database}, found {message}")
+            overnight_error = ServiceUnavailable(f"the database {database} did not answer: {message}", "ingest")
+        elif type(error) is sa.exc.DatabaseError and not is_refusal:  # its subclasses blame the query
+            overnight_error = InputError(f"source.url: expected a whole database at {database}, found {message}")
         elif setting == "source.query":
-            translated = InputError(f"{setting}: expected a query that the database answers, found {message}")
-        raise translated from (error if shows_cause else None)
+            overnight_error = InputError(f"{setting}: expected a query that the database answers, found {message}")
+        raise overnight_error from (error if shows_cause else None)
     except UnicodeDecodeError as error:  # from sqlite3, which decodes names and SQLite's messages
         raise InputError(f"source.url: expected a whole database at {database}, found {error}") from error
 

@@ -17,11 +17,10 @@ from fsspec.callbacks import Callback
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError
-from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, shown_bytes
-from overnight.tasks.storage.huggingface import at_commit, is_hub
-from overnight.tasks.storage.listing import entries, require_bucket
+from overnight.tasks.storage.filesystems import at_commit, entries, is_hub, require_bucket
+from overnight.tasks.storage.local_file import put_on_disk, temporary_file
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.transient_errors import is_passing
 
@@ -70,10 +69,11 @@ def list_file(location: Location, beside: str = "") -> dict[str, str]:
         if info["type"] == "directory":
             raise IsADirectoryError(str(location))
         versions = {name: _version(entry_of(root, info))}
-        for entry in entries(filesystem, folder) if beside else ():
-            other = entry.name[len(folder) :].lstrip("/")
-            if other.startswith(name) and other.endswith(beside) and "/" not in other:
-                versions[other] = _version(entry)
+        if beside:
+            for entry in entries(filesystem, folder):
+                path = entry.name[len(folder) :].lstrip("/")
+                if path.startswith(name) and path.endswith(beside) and "/" not in path:
+                    versions[path] = _version(entry)
     _require_versions(location, versions)
     return versions
 
@@ -94,7 +94,7 @@ def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = 
     for path in folder.rglob("*"):  # a try that was killed may leave half a file under another name
         if path.is_file() and path.relative_to(folder).as_posix() not in versions:
             path.unlink()
-    progress, started = _Progress(masked(str(location)), size_of(versions)), time.monotonic()
+    progress, start = _Progress(masked(str(location)), size_of(versions)), time.monotonic()
     with translate_storage_errors("read", location, str(folder)):
         filesystem, root = _open(location)
         parent = root.rpartition("/")[0] if is_file else root
@@ -108,7 +108,7 @@ def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = 
                 f"{location}: its files changed after they were listed. Run again: the job then uses the new ones.",
                 "infer",
             ) from error
-    _log.warning("fetched %s in %.0f s", progress.name, time.monotonic() - started)
+    _log.warning("fetched %s in %.0f s", progress.name, time.monotonic() - start)
 
 
 def _fetch_file(filesystem: Any, path: str, version: str, target: Path, progress: "_Progress") -> None:
@@ -134,7 +134,9 @@ def _fetch_file(filesystem: Any, path: str, version: str, target: Path, progress
 
 def _open(location: Location) -> tuple[fsspec.AbstractFileSystem, str]:
     filesystem, root = location.open_filesystem()
-    return filesystem, (at_commit(filesystem, root) if is_hub(filesystem) else root).rstrip("/")
+    if is_hub(filesystem):
+        root = at_commit(filesystem, root)
+    return filesystem, root.rstrip("/")
 
 
 def _version(entry: Entry) -> str:

@@ -6,6 +6,7 @@ not exist. pyarrow reads and writes Parquet through it.
 """
 
 import os
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,9 @@ from fsspec.implementations.local import LocalFileSystem
 from overnight.tasks.config.extras import missing
 from overnight.tasks.config.proxies import THIS_MACHINE, leave_out_this_machine
 from overnight.tasks.storage.credentials import GOOGLE, require_credentials
+from overnight.tasks.storage.file_info import Entry, entry_of
+from overnight.tasks.storage.globs import Pattern
+from overnight.tasks.storage.list_local import local_entries
 
 WEB = ("http", "https")
 CONNECT_SECONDS = 30.0  # as aiohttp's default
@@ -37,8 +41,10 @@ def open_filesystem(
 
         timeout = ClientTimeout(timeout_seconds, sock_connect=CONNECT_SECONDS)
         options["client_kwargs"] = {"timeout": timeout, "auto_decompress": False}  # `web_files.py` unpacks to a limit
-    if anonymous:
-        options |= {"token": "anon"} if protocol in GOOGLE else {"anon": True}
+    if anonymous and protocol in GOOGLE:
+        options["token"] = "anon"
+    elif anonymous:
+        options["anon"] = True
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
@@ -98,3 +104,51 @@ def exempt_this_machine(address: str) -> None:
     """Add this machine to the environment's exceptions from its proxy, which cannot reach it, if `address` is here."""
     if urlsplit(address).hostname in THIS_MACHINE:
         leave_out_this_machine()
+
+
+def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
+    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file."""
+    if is_local(filesystem):
+        return local_entries(root or "/", pattern)
+    # S3 does not list a directory bucket (S3 Express One Zone) in order.
+    if is_s3(filesystem) and not root.split("/", 1)[0].endswith("--x-s3"):
+        from overnight.tasks.storage.list_s3 import s3_entries  # here, because it imports s3fs
+
+        return s3_entries(filesystem, root, pattern.beginning if pattern else "")
+    return _found(filesystem, root)
+
+
+def _found(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
+    files = filesystem.find(root, detail=True)
+    if not isinstance(files, dict):  # for a file, Azure's driver (adlfs 2026.8) returns only a list with its name
+        files = {name: filesystem.info(name) for name in files}
+    for name, info in sorted(files.items()):
+        if info.get("size") is None:  # of a web server
+            info.update(filesystem.info(name))
+        yield entry_of(name, info)
+
+
+def require_bucket(filesystem: fsspec.AbstractFileSystem, root: str) -> None:
+    """Raise the store's error if the bucket of `root` is missing or forbidden."""
+    if not is_local(filesystem) and not is_hub(filesystem):
+        filesystem.ls(root.split("/", 1)[0])
+
+
+def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
+    return filesystem.protocol == "hf"
+
+
+def at_commit(filesystem: Any, path: str) -> str:
+    """Return a path on the Hugging Face Hub with the current commit of its branch, which never changes.
+
+    The Hub's driver (huggingface_hub 2.4) caches its listings, but reads the current content of a name.
+    """
+    from huggingface_hub import HfApi
+
+    filesystem.invalidate_cache()
+    parts = filesystem.resolve_path(path)
+    if not hasattr(parts, "repo_id"):  # below `buckets/`
+        return path
+    api = HfApi(endpoint=filesystem.endpoint, token=filesystem.token)
+    commit = api.repo_info(parts.repo_id, revision=parts.revision, repo_type=parts.repo_type).sha
+    return str(type(parts)(parts.repo_type, parts.repo_id, commit, parts.path_in_repo).unresolve())

@@ -46,9 +46,9 @@ class InputPath:
             return
         ending = f" ending in {', '.join(extensions)}" if extensions else ""
         verb = "that match" if self.pattern else "below"
-        skipped = f" (passed over: {told(passed_over.found)})" if passed_over.found else ""
+        summary = f" (passed over: {told(passed_over.found)})" if passed_over.found else ""
         raise NoInputs(
-            f"expected files{ending} {verb} {self.text}, found none{skipped}.{_nearest(self.location, self.pattern)} "
+            f"expected files{ending} {verb} {self.text}, found none{summary}.{_nearest(self.location, self.pattern)} "
             "Set source.allow_empty: true if an empty partition is expected."
         )
 
@@ -60,8 +60,8 @@ def _input_path(path: str, partition: str, anonymous: bool) -> InputPath:
     folder, pattern = split(path)
     if not pattern or location.exists():
         return InputPath(str(location), location)
-    expanded = Pattern(expand(pattern, partition, glob.escape))
-    return InputPath(str(location), Location(folder, partition, anonymous), expanded)
+    own = Pattern(expand(pattern, partition, glob.escape))
+    return InputPath(str(location), Location(folder, partition, anonymous), own)
 
 
 def input_files(
@@ -76,10 +76,10 @@ def input_files(
         yield from inputs[0].location.files(extensions)
         return
     names = [path.location.template.rstrip("/").split("/") for path in inputs]
-    shared = sum(1 for _ in takewhile(lambda same: len(set(same)) == 1, zip(*names, strict=False)))
+    depth = sum(1 for _ in takewhile(lambda same: len(set(same)) == 1, zip(*names, strict=False)))
     listings = []
     for path, own in zip(inputs, names, strict=True):
-        folder = "/".join(own[shared:]).replace("{partition}", partition)
+        folder = "/".join(own[depth:]).replace("{partition}", partition)
         listings.append(path.listed(extensions, folder, may_be_empty))
     for _, same in groupby(heapq.merge(*listings, key=_uri), key=_uri):
         file = min(same, key=lambda file: bool(file.reason_to_skip))
@@ -95,7 +95,9 @@ def input_folders(paths: Sequence[str], partition: str, anonymous: bool = False)
     for path in paths:
         location = _input_path(path, partition, anonymous).location
         filesystem, name = location.open_filesystem()
-        folders[location.parent if filesystem.isfile(name) else location] = None
+        if filesystem.isfile(name):
+            location = location.parent
+        folders[location] = None
     return list(folders)
 
 
@@ -104,8 +106,8 @@ def _nearest(folder: Location, pattern: Pattern | None = None) -> str:
     try:
         while not (names := folder.names()) and _has_parent(folder):
             folder, pattern = folder.parent, None
-        for own in pattern.names[:-1] if pattern else ():
-            below = next((name for name in names if Pattern(own).matches(name) and (folder / name).names()), "")
+        for glob_name in pattern.names[:-1] if pattern else ():
+            below = next((name for name in names if Pattern(glob_name).matches(name) and (folder / name).names()), "")
             if not below:
                 break
             folder, names = folder / below, (folder / below).names()

@@ -96,7 +96,9 @@ class _Walk:
             yield from _unreachable(path, error)
             return
         is_link = os.path.islink(path)
-        yield from self.below(path, status, above, os.path.realpath(path) if is_link else real, is_link)
+        if is_link:
+            real = os.path.realpath(path)
+        yield from self.below(path, status, above, real, is_link)
 
     def _is_listed(self, real_path: str) -> bool:
         """Return True if the listing contains the file under its path without links."""
@@ -110,12 +112,14 @@ def _entry(path: str) -> Iterator[Entry]:
     """Yield a file, with size and version of the link's target. Yield nothing if it is gone."""
     try:
         status = os.lstat(path)
-        info = info_of(os.stat(path) if stat.S_ISLNK(status.st_mode) else status)
+        info = info_of(status)
+        if stat.S_ISLNK(status.st_mode):
+            info = info_of(os.stat(path))
     except OSError as error:
         yield from _unreachable(path, error)
         return
-    created = max(info["created"], status.st_ctime)  # the link may be newer than its target
-    entry = entry_of(path, info | {"created": created})
+    info["created"] = max(info["created"], status.st_ctime)  # the link may be newer than its target
+    entry = entry_of(path, info)
     yield entry if info["type"] == "file" else entry._replace(no_file=info["type"])
 
 
@@ -141,7 +145,8 @@ def _sorted_names(folder: str) -> Iterator[str]:
     chunks, names = [], list[bytes]()
     with os.scandir(folder) as entries:
         for entry in entries:
-            names.append(os.fsencode(entry.name + "/" if _is_folder(entry) else entry.name))
+            name = entry.name + "/" if _is_folder(entry) else entry.name
+            names.append(os.fsencode(name))
             if len(names) == NAMES_AT_ONCE:
                 chunks.append(pa.array(names, pa.large_binary()))
                 names = []

@@ -31,7 +31,9 @@ def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entr
     """
     bucket, key, _ = filesystem.split_path(root)
     prefix = f"{key}/" if key else ""
-    after = prefix + beginning[:-1] if beginning[1:] else ""
+    after = ""
+    if len(beginning) > 1:
+        after = prefix + beginning[:-1]
     last, start = "", f"{bucket}/{prefix}{beginning}"
     for entry in _Listing(filesystem.bucket(bucket), prefix).entries(after):
         if entry.name <= last:

@@ -1,11 +1,14 @@
-"""Local files after their links are resolved. Only regular files are opened.
+"""Local files: facts about them, opening only regular files, and atomic writes under another name.
 
 A FIFO would wait for its writer, and a device may have no end. Neither is opened, even if it replaces a file just
 before the opening.
 """
 
+import contextlib
 import os
 import stat
+import uuid
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from overnight.tasks.errors import RowError
@@ -57,3 +60,22 @@ def refuse_others(kind: str) -> None:
 
 def _kind(status: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(status.st_mode), "thing of another kind")
+
+
+@contextlib.contextmanager
+def temporary_file(path: str) -> Iterator[BinaryIO]:
+    """Yield a new file beside `path`. Remove it at the end, also after an error, unless the body renames it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def put_on_disk(file: BinaryIO) -> None:
+    """Flush Python's buffer of the file, and wait until its bytes are on the disk."""
+    file.flush()
+    os.fsync(file.fileno())

@@ -20,12 +20,19 @@ import fsspec
 
 from overnight.tasks.config.masking import hide_variable_of_job, masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
-from overnight.tasks.storage.filesystems import is_local, is_s3, one_request, open_filesystem
+from overnight.tasks.storage.filesystems import (
+    at_commit,
+    entries,
+    is_hub,
+    is_local,
+    is_s3,
+    one_request,
+    open_filesystem,
+    require_bucket,
+)
 from overnight.tasks.storage.globs import Pattern
-from overnight.tasks.storage.huggingface import at_commit, is_hub
-from overnight.tasks.storage.listing import entries, require_bucket
+from overnight.tasks.storage.local_file import put_on_disk, temporary_file
 from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
@@ -112,7 +119,9 @@ class Location:
         if is_hub(filesystem):
             root = at_commit(filesystem, root)
         root, is_empty = root.rstrip("/"), True
-        scheme = "" if is_local(filesystem) else filesystem.unstrip_protocol(root).removesuffix(root)
+        scheme = ""
+        if not is_local(filesystem):
+            scheme = filesystem.unstrip_protocol(root).removesuffix(root)
         for entry in entries(filesystem, root, pattern):
             is_empty = False
             below, name = entry.name[len(root) :].lstrip("/"), entry.name.rsplit("/", 1)[-1]
@@ -272,9 +281,9 @@ class Location:
         parent = os.path.dirname(path.rstrip("/"))
         with translate_storage_errors("write", self, parent):
             os.makedirs(parent, exist_ok=True)
-            is_shared = os.stat(parent).st_mode & stat.S_ISGID
+            mode = 0o770 if os.stat(parent).st_mode & stat.S_ISGID else 0o700
             with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o770 if is_shared else 0o700)
+                os.mkdir(path, mode)
 
     def remove(self) -> None:
         """Remove a file or link, or a directory with everything below it. Do nothing if it does not exist."""

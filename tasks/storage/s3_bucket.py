@@ -126,8 +126,10 @@ class Bucket:
         return "//" not in prefix and not prefix.startswith("/")
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[Entry]]:
-        offset = just_before(after) if after.endswith("/") else after
-        stream = obstore.list(self._store, prefix[:-1] or None, offset=offset or None, chunk_size=KEYS_A_PAGE)
+        offset = after or None
+        if after.endswith("/"):
+            offset = just_before(after)
+        stream = obstore.list(self._store, prefix[:-1] or None, offset=offset, chunk_size=KEYS_A_PAGE)
         while True:
             with log_wait(f"ListObjectsV2 on s3://{self._name}/{prefix}"):
                 objects = next(stream, None)
@@ -163,7 +165,9 @@ def just_before(folder: str) -> str:
 
 
 def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
-    options: Any = {"if_match": f'"{etag}"'} if etag else {}
+    options: Any = {}
+    if etag:
+        options["if_match"] = f'"{etag}"'
     if stop is not None:
         options["range"] = (first, stop)
     answer = obstore.get(store, key, options=options)
@@ -177,8 +181,9 @@ def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | 
     with filesystem.open(path, "rb", cache_type="none") as file:
         _require(path, etag, version_of(file.details), most, file.details["size"])
         file.seek(first)
+        size = -1 if stop is None else stop - first
         try:
-            return bytes(file.read(-1 if stop is None else stop - first))
+            return bytes(file.read(size))
         except FileExpired as error:
             raise ObjectChanged(str(error)) from error
 

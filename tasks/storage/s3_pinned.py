@@ -25,8 +25,9 @@ class PinnedObject(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """Return `size` bytes, or all remaining bytes if it is None or negative. Raise the errors of `Bucket.get`."""
-        remaining = max(self._size - self._position, 0)
-        count = remaining if size is None or size < 0 else min(size, remaining)
+        count = max(self._size - self._position, 0)
+        if size is not None and size >= 0:
+            count = min(size, count)
         begin = self._position - self._ahead_start
         if count and not 0 <= begin <= len(self._ahead) - count:
             stop = min(self._position + max(count, READ_AHEAD_BYTES), self._size)

@@ -75,9 +75,9 @@ def passing_problem(error: Exception) -> str:
     if not isinstance(error, GenericError):
         return ""
     status = _STATUS.search(str(error))
-    if status:
-        return status[1].strip() if is_passing_status(int(status[2])) else ""
-    return "no whole answer" if "HTTP error" in str(error) else ""
+    if status and is_passing_status(int(status[2])):
+        return status[1].strip()
+    return "no whole answer" if "HTTP error" in str(error) and not status else ""
 
 
 def message(error: Exception) -> str:

@@ -74,7 +74,9 @@ def told(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def is_hidden(path: str, pattern: Pattern | None) -> bool:
     """Return True if a name in `path` begins with `_` or `.`, unless such a name in `pattern` matches it."""
-    return pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path
+    if pattern:
+        return pattern.is_hidden(path)
+    return path[0] in HIDDEN or "/_" in path or "/." in path
 
 
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
