@@ -88,7 +88,8 @@ def write_part(
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {}
     if {*HIDDEN} <= {*table.column_names}:
-        ordered_ranges = row_ranges.in_row_order(*row_ranges.columns_of(table, *HIDDEN), ranges)
+        units, numbers = row_ranges.columns_of(table, *HIDDEN)
+        ordered_ranges = row_ranges.in_row_order(units, numbers, ranges)
         if ordered_ranges is not None:
             table, ranges = table.drop_columns([*HIDDEN]), ordered_ranges
             if columns is not None:
@@ -178,7 +179,8 @@ def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) ->
         with (parts / (records[number].name + ERRORS)).open() as file:
             details = pq.ParquetFile(file).read()
         ranges = quarantine.slice(bounds[number], bounds[number + 1] - bounds[number])
-        is_own = row_ranges.inside(*row_ranges.columns_of(details, *HIDDEN), ranges)
+        units, numbers = row_ranges.columns_of(details, *HIDDEN)
+        is_own = row_ranges.inside(units, numbers, ranges)
         return details.filter(pa.array(is_own)).select(QUARANTINE.names)
 
     with ThreadPoolExecutor(16) as pool:
