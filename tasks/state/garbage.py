@@ -157,7 +157,7 @@ class _Ledger:
         return "no run would resume it: a newer one began, or settings changed"
 
     def old_receipts(self, keep: int) -> list[str]:
-        """Return the receipts below the newest `keep` of which the target has no file."""
+        """Return the receipts below the newest `keep`, unless the target has one of their files."""
         receipts = sorted(path for path in self.files if path.startswith("receipts/") and path.endswith(".json"))
         old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
         target_names = set(self.run.target.names()) if old else set()

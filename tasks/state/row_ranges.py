@@ -169,7 +169,10 @@ def _without_overlaps(columns: dict[str, np.ndarray], is_overlapping: np.ndarray
 def resolve_overlaps(
     unit: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut ranges into pieces without overlaps, of which the first range keeps each row, and return their range, too."""
+    """Cut ranges into pieces without overlaps. Return each piece's unit, start, stop, and index of its range.
+
+    If several ranges contain a row, the first of them keeps it.
+    """
     units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
     order = np.lexsort((rows, units))
     units, rows = units[order], rows[order]
