@@ -30,7 +30,7 @@ from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.state import read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import UNITS, begin_manifest, read_manifest
 from overnight.tasks.state.pending_units import write_pending
-from overnight.tasks.state.reorder import reorder
+from overnight.tasks.state.read_plan import reorder
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import _groups
 

@@ -41,7 +41,7 @@ from overnight.tasks.shuffle.order import ShuffleFiles
 from overnight.tasks.state import read_plan, row_ranges
 from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.state.pending_units import write_pending
-from overnight.tasks.state.reorder import reorder
+from overnight.tasks.state.read_plan import reorder
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage import s3
 from overnight.tasks.storage.file_info import Entry

@@ -10,7 +10,7 @@ import pyarrow as pa
 from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.state.pending_units import plan_read
-from overnight.tasks.state.reorder import Order, reorder
+from overnight.tasks.state.read_plan import Order, reorder
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 

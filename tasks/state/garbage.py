@@ -21,18 +21,14 @@ Receipt = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class GarbageItem:
-    """Files of a partition to remove together: `what` they are, and `why` they are not needed.
-
-    `places` are the files and directories to remove, in this order. `files` is the number of all files in them, and
-    `size` their bytes.
-    """
+    """Files of a partition to remove together: `what` they are, and `why` they are not needed."""
 
     partition: str
     what: str
     why: str
-    places: tuple[Location, ...]
-    files: int
-    size: int
+    places: tuple[Location, ...]  # the files and directories to remove, in this order
+    files: int  # in all of them
+    size: int  # in bytes
 
     def remove(self) -> None:
         """Remove the places, in their order. After an interruption it can be called again."""
@@ -41,21 +37,13 @@ class GarbageItem:
 
 
 def list_sizes(location: Location) -> dict[str, int]:
-    """Return path -> bytes of every file below the directory `location`; empty if the directory does not exist.
-
-    The paths are relative to the directory. Object stores need one request per thousand files. A local link is itself a
-    file here, and is not followed: a run wrote nothing to where it leads.
-    """
+    """Return path -> bytes of every file below a directory. A local link is itself a file here, and is not followed."""
     filesystem, root = location.open_filesystem()
     root = root.rstrip("/")
     if is_local(filesystem):
         return dict(_local_sizes(root))
-    return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in filesystem.find(root, detail=True).items()}
-
-
-def _removed_with(place: Location) -> dict[str, int]:
-    """Return the files that are removed with a directory, as `list_sizes` does. With a link, none is."""
-    return {} if place.is_link() else list_sizes(place)
+    files = filesystem.find(root, detail=True)
+    return {path[len(root) + 1 :]: int(info["size"] or 0) for path, info in files.items()}
 
 
 def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
@@ -68,134 +56,137 @@ def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
 
 
 def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Return why no file of the partition may be removed; an empty string if files may be removed.
-
-    `receipt` is the partition's newest receipt, None if there is none. `files` are the files of `run.ledger`, with
-    their bytes.
-    """
+    """Return why no file of the partition may be removed; an empty string if files may be removed."""
     if "publishing.json" in files and not run.limit_rows:
         return "publishing was interrupted; the next run completes it or rolls it back"
-    return f"published by another job, {receipt['job']!r}" if receipt and receipt["job"] != run.job else ""
+    if receipt and receipt["job"] != run.job:
+        return f"published by another job, {receipt['job']!r}"
+    return ""
 
 
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal.
 
     Args:
-        receipt: The partition's newest receipt; None if there is none.
-        files: The files of `run.ledger`, with their bytes.
         keep_receipts: The number of the newest receipts that stay, at least 1. An older one also stays while the target
             has a file that it lists, because only the receipt proves that the file belongs to this job.
-        idle_since: A time in the format of attempt names. A generation that could be resumed is removed if its last
-            attempt began before it. If it is empty, such a generation stays.
+        idle_since: A time in the format of attempt names, or empty. A generation that could be resumed is removed if
+            its last attempt began before it.
     """
-    current = receipt["generation"] if receipt else ""
-    found = [
-        *_generations(run, files, current, idle_since),  # before receipts, which record that they were published
-        *_receipts(run, files, current, keep_receipts),
-        *_leases(run, files),
-    ]
-    gone = tuple(f"{item.what}/" for item in found)
-    half_written = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *gone))]
-    if half_written:
-        found.append(_some(run, "*.tmp", "half-written by a process that died", half_written, files))
-    return found
+    ledger = _Ledger(run, files, receipt["generation"] if receipt else "")
+    items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
+    items += ledger.some("receipts", f"older than the newest {keep_receipts}", ledger.old_receipts(keep_receipts))
+    items += ledger.some("lease", "of runs that ended", ledger.old_leases())
+    trees = tuple(f"{item.what}/" for item in items)
+    temporary = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *trees))]
+    return items + ledger.some("*.tmp", "half-written by a process that died", temporary)
 
 
 def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
-    """Return one item with everything that `--limit-rows` left of a partition; an empty list if it left nothing.
-
-    The published rows are removed first, then the ledger. `files` are the files of the sample's ledger with their
-    bytes, which prove that the rows belong to this job.
-    """
-    entries = sorted({path.split("/")[0] for path in files} - {"lease"})
-    if not entries:
+    """Return one item with everything that `--limit-rows` left of a partition, its published rows first."""
+    own = {path: size for path, size in files.items() if not path.startswith("lease/")}
+    if not own:
         return []
-    published = _removed_with(run.target)
-    places = (run.target, *(run.ledger / name for name in entries))
-    sizes = [*published.values(), *(size for path, size in files.items() if not path.startswith("lease/"))]
+    folders = sorted({path.split("/")[0] for path in own})
+    sizes = [*_sizes_below(run.target), *own.values()]
+    places = (run.target, *(run.ledger / name for name in folders))
     return [GarbageItem(run.partition, "samples", "made with --limit-rows", places, len(sizes), sum(sizes))]
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """Return the directories in the sink that interrupted runs of the partition prepared for a publish.
-
-    `sink_names` are the names of all entries of the sink's directory.
-    """
-    found = []
+    """Return the directories in the sink that interrupted runs of the partition prepared for a publish."""
+    items = []
     for name in sink_names:
         if name.startswith(f"_publishing-{run.partition}-"):
-            sizes = _removed_with(run.sink / name)
-            why = "prepared by a run that died before it published"
-            found.append(GarbageItem(run.partition, name, why, (run.sink / name,), len(sizes), sum(sizes.values())))
-    return found
+            folder, reason = run.sink / name, "prepared by a run that died before it published"
+            sizes = _sizes_below(folder)
+            items.append(GarbageItem(run.partition, name, reason, (folder,), len(sizes), sum(sizes)))
+    return items
 
 
-def _generations(run: Run, files: Sizes, current: str, idle_since: str) -> Iterator[GarbageItem]:
-    """Yield generations, oldest first. If a newer one went first, a run would resume an older one with its settings."""
-    names = sorted({path.split("/")[1] for path in files if path.startswith("generations/")})
-    resumable: set[str | None] = set()
-    if set(names) - {current}:
-        resumable.add(unfinished_generation(run.ledger, run.fingerprint))
-        resumable.add(unfinished_retry(run.ledger, run.fingerprint, current))
-    for name in names:
-        home = f"generations/{name}"
-        if home in files:  # a link or a file, which no run made
-            continue
-        attempts = {path.split("/")[3] for path in files if path.startswith(f"{home}/attempts/")}
-        last = max(attempts, default=name)
-        if name == current or (name in resumable and last >= idle_since):
-            if attempts:
-                yield _tree(run, f"{home}/attempts", "plans of attempts that ended", files)
-            if name == current:
-                yield from _filled(_tree(run, f"{home}/parts", "staged when it was published already", files))
-                yield from _filled(_tree(run, f"{home}/duplicates", "decided for rows that are published now", files))
-                yield from _filled(_tree(run, f"{home}/answers", "kept for rows that are published now", files))
-            continue
-        if f"{home}/generation.json" not in files:
-            why = "its process died while making or removing it"
-        elif f"receipts/{name}.json" in files:
-            why = "published, and replaced since"
-        elif name in resumable:
-            why = f"could be resumed, but its last attempt began {last[:4]}-{last[4:6]}-{last[6:8]}"
-        else:
-            why = "no run would resume it: a newer one began, or settings changed"
-        found = _tree(run, home, why, files)
-        # Without its record a generation is never resumed, even if the rest remains.
-        yield replace(found, places=(run.ledger / home / "generation.json", *found.places))
+def _sizes_below(folder: Location) -> list[int]:
+    """Return the bytes of each file that is removed with a directory. With a link, none is."""
+    return [] if folder.is_link() else list(list_sizes(folder).values())
 
 
-def _receipts(run: Run, files: Sizes, current: str, keep: int) -> Iterator[GarbageItem]:
-    receipts = sorted(path for path in files if path.startswith("receipts/") and path.endswith(".json"))
-    old = [path for path in receipts[:-keep] if path != f"receipts/{current}.json"]
-    there = set(run.target.names()) if old else set()
-    unneeded = [
-        path
-        for path in old
-        if there.isdisjoint(name.rsplit("/", 1)[-1] for name in published_files(read_json(run.ledger / path)))
-    ]
-    if unneeded:
-        yield _some(run, "receipts", f"older than the newest {keep}", unneeded, files)
+@dataclass(frozen=True)
+class _Ledger:
+    """The files of a partition's ledger, and the `published` generation, or an empty string."""
 
+    run: Run
+    files: Sizes
+    published: str
 
-def _leases(run: Run, files: Sizes) -> Iterator[GarbageItem]:
-    """Yield leases below the newest, whose number must stay: it is the fencing token of the next run's predecessor."""
-    tokens = {path: path.split("/")[1].split(".")[0] for path in files if path.startswith("lease/")}
-    numbers = {path: int(token) for path, token in tokens.items() if token.isdecimal()}
-    old = [path for path, number in numbers.items() if number < max(numbers.values())]
-    if old:
-        yield _some(run, "lease", "of runs that ended", old, files)
+    def generations(self, idle_since: str) -> Iterator[GarbageItem]:
+        """Yield items oldest first. If a newer one went first, a run would resume an older one with its settings."""
+        names = sorted({path.split("/")[1] for path in self.files if path.startswith("generations/")})
+        resumable = self._resumable() if set(names) - {self.published} else set()
+        for name in names:
+            home = f"generations/{name}"
+            if home in self.files:  # a link or a file, which no run made
+                continue
+            attempts = {path.split("/")[3] for path in self.files if path.startswith(f"{home}/attempts/")}
+            last_attempt = max(attempts, default=name)
+            is_idle = last_attempt < idle_since
+            if name == self.published or (name in resumable and not is_idle):
+                yield from self._tree(f"{home}/attempts", "plans of attempts that ended")
+            if name == self.published:
+                yield from self._tree(f"{home}/parts", "staged when it was published already")
+                yield from self._tree(f"{home}/duplicates", "decided for rows that are published now")
+                yield from self._tree(f"{home}/answers", "kept for rows that are published now")
+            elif name not in resumable or is_idle:
+                reason = self._reason(name, last_attempt if name in resumable else "")
+                for item in self._tree(home, reason):
+                    # Without its record a generation is never resumed, even if the rest remains.
+                    yield replace(item, places=(self.run.ledger / home / "generation.json", *item.places))
 
+    def _resumable(self) -> set[str | None]:
+        ledger, fingerprint = self.run.ledger, self.run.fingerprint
+        retry = unfinished_retry(ledger, fingerprint, self.published)
+        return {unfinished_generation(ledger, fingerprint), retry}
 
-def _tree(run: Run, what: str, why: str, files: Sizes) -> GarbageItem:
-    sizes = [size for path, size in files.items() if path.startswith(f"{what}/")]
-    return GarbageItem(run.partition, what, why, (run.ledger / what,), len(sizes), sum(sizes))
+    def _reason(self, name: str, last_attempt: str) -> str:
+        """Return why a generation is not needed. `last_attempt` is empty if no run would resume it."""
+        if f"generations/{name}/generation.json" not in self.files:
+            return "its process died while making or removing it"
+        if f"receipts/{name}.json" in self.files:
+            return "published, and replaced since"
+        if last_attempt:
+            date = f"{last_attempt[:4]}-{last_attempt[4:6]}-{last_attempt[6:8]}"
+            return f"could be resumed, but its last attempt began {date}"
+        return "no run would resume it: a newer one began, or settings changed"
 
+    def old_receipts(self, keep: int) -> list[str]:
+        """Return the receipts below the newest `keep`, unless the target has one of their files."""
+        receipts = sorted(path for path in self.files if path.startswith("receipts/") and path.endswith(".json"))
+        old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
+        target_names = set(self.run.target.names()) if old else set()
+        garbage = []
+        for path in old:
+            files = published_files(read_json(self.run.ledger / path))
+            if target_names.isdisjoint(file.rsplit("/", 1)[-1] for file in files):
+                garbage.append(path)
+        return garbage
 
-def _some(run: Run, what: str, why: str, paths: list[str], files: Sizes) -> GarbageItem:
-    places = tuple(run.ledger / path for path in paths)
-    return GarbageItem(run.partition, what, why, places, len(paths), sum(files[path] for path in paths))
+    def old_leases(self) -> list[str]:
+        """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""
+        numbers = {}
+        for path in self.files:
+            folder, _, name = path.partition("/")
+            token = name.split(".")[0]
+            if folder == "lease" and token.isdecimal():
+                numbers[path] = int(token)
+        return [path for path, number in numbers.items() if number < max(numbers.values())]
 
+    def some(self, what: str, why: str, paths: list[str]) -> list[GarbageItem]:
+        """Return one item with these files, or none if there are no files."""
+        if not paths:
+            return []
+        places = tuple(self.run.ledger / path for path in paths)
+        size = sum(self.files[path] for path in paths)
+        return [GarbageItem(self.run.partition, what, why, places, len(paths), size)]
 
-def _filled(item: GarbageItem) -> list[GarbageItem]:
-    return [item] if item.files else []
+    def _tree(self, what: str, why: str) -> list[GarbageItem]:
+        """Return one item with the files below a directory, or none if there are no files."""
+        items = self.some(what, why, [path for path in self.files if path.startswith(f"{what}/")])
+        return [replace(item, places=(self.run.ledger / what,)) for item in items]

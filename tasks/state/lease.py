@@ -1,11 +1,9 @@
-"""The lease of a partition, with which only one run at a time works on it.
+"""The lease of a partition, with which only one run at a time works on it, on any filesystem with a conditional create.
 
-It works on any filesystem that can create a file only if it does not exist. A lease is a numbered file, such as
-`lease/00000007`; its number is the fencing token. A run takes the partition by creating the file of the next number,
-which succeeds for one run only, on S3 as on a disk. The holder renews its own file. A run that creates a higher number
-has taken over. The former holder finds this when it checks its token before it publishes. No clocks are compared. A
-lease is abandoned when its content has not changed for `EXPIRY_SECONDS` of the watcher's own time. If its process is
-known to be gone from this machine, it is abandoned immediately.
+A lease is a numbered file, such as `lease/00000007`; its number is the fencing token. A run takes the partition by
+creating the file of the next number, which succeeds for one run only. The holder renews its own file, and checks its
+token before it publishes. No clocks are compared: a lease is abandoned when its content has not changed for
+`EXPIRY_SECONDS` of the watcher's own time, or immediately if its process is known to be gone from this machine.
 """
 
 import contextlib
@@ -28,6 +26,8 @@ EXPIRY_SECONDS = 30.0
 WATCH_SECONDS = 1.0
 SILENT_SECONDS = 2 * EXPIRY_SECONDS  # the clocks of two machines may differ by part of it
 
+_NO_LEASE: dict[str, Any] = {"released": True, "flow_run": ""}
+
 
 class PartitionBusy(OvernightError):
     """Another run holds the partition."""
@@ -41,16 +41,12 @@ class LeaseLost(OvernightError):
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that took a partition and has not released it.
-
-    `token` is the fencing token of its lease. `owner` is the attempt's name, and `flow_run` the run's id in Prefect.
-    `is_alive` is False if the process on `host` is gone, or has not renewed its lease for `SILENT_SECONDS`.
-    """
+    """The process that took a partition and has not released it."""
 
     token: int
-    owner: str
+    owner: str  # the attempt's name
     host: str
-    flow_run: str
+    flow_run: str  # the id in Prefect
     is_alive: bool
     renewed_at: str  # the last sign of life: UTC, ISO 8601
 
@@ -61,13 +57,12 @@ def held(
 ) -> Iterator[int]:
     """Hold the lease on a partition while the body runs, and yield its fencing token. A thread renews the lease.
 
-    Other runs read `owner` (the attempt's name) and `flow_run` (its id in Prefect) from the lease. If the previous
-    holder died, `on_dead_holder` is called with that run's id in Prefect. Raise `PartitionBusy` if another run renews
-    its lease.
+    If the previous holder died, `on_dead_holder` is called with that run's id in Prefect. Raise `PartitionBusy` if
+    another run renews its lease.
     """
-    token, dead = _acquire(ledger, owner, flow_run)
-    if dead and on_dead_holder:
-        on_dead_holder(dead)
+    token, dead_flow_run = _acquire(ledger, owner, flow_run)
+    if dead_flow_run and on_dead_holder:
+        on_dead_holder(dead_flow_run)
     stop = threading.Event()
     thread = threading.Thread(target=_renew, args=(ledger, token, owner, flow_run, stop), name="lease", daemon=True)
     thread.start()
@@ -82,10 +77,7 @@ def held(
 
 
 def check(ledger: Location, token: int) -> None:
-    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`.
-
-    Raise it also if no lease is there, because the ledger's folder was deleted.
-    """
+    """Raise `LeaseLost` if a later run has taken over the partition from the run with this `token`."""
     newest = _newest(ledger)
     if not newest:
         raise LeaseLost(
@@ -94,72 +86,59 @@ def check(ledger: Location, token: int) -> None:
             "must be cleared, do it while no run is under way."
         )
     if newest != token:
-        found = f"its lease is {newest}, this run's {token}"
-        raise LeaseLost(f"a later run has taken over: {found}. Nothing was published.")
+        raise LeaseLost(
+            f"a later run has taken over: its lease is {newest}, this run's {token}. Nothing was published."
+        )
 
 
 def holder(ledger: Location) -> str:
-    """Return the run that holds the partition as a text, such as `ATTEMPT on HOST`; an empty string if no run does.
-
-    This only reads the lease. So a dead run on another machine counts as the holder, until a later run takes over.
-    """
-    newest = _newest(ledger)
+    """Return the run that holds the partition, `ATTEMPT on HOST`, or an empty string. One elsewhere may be dead."""
     try:
-        content = _file(ledger, newest).read_bytes() if newest else b""
+        _, lease = _read_newest(ledger)
     except FileNotFoundError:
         return "a run that begins"
-    if not newest or _is_over(content):
-        return ""
-    found = json.loads(content)
-    return f"{found['owner']} on {found['host']}"
+    return "" if _is_over(lease) else f"{lease['owner']} on {lease['host']}"
 
 
 def left_by(ledger: Location) -> Holder | None:
-    """Return the last holder of the partition, alive or dead; None if it released the lease or there never was one.
-
-    This only reads the lease.
-    """
-    newest = _newest(ledger)
+    """Return the last holder of the partition, alive or dead; None if it released the lease or there never was one."""
     try:
-        return read_holder(newest, _file(ledger, newest).read_bytes()) if newest else None
+        return _holder(*_read_newest(ledger))
     except FileNotFoundError:
         return None  # taken over between the two reads
 
 
 def read_holder(token: int, content: bytes) -> Holder | None:
-    """Return the holder that a lease's file names; None if the lease is released.
+    """Return the holder that a lease's `content` names, for reports: elsewhere, its clock decides if it is alive."""
+    return _holder(token, json.loads(content))
 
-    `token` is the number of the lease, and `content` the bytes of its file. Use the result only for reports: whether a
-    holder on another machine is alive depends on that machine's clock.
-    """
-    found: dict[str, Any] = json.loads(content)
-    if found["released"]:
+
+def _holder(token: int, lease: dict[str, Any]) -> Holder | None:
+    if lease["released"]:
         return None
-    is_here = found["host"] == socket.gethostname() and found["started"] is not None
-    silent = (time.time_ns() - found["renewed"]) / 1e9
-    is_alive = not _is_over(content) if is_here else silent < SILENT_SECONDS
-    renewed_at = datetime.fromtimestamp(found["renewed"] // 10**9, UTC).isoformat().replace("+00:00", "Z")
-    return Holder(token, found["owner"], found["host"], found.get("flow_run", ""), is_alive, renewed_at)
+    is_alive = not _is_over(lease)
+    if lease["host"] != socket.gethostname() or lease["started"] is None:
+        is_alive = (time.time_ns() - lease["renewed"]) / 1e9 < SILENT_SECONDS
+    renewed_at = datetime.fromtimestamp(lease["renewed"] // 10**9, UTC).isoformat().replace("+00:00", "Z")
+    return Holder(token, lease["owner"], lease["host"], lease.get("flow_run", ""), is_alive, renewed_at)
 
 
 def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
     """Return the new token, and the flow run of the previous holder if it died."""
     unchanged_seconds = 0.0  # while the storage answered: in an outage no run can renew
-    seen: bytes | None = None
+    previous: dict[str, Any] | None = None
     while True:
-        newest = _newest(ledger)
         try:
-            content = _file(ledger, newest).read_bytes() if newest else b""
+            newest, lease = _read_newest(ledger)
         except FileNotFoundError:
             continue  # taken over between the two reads
-        if newest and not _is_over(content):
-            if content != seen and seen is not None:
-                found = json.loads(content)
+        if not _is_over(lease):
+            if lease != previous and previous is not None:
                 raise PartitionBusy(
-                    f"another run ({found['owner']} on {found['host']}) is working on {ledger} and renews its lease. "
+                    f"another run ({lease['owner']} on {lease['host']}) is working on {ledger} and renews its lease. "
                     "Wait for it to end, or cancel it."
                 )
-            seen = content
+            previous = lease
             if unchanged_seconds < EXPIRY_SECONDS:
                 time.sleep(WATCH_SECONDS)
                 unchanged_seconds += WATCH_SECONDS
@@ -168,9 +147,8 @@ def _acquire(ledger: Location, owner: str, flow_run: str) -> tuple[int, str]:
             _file(ledger, newest + 1).create(_content(owner, flow_run))
             if newest:
                 _file(ledger, newest).remove()
-            before: dict[str, Any] = json.loads(content) if newest else {"released": True}
-            return newest + 1, "" if before["released"] else before.get("flow_run", "")
-        seen, unchanged_seconds = None, 0.0
+            return newest + 1, "" if lease["released"] else lease.get("flow_run", "")
+        previous, unchanged_seconds = None, 0.0
 
 
 def _renew(ledger: Location, token: int, owner: str, flow_run: str, stop: threading.Event) -> None:
@@ -179,6 +157,12 @@ def _renew(ledger: Location, token: int, owner: str, flow_run: str, stop: thread
             if _newest(ledger) != token:
                 return
             _file(ledger, token).write_bytes(_content(owner, flow_run))
+
+
+def _read_newest(ledger: Location) -> tuple[int, dict[str, Any]]:
+    """Return the token and the content of the newest lease. Without one, the token is 0, and the lease is released."""
+    newest = _newest(ledger)
+    return newest, json.loads(_file(ledger, newest).read_bytes()) if newest else _NO_LEASE
 
 
 def _newest(ledger: Location) -> int:
@@ -191,14 +175,12 @@ def _file(ledger: Location, token: int) -> Location:
 
 def _content(owner: str, flow_run: str, released: bool = False) -> bytes:
     process = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
-    return json.dumps(
-        {"owner": owner, "flow_run": flow_run, "released": released, "renewed": time.time_ns(), **process}
-    ).encode()
+    lease = {"owner": owner, "flow_run": flow_run, "released": released, "renewed": time.time_ns(), **process}
+    return json.dumps(lease).encode()
 
 
-def _is_over(content: bytes) -> bool:
+def _is_over(lease: dict[str, Any]) -> bool:
     """Return True if a lease was released, or its process on this machine is gone."""
-    lease: dict[str, Any] = json.loads(content)
     if lease["released"]:
         return True
     if lease["host"] != socket.gethostname() or lease["started"] is None:

@@ -34,15 +34,11 @@ UNITS = pa.schema(
 
 @dataclass
 class ListingDigest:
-    """The number, the hash and the newest change of listed files, computed while the files are iterated.
-
-    `newest_change` is in seconds since 1970, None if no file's time of change is known. `has_times` is False if the
-    listing lacks that time for some file.
-    """
+    """The number, the hash and the newest change of listed files, computed while the files are iterated."""
 
     count: int = 0
-    newest_change: float | None = None
-    has_times: bool = True
+    newest_change: float | None = None  # seconds since 1970
+    has_times: bool = True  # of every file
     _sha: Any = field(default_factory=hashlib.sha256)
 
     def of(self, files: Iterable[File]) -> Iterator[File]:
@@ -63,27 +59,22 @@ class ListingDigest:
 
 
 def census(files: Iterable[File]) -> ListingDigest:
-    """Return the number, the hash and the newest change of the files."""
-    found = ListingDigest()
-    for _ in found.of(files):
+    listing = ListingDigest()
+    for _ in listing.of(files):
         pass
-    return found
+    return listing
 
 
 def digest(files: Iterable[File]) -> str:
-    """Return one hash over path, size and version of every file: it changes when the inputs do."""
     return census(files).digest
 
 
 class ManifestWriter:
-    """Writes a manifest while its units arrive. Memory holds one row group.
-
-    `begin_manifest` yields a writer to its body, which must call `finish` at its end.
-    """
+    """Writes a manifest while its units arrive. The body of `begin_manifest` calls `finish` at its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._writer = pq.ParquetWriter(file, UNITS, compression="zstd")
-        self._waiting = UNITS.empty_table()
+        self._buffer = UNITS.empty_table()
         self.count = 0
 
     def add(self, units: pa.Table) -> None:
@@ -91,10 +82,10 @@ class ManifestWriter:
         numbers = pa.array(np.arange(self.count, self.count + len(units)))
         units = units.set_column(0, UNITS.field("unit"), numbers).replace_schema_metadata(None)
         self.count += len(units)
-        self._waiting = pa.concat_tables([self._waiting, units])
-        while len(self._waiting) >= ROWS_A_GROUP:
-            self._writer.write_table(self._waiting[:ROWS_A_GROUP])
-            self._waiting = self._waiting[ROWS_A_GROUP:]
+        self._buffer = pa.concat_tables([self._buffer, units])
+        while len(self._buffer) >= ROWS_A_GROUP:
+            self._writer.write_table(self._buffer[:ROWS_A_GROUP])
+            self._buffer = self._buffer[ROWS_A_GROUP:]
 
     def finish(
         self,
@@ -116,7 +107,7 @@ class ManifestWriter:
             metadata["snapshot"] = snapshot
         if schema is not None:
             metadata["schema"] = base64.b64encode(schema.serialize().to_pybytes())
-        self._writer.write_table(self._waiting)
+        self._writer.write_table(self._buffer)
         self._writer.add_key_value_metadata(metadata)
 
     def close(self) -> None:
@@ -136,8 +127,7 @@ def begin_manifest(location: Location) -> Iterator[ManifestWriter]:
 
 def read_schema(location: Location) -> pa.Schema | None:
     """Return the columns and types with which every attempt reads all units; None if each file has its own."""
-    with location.open() as file:
-        encoded = pq.ParquetFile(file).metadata.metadata.get(b"schema")
+    encoded = _read_metadata(location).get(b"schema")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))) if encoded else None
 
 
@@ -147,32 +137,30 @@ def with_warnings(schema: pa.Schema, warnings: Sequence[str]) -> pa.Schema:
 
 
 def read_warnings(location: Location) -> list[str]:
-    """Return the warnings that `with_warnings` added to the manifest's schema; an empty list if there are none."""
+    """Return the warnings that `with_warnings` added to the manifest's schema."""
     schema = read_schema(location)
-    return list(orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]")))
+    if schema is None or schema.metadata is None:
+        return []
+    return list(orjson.loads(schema.metadata.get(WARNINGS, b"[]")))
 
 
 def read_snapshot(location: Location) -> str:
     """Return the version of the source's table, in the source's notation; empty if the source has no versions."""
-    with location.open() as file:
-        return str(pq.ParquetFile(file).metadata.metadata.get(b"snapshot", b"").decode())
+    return str(_read_metadata(location).get(b"snapshot", b"").decode())
 
 
 def read_passed_over(location: Location) -> dict[str, dict[str, Any]]:
-    """Return what the listing skipped: reason -> the number and some names of the files.
+    """Return what the listing skipped: reason -> the number and some names of the files."""
+    return dict(json.loads(_read_metadata(location).get(b"passed_over", b"{}")))
 
-    The dict is empty for an old manifest, which lacks them.
-    """
+
+def _read_metadata(location: Location) -> dict[bytes, bytes]:
     with location.open() as file:
-        return dict(json.loads(pq.ParquetFile(file).metadata.metadata.get(b"passed_over", b"{}")))
+        return dict(pq.read_metadata(file).metadata)
 
 
 def read_manifest(location: Location, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-    """Return all units, with all `columns` or only the named ones, and the hash of the listed files.
-
-    For ten million files, the paths, URIs and versions take 2 GB of memory, and the numbers of rows 80 MB. Raise
-    `FileNotFoundError` if there is no manifest.
-    """
+    """Return all units, with all `columns` or only the named ones, and the hash of the listed files."""
     with location.open() as file:
         manifest = pq.ParquetFile(file)
         return manifest.read(columns), manifest.metadata.metadata[b"inputs"].decode()
@@ -184,16 +172,13 @@ def read_units(location: Location, numbers: np.ndarray) -> pa.Table:
 
 
 def iterate_units(location: Location, numbers: np.ndarray) -> Iterator[pa.Table]:
-    """Yield the units with these numbers, which must be ascending, as tables with schema `UNITS`.
-
-    Memory holds one row group of the manifest at a time.
-    """
+    """Yield the same units as `read_units`. Memory holds one row group of the manifest at a time."""
     first = 0
     with location.open() as file:
         manifest = pq.ParquetFile(file)
         for group in range(manifest.num_row_groups):
-            after = first + manifest.metadata.row_group(group).num_rows
-            low, high = np.searchsorted(numbers, [first, after])
+            end = first + manifest.metadata.row_group(group).num_rows
+            low, high = np.searchsorted(numbers, [first, end])
             if low < high:
                 yield manifest.read_row_group(group).cast(UNITS).take(numbers[low:high] - first)
-            first = after
+            first = end

@@ -28,59 +28,45 @@ def settled(run: Run) -> pa.Table:
 def write_pending(order: Location, manifest: Location, counts: pa.Table, merged: pa.Table) -> int:
     """Write the units that are left to read to the file `order`, in the order of the manifest. Return their number.
 
-    All rows of the other units are settled. Memory holds the counts of all units, and a row group of the manifest.
-
-    Args:
-        order: The order file: the list of units that this attempt reads (`tasks/state/read_plan.py`).
-        counts: The columns `rows`, `first_row` and `size` of all units.
-        merged: The settled ranges of rows, as `row_ranges.merge` returns them.
+    `counts` has the columns `COUNTS` of all units, and `merged` the settled ranges (`row_ranges.merge`).
     """
-    left, skipped = units_left(counts, merged)
-    sizes, rows_left = counts["size"].to_numpy(), counts["rows"].combine_chunks()
-    if len(left) < len(counts):
-        sizes, rows_left = sizes[left], rows_left.take(pa.array(left))
-    settled_rows = read_plan.rows_in(skipped)
-    known = None if rows_left.null_count else np.subtract(rows_left.to_numpy(), settled_rows, out=settled_rows)
-    quarantined = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
-    tables = pending_tables(manifest, left, skipped)
-    stream_order(order, tables, read_plan.pack(sizes), sizes, known, quarantined)
-    pa.default_memory_pool().release_unused()  # otherwise the worker keeps the memory for its next task
-    return len(left)
+    pending, ranges = units_left(counts, merged)
+    sizes, rows = counts["size"].to_numpy(), counts["rows"].combine_chunks()
+    if len(pending) < len(counts):
+        sizes, rows = sizes[pending], rows.take(pa.array(pending))
+    remaining = None
+    if not rows.null_count:
+        remaining = read_plan.rows_in(ranges)
+        np.subtract(rows.to_numpy(), remaining, out=remaining)
+    quarantined_rows = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
+    tables = pending_tables(manifest, pending, ranges)
+    stream_order(order, tables, read_plan.pack(sizes), sizes, remaining, quarantined_rows)
+    # Otherwise the worker keeps the memory for its next task.
+    pa.default_memory_pool().release_unused()
+    return len(pending)
 
 
 def units_left(counts: pa.Table, merged: pa.Table) -> tuple[np.ndarray, pa.Array]:
-    """Return the numbers of the units with unsettled rows (int64, ascending), and the settled ranges of each of them.
-
-    The ranges of a unit are a list `[start, stop, start, stop, ...]`, or null if no row of it is settled. `counts` has
-    the columns `rows`, `first_row` and `size` of all units. `merged` has the settled ranges, as `row_ranges.merge`
-    returns them.
-    """
-    expected = row_ranges.rows_of_units(counts, merged)
-    unit, start, stop = (row_ranges.ranges_only(merged)[name].to_numpy() for name in ("unit", "start", "stop"))
-    done = np.zeros(len(counts), np.int64)
-    np.add.at(done, unit, stop - start)
-    is_left = (expected < 0) | (done < expected)
-    left, of_left = np.flatnonzero(is_left), is_left[unit]
-    return left, unfinished_units(left, unit[of_left], start[of_left], stop[of_left])
+    """Return the numbers of the units with unsettled rows, and the settled ranges of each, `[start, stop, ...]`."""
+    rows = row_ranges.rows_of_units(counts, merged)
+    unit, start, stop = row_ranges.columns_of(row_ranges.ranges_only(merged), *row_ranges.BOUNDS)
+    settled_rows = np.zeros(len(counts), np.int64)
+    np.add.at(settled_rows, unit, stop - start)
+    is_pending = (rows < 0) | (settled_rows < rows)
+    pending, of_pending = np.flatnonzero(is_pending), is_pending[unit]
+    return pending, unfinished_units(pending, unit[of_pending], start[of_pending], stop[of_pending])
 
 
-def pending_tables(manifest: Location, left: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
-    """Yield tables of the units that are left to read (schema `read_plan.PENDING`), in the order of the manifest.
-
-    `left` has the numbers of these units, and `skipped` the settled ranges of each, as `units_left` returns both.
-    """
-    place = 0
-    for units in iterate_units(manifest, left):
-        yield units.append_column("settled", skipped[place : place + len(units)]).cast(PENDING)
-        place += len(units)
+def pending_tables(manifest: Location, pending: np.ndarray, skipped: pa.Array) -> Iterator[pa.Table]:
+    """Yield tables of the units of `units_left` (schema `read_plan.PENDING`), in the order of the manifest."""
+    count = 0
+    for units in iterate_units(manifest, pending):
+        yield units.append_column("settled", skipped[count : count + len(units)]).cast(PENDING)
+        count += len(units)
 
 
 def unfinished_units(units: np.ndarray, unit: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Array:
-    """Return for each of `units` its ranges of rows as a list `[start, stop, start, stop, ...]`; null without a range.
-
-    `units` has the numbers of the units, ascending. Range i has the rows start[i] <= row < stop[i] of the unit unit[i].
-    The ranges are sorted by unit and start, and each is of one of `units`. Adjacent ranges become one.
-    """
+    """Return for each of the ascending `units` its sorted ranges of rows as one list. Adjacent ranges become one."""
     if not len(unit):
         return pa.nulls(len(units), pa.list_(pa.int64()))
     first = np.ones(len(unit), bool)

@@ -18,24 +18,27 @@ KEY = b"overnight.settled"
 MOST_RUNS = 1_000  # of a part's rows, or twice as many as it has ranges
 RANGES_AT_ONCE = 2**20  # limits the memory for counting besides the ranges themselves
 RANGES = pa.schema([("unit", pa.int64()), ("start", pa.int64()), ("stop", pa.int64()), ("state", pa.int8())])
+BOUNDS = ("unit", "start", "stop")
+
+
+def columns_of(table: pa.Table, *names: str) -> list[np.ndarray]:
+    return [table[name].to_numpy() for name in names]
 
 
 def ranges_of(block: pa.Table) -> pa.Table:
-    """Return the ranges of the rows of a block, as a table with schema `RANGES`: unit, start, stop and state.
+    """Return the ranges of the rows of a block: consecutive rows of one unit with the same state, sorted.
 
-    A range has consecutive rows of one unit that have the same state. The block's rows may be in any order, and a
-    repeated row counts once. The ranges are sorted by unit and start. After them come the ranges of state `blocks.END`,
-    one per END row of the block: 0 to the unit's number of rows.
+    A repeated row counts once. The ranges of state `blocks.END` come last, one per END row of the block.
     """
-    units, numbers = block["__unit"].to_numpy(), block["__row"].to_numpy()
-    states = block["__state"].to_numpy()
-    ends = states == blocks.END
-    order = np.lexsort((numbers[~ends], units[~ends]))
-    unit, number, state = units[~ends][order], numbers[~ends][order], states[~ends][order]
-    repeated = (unit[1:] == unit[:-1]) & (number[1:] == number[:-1])
-    fresh = np.concatenate([[True], ~repeated]) if len(unit) else np.empty(0, bool)
-    closing = [units[ends], np.zeros(ends.sum(), np.int64), numbers[ends], states[ends]]
-    return pa.concat_tables([_runs(unit[fresh], number[fresh], state[fresh]), pa.table(closing, schema=RANGES)])
+    units, numbers, states = columns_of(block, "__unit", "__row", "__state")
+    is_end = states == blocks.END
+    order = np.lexsort((numbers[~is_end], units[~is_end]))
+    unit, number, state = units[~is_end][order], numbers[~is_end][order], states[~is_end][order]
+    is_new = np.ones(len(unit), bool)
+    is_new[1:] = (unit[1:] != unit[:-1]) | (number[1:] != number[:-1])
+    runs = _runs(unit[is_new], number[is_new], state[is_new])
+    ends = [units[is_end], np.zeros(is_end.sum(), np.int64), numbers[is_end], states[is_end]]
+    return pa.concat_tables([runs, pa.table(ends, schema=RANGES)])
 
 
 def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Table:
@@ -49,13 +52,10 @@ def _runs(units: np.ndarray, numbers: np.ndarray, states: np.ndarray) -> pa.Tabl
 
 
 def in_row_order(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> pa.Table | None:
-    """Return `ranges` with the live ones first, in the order of a part's rows, so that `rows_of` gives these rows.
-
-    `units` and `numbers` identify the source row of each row. Return None unless each live source row has one row, or
-    if the order would need many more ranges.
-    """
+    """Return `ranges` in the order of a part's rows, so that `rows_of` gives these rows; None if that is impossible."""
     is_live = ranges["state"].to_numpy() == blocks.LIVE
-    live, runs = ranges.filter(pa.array(is_live)), _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
+    live = ranges.filter(pa.array(is_live))
+    runs = _runs(units, numbers, np.full(len(units), blocks.LIVE, np.int8))
     if len(runs) > max(2 * len(live), MOST_RUNS) or not _joined(runs).equals(_joined(live)):
         return None
     return pa.concat_tables([runs, ranges.filter(pa.array(~is_live))])
@@ -63,7 +63,7 @@ def in_row_order(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> pa
 
 def _joined(ranges: pa.Table) -> pa.Table:
     """Return ranges of one state sorted, with those joined that continue each other."""
-    columns = {name: ranges[name].to_numpy() for name in RANGES.names}
+    columns = dict(zip(RANGES.names, columns_of(ranges, *RANGES.names), strict=True))
     _sort(columns)
     unit, start, stop, state = columns.values()
     follows = (unit[1:] == unit[:-1]) & (start[1:] == stop[:-1])
@@ -75,7 +75,7 @@ def _joined(ranges: pa.Table) -> pa.Table:
 def rows_of(ranges: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the unit and the number of each live row of the ranges, in the order of the ranges (int64)."""
     live = ranges.filter(pc.equal(ranges["state"], blocks.LIVE))
-    units, starts, stops = (live[name].to_numpy() for name in ("unit", "start", "stop"))
+    units, starts, stops = columns_of(live, *BOUNDS)
     lengths = stops - starts
     begins = np.cumsum(lengths) - lengths
     return np.repeat(units, lengths), np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
@@ -90,7 +90,6 @@ def encode(ranges: pa.Table) -> bytes:
 
 
 def decode(encoded: bytes) -> pa.Table:
-    """Return the table of ranges that `encode` made into Base64."""
     with pa.ipc.open_stream(base64.b64decode(encoded)) as reader:
         return reader.read_all()
 
@@ -112,23 +111,23 @@ class Totals:
 
 
 def merge(tables: list[pa.Table]) -> pa.Table:
-    """Return the ranges of several parts as one table, without overlaps.
+    """Return the ranges of several parts as one table. If several parts settle a row, only the first of them keeps it.
 
-    `tables` has one table with schema `RANGES` per part. If several parts settle a row, only the first of them keeps
-    it. The added column `part` (int32) is the index in `tables` of each range's part. Ranges of state `END` come first,
+    The added column `part` (int32) is the index in `tables` of each range's part. Ranges of state `END` come first,
     then the others, both sorted by unit and start.
     """
     schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
         return schema.empty_table()
-    joined = pa.concat_tables(tables)
-    columns = {name: joined[name].to_numpy() for name in RANGES.names}
-    columns["part"] = np.repeat(np.arange(len(tables), dtype=np.int32), [len(table) for table in tables])
+    ranges = pa.concat_tables(tables)
+    columns = dict(zip(RANGES.names, columns_of(ranges, *RANGES.names), strict=True))
+    columns["part"] = np.repeat(np.arange(len(tables), dtype=np.int32), list(map(len, tables)))
     _sort(columns)
     _drop_repeated(columns)
     overlapping = _units_with_overlaps(columns)
     if len(overlapping):
-        columns = _without_overlaps(columns, np.isin(columns["unit"], overlapping) & (columns["state"] != blocks.END))
+        is_overlapping = np.isin(columns["unit"], overlapping) & (columns["state"] != blocks.END)
+        columns = _without_overlaps(columns, is_overlapping)
         _sort(columns)
     return pa.table(columns, schema=schema)
 
@@ -142,49 +141,47 @@ def _sort(columns: dict[str, np.ndarray]) -> None:
 
 def _drop_repeated(columns: dict[str, np.ndarray]) -> None:
     """Keep the first of ranges that differ only in their part: most overlaps are whole rows or units."""
-    fresh = np.ones(len(columns["unit"]), bool)
-    fresh[1:] = columns["state"][:-1] == blocks.END
-    for name in ("unit", "start", "stop"):
-        fresh[1:] |= columns[name][1:] != columns[name][:-1]
-    if not fresh.all():
+    is_new = np.ones(len(columns["unit"]), bool)
+    is_new[1:] = columns["state"][:-1] == blocks.END
+    for name in BOUNDS:
+        is_new[1:] |= columns[name][1:] != columns[name][:-1]
+    if not is_new.all():
         for name in columns:
-            columns[name] = columns[name][fresh]
+            columns[name] = columns[name][is_new]
 
 
 def _units_with_overlaps(columns: dict[str, np.ndarray]) -> np.ndarray:
     unit, start, stop, state = (columns[name] for name in RANGES.names)
-    return np.unique(unit[1:][(unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != blocks.END)])
+    is_overlap = (unit[1:] == unit[:-1]) & (start[1:] < stop[:-1]) & (state[:-1] != blocks.END)
+    return np.unique(unit[1:][is_overlap])
 
 
-def _without_overlaps(columns: dict[str, np.ndarray], overlapping: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the ranges, with the `overlapping` ones replaced by pieces of them."""
-    others, found = np.flatnonzero(~overlapping), np.flatnonzero(overlapping)
-    found = found[np.argsort(columns["part"][found], kind="stable")]
-    *bounds, holder = resolve_overlaps(*(columns[name][found] for name in ("unit", "start", "stop")))
-    pieces = dict(zip(("unit", "start", "stop"), bounds, strict=True))
-    return {
-        name: np.concatenate([column[others], pieces[name] if name in pieces else column[found[holder]]])
-        for name, column in columns.items()
-    }
+def _without_overlaps(columns: dict[str, np.ndarray], is_overlapping: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the ranges, with the overlapping ones replaced by pieces of them."""
+    overlapping = np.flatnonzero(is_overlapping)
+    overlapping = overlapping[np.argsort(columns["part"][overlapping], kind="stable")]
+    unit, start, stop, holder = resolve_overlaps(*(columns[name][overlapping] for name in BOUNDS))
+    pieces = {name: column[overlapping[holder]] for name, column in columns.items()}
+    pieces |= {"unit": unit, "start": start, "stop": stop}
+    return {name: np.concatenate([column[~is_overlapping], pieces[name]]) for name, column in columns.items()}
 
 
 def resolve_overlaps(
     unit: np.ndarray, start: np.ndarray, stop: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Cut ranges into pieces that do not overlap, and return each piece's unit, start, stop, and index of its range.
+    """Cut ranges into pieces without overlaps. Return each piece's unit, start, stop, and index of its range.
 
-    The arguments have one value per range, and all arrays are int64. If several ranges contain a row (`start` <= row <
-    `stop`), the first of them keeps it.
+    If several ranges contain a row, the first of them keeps it.
     """
     units, rows = np.concatenate([unit, unit]), np.concatenate([start, stop])
     order = np.lexsort((rows, units))
     units, rows = units[order], rows[order]
-    fresh = np.ones(len(units), bool)
-    fresh[1:] = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
-    place = np.empty(len(order), np.int64)
-    place[order] = np.cumsum(fresh) - 1
-    units, rows = units[fresh], rows[fresh]  # each bound once; a segment is between two consecutive bounds
-    owner = _first_cover(place[: len(unit)], place[len(unit) :], len(rows))
+    is_new = np.ones(len(units), bool)
+    is_new[1:] = (units[1:] != units[:-1]) | (rows[1:] != rows[:-1])
+    segment = np.empty(len(order), np.int64)
+    segment[order] = np.cumsum(is_new) - 1
+    units, rows = units[is_new], rows[is_new]  # each bound once; a segment is between two consecutive bounds
+    owner = _first_cover(segment[: len(unit)], segment[len(unit) :], len(rows))
     begins = np.flatnonzero((owner != np.append(-1, owner[:-1])) & (owner < len(unit)))
     changes = np.append(np.flatnonzero(owner[1:] != owner[:-1]) + 1, len(owner))
     ends = changes[np.searchsorted(changes, begins, side="right")]
@@ -192,22 +189,21 @@ def resolve_overlaps(
 
 
 def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
-    """Return the lowest index of an interval [low, high) that covers each place 0 <= p < `count`, or len(low).
+    """Return the lowest index of an interval [low, high) that covers each number below `count`, or len(low).
 
-    The method is a sparse table for range minima, run backwards. An interval is two stretches of 2^k places that may
-    overlap; an interval that covers a stretch covers both of its halves. It takes O((intervals + count) log count) for
-    any overlap.
+    The method is a sparse table for range minima, run backwards. An interval is two stretches of 2^k numbers that may
+    overlap, so any overlap takes O((intervals + count) log count).
     """
     cover = np.full(count, len(low))
     level = np.frexp(high - low)[1] - 1
     for k in range(int(level.max(initial=-1)), -1, -1):
         length = 2**k
-        halves = cover.copy()
+        halves = cover.copy()  # an interval that covers a stretch covers both of its halves
         np.minimum(halves[length:], cover[: max(count - length, 0)], out=halves[length:])
         cover = halves
-        found = np.flatnonzero(level == k)
-        np.minimum.at(cover, low[found], found)
-        np.minimum.at(cover, high[found] - length, found)
+        intervals = np.flatnonzero(level == k)
+        np.minimum.at(cover, low[intervals], intervals)
+        np.minimum.at(cover, high[intervals] - length, intervals)
     return cover
 
 
@@ -218,56 +214,48 @@ def ranges_only(merged: pa.Table) -> pa.Table:
 
 def rows_in_state(merged: pa.Table, state: int) -> int:
     """Return the number of rows in the ranges whose state is `state`, such as `blocks.FILTERED`."""
-    found = merged.filter(pc.equal(merged["state"], state))
-    return int(np.sum(found["stop"].to_numpy() - found["start"].to_numpy()))
+    start, stop = columns_of(merged.filter(pc.equal(merged["state"], state)), "start", "stop")
+    return int(np.sum(stop - start))
 
 
 def inside(units: np.ndarray, numbers: np.ndarray, ranges: pa.Table) -> np.ndarray:
-    """Return a bool for each row: True if it is in one of `ranges` (schema `RANGES`), which must not overlap.
-
-    `units` has the unit of each row, and `numbers` its number in the unit's file.
-    """
-    order = np.lexsort((ranges["start"].to_numpy(), ranges["unit"].to_numpy()))
-    unit, start, stop = (ranges[name].to_numpy()[order] for name in ("unit", "start", "stop"))
-    if not len(unit):
+    """Return a bool for each row: True if it is in one of `ranges` (schema `RANGES`), which must not overlap."""
+    if not len(ranges):
         return np.zeros(len(units), bool)
+    unit, start, stop = columns_of(ranges, *BOUNDS)
+    order = np.lexsort((start, unit))
+    unit, start, stop = unit[order], start[order], stop[order]
     # Only the last range that begins at or before a row can contain it.
     keys = np.rec.fromarrays([unit, start])
-    place = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
-    return (place >= 0) & (unit[place] == units) & (numbers < stop[place])
+    last = np.searchsorted(keys, np.rec.fromarrays([units, numbers], dtype=keys.dtype), side="right") - 1
+    return (last >= 0) & (unit[last] == units) & (numbers < stop[last])
 
 
 def rows_of_units(manifest: pa.Table, merged: pa.Table) -> np.ndarray:
-    """Return the number of rows of each unit of the manifest (int64); -1 if it is unknown.
-
-    It is from the manifest, or from a range of state `END` in `merged`, if only reading showed it.
-    """
-    known = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
+    """Return the number of rows of each unit, from the manifest or a range of state `END`; -1 if it is unknown."""
+    rows = pc.fill_null(manifest["rows"], -1).to_numpy().copy()
     ends = merged.filter(pa.array(merged["state"].to_numpy() == blocks.END))
-    known[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
-    return known
+    rows[ends["unit"].to_numpy()] = ends["stop"].to_numpy()
+    return rows
 
 
 def count(manifest: pa.Table, merged: pa.Table) -> Totals:
-    """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows.
-
-    `manifest` has the columns `rows` and `first_row` of all units. A `unit` in `merged` (from `merge`) is the index of
-    its row there.
-    """
-    expected = rows_of_units(manifest, merged)
+    """Count the source rows that `merged` settles, by state, and find the units with unsettled or repeated rows."""
+    rows = rows_of_units(manifest, merged)
     low = manifest["first_row"].to_numpy()
-    settled, proper = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)
-    ranged = ranges_only(merged)
-    for piece in (ranged.slice(place, RANGES_AT_ONCE) for place in range(0, len(ranged), RANGES_AT_ONCE)):
-        units, starts, stops = (piece[name].to_numpy() for name in ("unit", "start", "stop"))
-        high = np.where(expected[units] < 0, np.iinfo(np.int64).max, low[units] + expected[units])
-        np.add.at(settled, units, stops - starts)
-        np.add.at(proper, units, np.maximum(np.minimum(stops, high) - np.maximum(starts, low[units]), 0))
+    counts, existing = np.zeros(len(manifest), np.int64), np.zeros(len(manifest), np.int64)
+    ranges = ranges_only(merged)
+    for first in range(0, len(ranges), RANGES_AT_ONCE):
+        units, starts, stops = columns_of(ranges.slice(first, RANGES_AT_ONCE), *BOUNDS)
+        high = np.where(rows[units] < 0, np.iinfo(np.int64).max, low[units] + rows[units])
+        np.add.at(counts, units, stops - starts)
+        inside_unit = np.minimum(stops, high) - np.maximum(starts, low[units])
+        np.add.at(existing, units, np.maximum(inside_unit, 0))
     return Totals(
-        rows=int(expected[expected > 0].sum()),
+        rows=int(rows[rows > 0].sum()),
         written=rows_in_state(merged, blocks.LIVE),
         filtered=rows_in_state(merged, blocks.FILTERED),
         quarantined=rows_in_state(merged, blocks.QUARANTINED),
-        unsettled_units=np.flatnonzero((expected < 0) | (proper < expected)),
-        doubled_units=np.flatnonzero((expected >= 0) & ((settled > expected) | (settled > proper))),
+        unsettled_units=np.flatnonzero((rows < 0) | (existing < rows)),
+        doubled_units=np.flatnonzero((rows >= 0) & ((counts > rows) | (counts > existing))),
     )

@@ -32,31 +32,24 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One attempt at one partition of one job.
-
-    `state` and `sink` are the directories of the job's ledgers and of its table. `ingredients` are the settings that
-    determine results, and hashes of model files and code; `fingerprint` is a hash of all these. `commits` maps each hub
-    model to its commit, None if unknown. `keep_columns` names heavy columns that the sink publishes. `limit_rows` is
-    the number of rows of a sample, None for all rows. `reason` is the user's text for the receipt. A timeout of None
-    sets no limit.
-    """
+    """One attempt at one partition of one job. A timeout of None sets no limit."""
 
     job: str
     partition: str
     partition_column: str
-    state: Location
-    sink: Location
+    state: Location  # the directory of the job's ledgers
+    sink: Location  # the directory of its table
     generation: str
     attempt: str
-    fingerprint: str
-    ingredients: dict[str, Any]
+    fingerprint: str  # a hash of the ingredients
+    ingredients: dict[str, Any]  # the settings that determine results, and hashes of model files and code
     started_at: str
-    commits: Mapping[str, str | None] = field(default_factory=dict)
+    commits: Mapping[str, str | None] = field(default_factory=dict)  # of hub models, None if unknown
     token: int = 0  # of the lease on the partition
     flow_run: str = ""  # the id in Prefect
-    keep_columns: tuple[str, ...] = ()
-    limit_rows: int | None = None
-    reason: str = ""
+    keep_columns: tuple[str, ...] = ()  # heavy columns that the sink publishes
+    limit_rows: int | None = None  # of a sample; None for all rows
+    reason: str = ""  # the user's text for the receipt
     backfill: str = ""  # the id of the backfill that started it
     scheduled_for: str | None = None  # the time that determines the partition
     row_timeout_seconds: float | None = None
@@ -70,12 +63,10 @@ class Run:
 
     @property
     def ledger(self) -> Location:
-        """Return the directory of the partition's ledger: `<state>/date=D` or `<state>/all`."""
         return self.state / (self.partition_directory or "all")
 
     @property
     def target(self) -> Location:
-        """Return the directory of the partition's published rows in the table of the sink."""
         return self.sink / self.partition_directory if self.partition_directory else self.sink
 
     @property
@@ -93,22 +84,18 @@ class Run:
 
     @property
     def duplicates(self) -> Location:
-        """Return the directory of the files that list duplicate rows (`duplicates/decision.py`)."""
         return self.home / "duplicates"
 
     @property
     def answers(self) -> Location:
-        """Return the directory of the paid answers of models, which a resumed run uses again."""
         return self.home / "answers"
 
     @property
     def log(self) -> Location:
-        """Return the file for the output of user code in all attempts of the run."""
         return self.home / "logs" / f"{self.token}.log"
 
     @property
     def nodes(self) -> Location:
-        """Return the file with the ids of the cluster's nodes alive, which exists while an attempt runs."""
         return self.home / "nodes.json"
 
     @property
@@ -117,12 +104,10 @@ class Run:
 
     @property
     def order(self) -> Location:
-        """Return the file with the order in which the attempt reads the units (`read_plan.py`)."""
         return self.home / "attempts" / self.attempt / "order"
 
     @property
     def sample(self) -> Location:
-        """Return the file with a few preprocessed rows, on which the models are tried."""
         return self.home / "attempts" / self.attempt / "sample"
 
     def as_new_attempt(self) -> "Run":
@@ -131,18 +116,12 @@ class Run:
 
 
 def partition_directory(column: str, partition: str) -> str:
-    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`.
-
-    It is `<column>=<partition>`.
-    """
+    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`."""
     return "" if partition == "all" else f"{column}={partition}"
 
 
 def new_attempt() -> str:
-    """Return a new attempt's name, such as `20261119T020000-1a2b3c`.
-
-    Names sort by time, because an older part keeps its rows if staged parts overlap.
-    """
+    """Return a new attempt's name, such as `20261119T020000-1a2b3c`. Names sort by time: the older part keeps a row."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
 
 
@@ -157,10 +136,10 @@ def read_json(location: Location) -> dict[str, Any] | None:
 def parse_json(content: bytes, location: Location) -> dict[str, Any]:
     """Return the JSON object in the `content` of the file at `location`. Raise `LedgerCorrupt` for other content."""
     try:
-        found = json.loads(content)
-        if isinstance(found, dict):
-            return found
-        problem = f"a {type(found).__name__}"
+        record = json.loads(content)
+        if isinstance(record, dict):
+            return record
+        problem = f"a {type(record).__name__}"
     except ValueError as error:
         problem = f"{len(content):,} bytes that are not JSON: {error}"
     raise LedgerCorrupt(
@@ -180,10 +159,7 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation with this fingerprint, which a run would resume; None if there is none.
-
-    Return None also if that generation is published, or if a newer retry is, which replaced it.
-    """
+    """Return the newest generation with this fingerprint, unless it or a newer retry is published: to resume it."""
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
@@ -192,17 +168,15 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
         if not is_mine and "retries" not in record:
             continue
-        is_published = (ledger / "receipts" / f"{name}.json").exists()
-        if is_mine or is_published:
-            return None if is_published else name
+        if (ledger / "receipts" / f"{name}.json").exists():
+            return None
+        if is_mine:
+            return name
     return None
 
 
 def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
-    """Return the newest generation that began to retry the generation `published`; None if there is none.
-
-    `current` is the fingerprint of the job as it is now; retries with another one are ignored.
-    """
+    """Return the newest generation that began to retry the generation `published`, of the fingerprint `current`."""
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
@@ -212,13 +186,9 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:
-    """Return the names of the hub models whose commits differ between `run` and an earlier run.
-
-    `record` is the earlier run's `generation.json`. An unknown commit counts as equal, because older records lack
-    commits.
-    """
-    then = record.get("commits") or {}
-    return [name for name, commit in run.commits.items() if commit and then.get(name) not in (None, commit)]
+    """Return the hub models whose commits differ between `run` and an earlier run. An unknown commit is equal."""
+    earlier = record.get("commits") or {}
+    return [name for name, commit in run.commits.items() if commit and earlier.get(name) not in (None, commit)]
 
 
 def now() -> str:

@@ -1,9 +1,8 @@
 """Staged parts: Parquet files of finished rows, whose footers record the source rows that they settle.
 
-A part `<attempt>-<task>.part` has the published columns. If each live source row is one of its rows, its live ranges
-are in the order of the rows. Otherwise, and in parts of earlier versions, it has the columns `__unit` and `__row`, too.
-The details of its quarantined rows are in `<attempt>-<task>.errors`, which is written first and counts only if the part
-exists. Names sort by attempt: if parts overlap, the older part keeps the rows.
+A part `<attempt>-<task>.part` has the published columns, and `__unit` and `__row` unless each live source row is one of
+its rows. The details of its quarantined rows are in `<attempt>-<task>.errors`, which is written first and counts only
+if the part exists. Names sort by attempt: if parts overlap, the older part keeps the rows.
 """
 
 import base64
@@ -30,31 +29,24 @@ TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
 HIDDEN = ("__unit", "__row")
-QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
+QUARANTINE = pa.schema(dict.fromkeys(("row_id", "uri", "stage", "error_type", "error_message"), pa.string()))
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
-Measures = dict[str, dict[str, float]]
+Measures = dict[str, dict[str, float]]  # stage -> its seconds, rows and bytes
 
 
 @dataclass(frozen=True)
 class Record:
-    """The footer of a staged part, and which of its rows are duplicates.
+    """The footer of a staged part, and which of its rows are duplicates."""
 
-    `name` is the part's file name without `.part`, and `schema` has its columns. `ranges` are the source rows that it
-    settles (schema `row_ranges.RANGES`). `rows` is the number of its own rows, and `size` its bytes. `stages` maps each
-    stage to its seconds, rows and bytes for the settled rows. `left_out` names columns that are not published.
-    `dropped` has a bool per row of the part, True for a duplicate; None if no rows were compared. `statistics` are the
-    encoded `columns` of the footer, and `compression` is Parquet's name; both are None for a part to merge.
-    """
-
-    name: str
-    ranges: pa.Table
+    name: str  # of the file, without `.part`
+    ranges: pa.Table  # the source rows that it settles, with schema `row_ranges.RANGES`
     schema: pa.Schema
     rows: int
-    size: int
+    size: int  # in bytes
     stages: Measures
-    left_out: tuple[str, ...] = ()
-    dropped: np.ndarray | None = None
-    statistics: bytes | None = None
+    left_out: tuple[str, ...] = ()  # the columns that are not published
+    dropped: np.ndarray | None = None  # a bool per row, True for a duplicate; None if no rows were compared
+    statistics: bytes | None = None  # of the columns, encoded; None for a part to merge, as the compression
     compression: str | None = None
 
     @property
@@ -65,11 +57,12 @@ class Record:
     @property
     def columns(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of the columns (`write/checks/column_statistics.py`); empty for a part to merge."""
-        return dict(json.loads(zlib.decompress(base64.b64decode(self.statistics)))) if self.statistics else {}
+        if not self.statistics:
+            return {}
+        return dict(json.loads(zlib.decompress(base64.b64decode(self.statistics))))
 
     @property
     def attempt(self) -> str:
-        """Return the name of the attempt that wrote the part."""
         return self.name.rsplit("-", 1)[0]
 
 
@@ -87,23 +80,18 @@ def write_part(
     """Write a part with the rows of `table`, and before it the details of its quarantined rows.
 
     Args:
-        parts: The directory of the parts.
-        name: The name of the part, without `.part`.
         table: The rows, with `__unit` and `__row`. These columns are left out if the ranges can replace them.
         errors: The details of the quarantined rows, with schema `DETAILS`.
-        ranges: The source rows that the part settles, with schema `row_ranges.RANGES`.
-        stages: Stage -> its seconds, rows and bytes for these source rows.
-        compression: The Parquet compression of the part.
-        left_out: The names of columns that are not published.
         columns: The statistics of the published columns. A part without them is always merged.
     """
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {}
     if {*HIDDEN} <= {*table.column_names}:
-        ordered = row_ranges.in_row_order(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges)
-        if ordered is not None:
-            table, ranges = table.drop_columns([*HIDDEN]), ordered
+        units, numbers = row_ranges.columns_of(table, *HIDDEN)
+        ordered_ranges = row_ranges.in_row_order(units, numbers, ranges)
+        if ordered_ranges is not None:
+            table, ranges = table.drop_columns([*HIDDEN]), ordered_ranges
             if columns is not None:
                 metadata[COLUMNS_KEY] = base64.b64encode(zlib.compress(json.dumps(columns).encode()))
     metadata |= {
@@ -142,10 +130,12 @@ def read_records(parts: Location) -> list[Record]:
 def _read_record(parts: Location, file: File) -> Record:
     footer = _read_footer(parts / file.path)
     metadata = footer.metadata or {}
-    if metadata.get(VERSION_KEY) != str(FORMAT_VERSION).encode():
-        raise ValueError(
-            f"{parts / file.path}: expected format version {FORMAT_VERSION}, found {metadata.get(VERSION_KEY)!r}"
-        )
+    version = metadata.get(VERSION_KEY)
+    if version != str(FORMAT_VERSION).encode():
+        raise ValueError(f"{parts / file.path}: expected format version {FORMAT_VERSION}, found {version!r}")
+    compression = None
+    if COLUMNS_KEY in metadata and footer.num_rows:
+        compression = footer.row_group(0).column(0).compression
     return Record(
         name=file.path.removesuffix(PART),
         ranges=row_ranges.decode(metadata[row_ranges.KEY]),
@@ -155,8 +145,17 @@ def _read_record(parts: Location, file: File) -> Record:
         stages=json.loads(metadata[STAGES_KEY]),
         left_out=tuple(json.loads(metadata.get(LEFT_OUT_KEY, b"[]"))),
         statistics=metadata.get(COLUMNS_KEY),
-        compression=footer.row_group(0).column(0).compression if COLUMNS_KEY in metadata and footer.num_rows else None,
+        compression=compression,
     )
+
+
+def _read_footer(part: Location) -> pq.FileMetaData:
+    """Return the footer, with one request if it is small: only its length and a magic word follow it in the file."""
+    tail = part.read_tail(TAIL_BYTES)
+    size = int.from_bytes(tail[-8:-4], "little") + 8
+    if size > len(tail):
+        tail = part.read_tail(size)
+    return pq.read_metadata(pa.BufferReader(tail))
 
 
 def read_part(parts: Location, record: Record, columns: Sequence[str] | None = None) -> pa.Table:
@@ -171,29 +170,19 @@ def read_part(parts: Location, record: Record, columns: Sequence[str] | None = N
     return table
 
 
-def _read_footer(part: Location) -> pq.FileMetaData:
-    """Return the footer, with one request if it is small: only its length and a magic word follow it in the file."""
-    tail = part.read_tail(TAIL_BYTES)
-    needed = int.from_bytes(tail[-8:-4], "little") + 8
-    return pq.read_metadata(pa.BufferReader(tail if needed <= len(tail) else part.read_tail(needed)))
-
-
 def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) -> pa.Table:
-    """Return the details of all quarantined rows of the parts, as a table with schema `QUARANTINE`.
+    """Return the details of all quarantined rows of the parts, each from the part that keeps the row in `merged`."""
+    quarantine = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
+    bounds = np.searchsorted(quarantine["part"].to_numpy(), np.arange(len(records) + 1))
 
-    `records` are the footers of the parts, and `merged` has their ranges (`row_ranges.merge`). If several parts
-    quarantined a row, the details are from the part that keeps the row in `merged`.
-    """
-    quarantined = merged.filter(pc.equal(merged["state"], blocks.QUARANTINED)).sort_by("part")
-    bounds = np.searchsorted(quarantined["part"].to_numpy(), np.arange(len(records) + 1))
-    wanted = np.flatnonzero(np.diff(bounds))
-
-    def read(place: int) -> pa.Table:
-        with (parts / (records[place].name + ERRORS)).open() as file:
+    def read(number: int) -> pa.Table:
+        with (parts / (records[number].name + ERRORS)).open() as file:
             details = pq.ParquetFile(file).read()
-        ranges = quarantined.slice(bounds[place], bounds[place + 1] - bounds[place])
-        own = row_ranges.inside(details["__unit"].to_numpy(), details["__row"].to_numpy(), ranges)
-        return details.filter(pa.array(own)).select(QUARANTINE.names)
+        ranges = quarantine.slice(bounds[number], bounds[number + 1] - bounds[number])
+        units, numbers = row_ranges.columns_of(details, *HIDDEN)
+        is_own = row_ranges.inside(units, numbers, ranges)
+        return details.filter(pa.array(is_own)).select(QUARANTINE.names)
 
     with ThreadPoolExecutor(16) as pool:
-        return pa.concat_tables([QUARANTINE.empty_table(), *pool.map(read, wanted.tolist())])
+        tables = pool.map(read, np.flatnonzero(np.diff(bounds)).tolist())
+        return pa.concat_tables([QUARANTINE.empty_table(), *tables])

@@ -1,11 +1,8 @@
 """The files and folders that the `kwargs` of the user's code name, such as weights: they decide results as well.
 
-A text at any depth of `kwargs` names a local file or folder if one exists there, seen from the working directory, or a
-file or folder in a store. Each such text has one version: a digest of the content of its local files, or of the sizes
-and versions of its files in the store. Of a local folder that is too large to read, it has sizes and times.
-
-Only files with an ending of `READ_ENDINGS` count, and folders with an ending of `WEIGHTS` in them: code also gets the
-names of files that it writes, such as a log, and of folders that it works in. Those must not turn its own rows stale.
+A text at any depth names a local file or folder if one exists there, or a file or folder in a store. Its version is a
+digest of the content of its local files, or of sizes and versions in a store. Only files with an ending of
+`READ_ENDINGS` count, and folders with an ending of `WEIGHTS` in them: files that code writes must not turn rows stale.
 """
 
 import hashlib
@@ -29,16 +26,11 @@ STATE = "_overnight"  # in a folder to which a job publishes
 
 
 def argument_files(kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """Return argument -> version for each value in `kwargs` that names an existing file or folder.
-
-    An argument is written as in `kwargs.weights` or `kwargs.parts.0`. Folders to which a job publishes do not count,
-    and neither do folders around the working directory. Raise `AccessDenied` and `ServiceUnavailable` for the errors of
-    a store.
-    """
+    """Return argument -> version, as in `kwargs.parts.0`, for each value that names an existing file or folder."""
     versions = {}
     for argument, text in _texts("kwargs", kwargs):
-        version = _stored_version(text) if text.startswith(STORES) else _local_version(text)
-        if version:
+        find_version = _stored_version if text.startswith(STORES) else _local_version
+        if version := find_version(text):
             versions[argument] = version
     return versions
 
@@ -51,19 +43,20 @@ def _texts(argument: str, value: Any) -> Iterator[tuple[str, str]]:
         for name, inner in value.items():
             yield from _texts(f"{argument}.{name}", inner)
     elif isinstance(value, list | tuple):
-        for place, inner in enumerate(value):
-            yield from _texts(f"{argument}.{place}", inner)
+        for number, inner in enumerate(value):
+            yield from _texts(f"{argument}.{number}", inner)
 
 
 def _stored_version(uri: str) -> str | None:
-    place = Location(uri.rstrip("/"))
+    location = Location(uri.rstrip("/"))
     if uri.lower().endswith(READ_ENDINGS):
         with suppress(FileNotFoundError, IsADirectoryError):
-            return _digest(list_file(place))
+            return _digest(list_file(location))
     try:
-        files = {name: version for name, version in list_folder(place).items() if name.lower().endswith(READ_ENDINGS)}
+        versions = list_folder(location)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    files = {name: version for name, version in versions.items() if name.lower().endswith(READ_ENDINGS)}
     return _digest(files) if _has_weights(files) else None
 
 
@@ -73,27 +66,25 @@ def _local_version(text: str) -> str | None:
         return None
     if path.is_file():
         return _content(path) if path.name.lower().endswith(READ_ENDINGS) else None
-    is_around = Path.cwd().is_relative_to(path.resolve())
-    if not path.is_dir() or is_around:
+    if not path.is_dir() or Path.cwd().is_relative_to(path.resolve()):
         return None
+    states = {}
     published = {state.parent for state in path.rglob(STATE)}
-    inner = (file for file in path.rglob("*") if file.is_file() and published.isdisjoint(file.parents))
-    files = sorted(file for file in inner if not _is_passed_over(file.relative_to(path)))
-    if not _has_weights(file.name for file in files):
+    for file in path.rglob("*"):
+        parts = file.relative_to(path).parts
+        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        is_read = file.name.lower().endswith(READ_ENDINGS) and published.isdisjoint(file.parents)
+        if is_read and not is_hidden and file.is_file():
+            states[file] = file.stat()
+    if not _has_weights(file.name for file in states):
         return None
-    states = {file: file.stat() for file in files}
-    if len(files) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
+    if len(states) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
         return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
-    return _digest({file.relative_to(path).as_posix(): _content(file) for file in files})
+    return _digest({file.relative_to(path).as_posix(): _content(file) for file in states})
 
 
 def _has_weights(names: Iterable[str]) -> bool:
     return any(name.lower().endswith(WEIGHTS) for name in names)
-
-
-def _is_passed_over(path: Path) -> bool:
-    is_hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-    return is_hidden or not path.name.lower().endswith(READ_ENDINGS)
 
 
 def _content(path: Path) -> str:

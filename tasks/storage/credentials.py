@@ -17,28 +17,6 @@ from overnight.tasks.errors import AccessDenied
 WAIT_SECONDS = 12.0
 GOOGLE, AZURE = ("gs", "gcs"), ("abfs", "abfss", "az")
 AZURE_KEYS = ("connection_string", "account_key", "sas_token", "client_secret", "credential", "anon")
-
-_found: set[str] = set()  # protocols
-
-
-def require_credentials(protocol: str) -> None:
-    """Raise `AccessDenied` if `protocol` needs Google's or Azure's credentials, and none are found.
-
-    These protocols are `gs`, `gcs`, `abfs`, `abfss` and `az`. Other protocols are not checked.
-    """
-    if protocol in _found:
-        return
-    if protocol in GOOGLE:
-        if not os.environ.get("STORAGE_EMULATOR_HOST") and not _is_configured(GOOGLE, ("token",)):
-            _look(protocol, _google, GOOGLE_ADVICE)
-    elif protocol in AZURE:
-        is_named = any(os.environ.get(f"AZURE_STORAGE_{key.upper()}") for key in AZURE_KEYS)
-        if not is_named and not _is_configured(AZURE, AZURE_KEYS):
-            require_extra("azure", f"{protocol}://")
-            _look(protocol, _azure, AZURE_ADVICE)
-    _found.add(protocol)
-
-
 GOOGLE_ADVICE = (
     "Set GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, run `gcloud auth application-default login`, which "
     "writes application_default_credentials.json, or run the job on a machine of Google's with a service account. For "
@@ -50,29 +28,46 @@ AZURE_ADVICE = (
     "of Azure's with an identity. For a public container set anonymous: true."
 )
 
+_found: set[str] = set()  # protocols
+
+
+def require_credentials(protocol: str) -> None:
+    """Raise `AccessDenied` if `protocol` is of Google's or Azure's stores, and there are no credentials for it."""
+    if protocol in _found:
+        return
+    if protocol in GOOGLE:
+        if not os.environ.get("STORAGE_EMULATOR_HOST") and not _is_configured(GOOGLE, ("token",)):
+            _look(protocol, _google, GOOGLE_ADVICE)
+    elif protocol in AZURE:
+        is_in_environment = any(os.environ.get(f"AZURE_STORAGE_{key.upper()}") for key in AZURE_KEYS)
+        if not is_in_environment and not _is_configured(AZURE, AZURE_KEYS):
+            require_extra("azure", f"{protocol}://")
+            _look(protocol, _azure, AZURE_ADVICE)
+    _found.add(protocol)
+
 
 def _is_configured(protocols: tuple[str, ...], keys: tuple[str, ...]) -> bool:
     """Return True if fsspec's own configuration has a login, for example from FSSPEC_GS_TOKEN."""
     return any(conf.get(protocol, {}).get(key) for protocol in protocols for key in keys)
 
 
-def _look(protocol: str, look: Callable[[], object], advice: str) -> None:
-    errors: list[str] = []
+def _look(protocol: str, log_in: Callable[[], object], advice: str) -> None:
+    reasons: list[str] = []
 
-    def looked() -> None:
+    def look() -> None:
         try:
-            look()
-            errors.append("")
+            log_in()
+            reasons.append("")
         except Exception as error:
-            errors.append(f": {str(error).splitlines()[0]}" if str(error) else f": {type(error).__name__}")
+            reasons.append(f": {(str(error) or type(error).__name__).splitlines()[0]}")
 
     # A daemon: it may hang, and must not delay the end of the process.
-    thread = threading.Thread(target=looked, name="credentials", daemon=True)
+    thread = threading.Thread(target=look, name="credentials", daemon=True)
     thread.start()
     thread.join(WAIT_SECONDS)
-    why = errors[0] if errors else f" in {WAIT_SECONDS:g} s"
-    if why:
-        raise AccessDenied(f"{protocol}://: expected credentials, found none{why.rstrip('.')}. {advice}")
+    reason = reasons[0] if reasons else f" in {WAIT_SECONDS:g} s"
+    if reason:
+        raise AccessDenied(f"{protocol}://: expected credentials, found none{reason.rstrip('.')}. {advice}")
 
 
 def _google() -> object:

@@ -26,32 +26,29 @@ IN_FILES = ("sqlite", "duckdb")  # the URL has a path in the place of a host
 
 
 def _without_secrets(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    if not rest and not VARIABLE.fullmatch(url):
+    scheme, _, address = url.partition("://")
+    if not address and not VARIABLE.fullmatch(url):
         raise ValueError("expected a SQLAlchemy URL, for example postgresql+psycopg://me@host/database")
-    if found := _secret(rest, scheme.startswith(IN_FILES)):
-        raise ValueError(f"the URL contains {found}; write ${{ENV_VAR}} in its place, and set it where the job runs")
-    if scheme.startswith("sqlite") and not rest.startswith(("//", "/${", "${")):
+    if secret := _secret(address, scheme.startswith(IN_FILES)):
+        raise ValueError(f"the URL contains {secret}; write ${{ENV_VAR}} in its place, and set it where the job runs")
+    if scheme.startswith("sqlite") and not address.startswith(("//", "/${", "${")):
         raise ValueError("expected an absolute path, as in sqlite:////var/lib/results.db")
     return url
 
 
-def _secret(rest: str, is_in_file: bool) -> str:
-    """Return what a URL contains as plain text, such as `the password`; an empty string if it has no secret.
-
-    `rest` follows the scheme. Drivers have settings in the query, after a semicolon, or in one text: `odbc_connect`.
-    """
+def _secret(address: str, is_in_file: bool) -> str:
+    """Return what the URL after its scheme contains as plain text, such as `the password`; empty without a secret."""
     user, password = "", ""
-    if found := USER.match(rest):
-        user, password, rest = found[1], found[2] or "", rest[found.end() :]
+    if match := USER.match(address):
+        user, password, address = match[1], match[2] or "", address[match.end() :]
     if (password and not VARIABLE.fullmatch(password)) or re.search("[:/]", VARIABLE.sub("", unquote(user))):
         return "the password"
-    place, *settings = re.split("[?&;#]", unquote_plus(unquote_plus(rest)))
-    if "@" in place and not is_in_file:
+    host, *settings = re.split("[?&;#]", unquote_plus(unquote_plus(address)))
+    if "@" in host and not is_in_file:
         return "a password, or a user name that is not percent-encoded, before its @"
     for setting in settings:
-        parts = setting.removeprefix("odbc_connect=").partition("=")
-        name, value = parts[0].strip(), parts[2].strip()
+        name, _, value = setting.removeprefix("odbc_connect=").partition("=")
+        name, value = name.strip(), value.strip()
         is_variable = VARIABLE.fullmatch(value) or VARIABLE.fullmatch(value[1:-1])
         if value and not is_variable and _is_secret(name, value):
             return name
@@ -75,27 +72,15 @@ DatabaseUrl = Annotated[
 
 
 def expanded(url: str) -> str:
-    """Return the URL with the values of its `${ENV_VAR}`. Raise `JobError` for a variable that is not set.
-
-    Values in the user name and the password are percent-encoded, so they may contain any character.
-    """
-    user, at, rest = url.rpartition("@")
+    """Return the URL with its `${ENV_VAR}` expanded, and percent-encoded in the user name and the password."""
+    user, at, address = url.rpartition("@")
     for name in VARIABLE.findall(user):
         hide_variable(name)
-    return VARIABLE.sub(lambda found: quote(expand(found.group()), safe=""), user) + at + expand(rest)
+    return VARIABLE.sub(lambda variable: quote(expand(variable.group()), safe=""), user) + at + expand(address)
 
 
 def engine(url: str, stage: str, **options: Any) -> "Engine":
-    """Return SQLAlchemy's engine without a pool, for a few connections in all. Its errors leave out bound values.
-
-    Args:
-        url: The URL as the job file writes it.
-        stage: The stage that an error names.
-        options: Further options of SQLAlchemy's `create_engine`.
-
-    Raises:
-        JobError: The kind of the URL is unknown, or its driver is not installed.
-    """
+    """Return SQLAlchemy's engine without a pool. Raise `JobError` for `stage` if the URL's driver is not installed."""
     import sqlalchemy as sa
 
     try:

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp"})  # their errors are about credentials or an endpoint
+RESUMES = "run again to resume where the staged parts end."
 
 
 @contextlib.contextmanager
 def translate_storage_errors(verb: str, place: object, local_path: str = "") -> Iterator[None]:
-    """Raise `AccessDenied` for missing permission or space, and `ServiceUnavailable` if a later attempt may succeed.
-
-    Other errors of the body are raised unchanged. `verb` and `place` are for the message, such as "cannot read
-    s3://bucket/name". `local_path` is the path of the file if it is on a disk: the message then has the free bytes of
-    the disk.
-    """
+    """Raise `AccessDenied` if a user must act, and `ServiceUnavailable` if a later attempt may `verb` the `place`."""
     try:
         yield
     except OvernightError:
@@ -47,8 +43,7 @@ def translate_storage_errors(verb: str, place: object, local_path: str = "") -> 
             ) from error
         if is_passing(error):
             raise ServiceUnavailable(
-                f"cannot {verb} {place}: {type(error).__name__}: {error}. Nothing was published; "
-                "run again to resume where the staged parts end."
+                f"cannot {verb} {place}: {type(error).__name__}: {error}. Nothing was published; {RESUMES}"
             ) from error
         raise
 
@@ -57,18 +52,15 @@ def _free(path: str) -> str:
     """Return a phrase with the free bytes of the disk, measured at the nearest directory that exists."""
     if not path:
         return ""
-    place = Path(path).absolute()
-    while not place.exists():
-        place = place.parent
-    return f" ({shutil.disk_usage(place).free:,} bytes free in {place})"
+    folder = Path(path).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return f" ({shutil.disk_usage(folder).free:,} bytes free in {folder})"
 
 
 @contextlib.contextmanager
 def translate_listing_errors(place: str) -> Iterator[None]:
-    """Raise `InputError` if the storage cannot list inputs, and `ServiceUnavailable` if a later attempt may list them.
-
-    `place` names the inputs in the message. Errors of the body that are not about the storage are raised unchanged.
-    """
+    """Raise `InputError` if a store cannot list inputs, and `ServiceUnavailable` if a later attempt may list them."""
     try:
         yield
     except OvernightError:
@@ -76,8 +68,10 @@ def translate_listing_errors(place: str) -> Iterator[None]:
     except NoInputs as error:
         raise InputError(f"source.path: {error}") from None
     except FileNotFoundError as error:
-        why = str(error).rstrip(".")
-        raise InputError(f"source.path: expected a directory or bucket, found nothing at {place} ({why}).") from error
+        reason = str(error).rstrip(".")
+        raise InputError(
+            f"source.path: expected a directory or bucket, found nothing at {place} ({reason})."
+        ) from error
     except PermissionError as error:
         raise InputError(f"source.path: no permission to list {place}: {error}") from error
     except Exception as error:
@@ -95,68 +89,54 @@ def translate_listing_errors(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_query_errors(database: str, setting: str, shows_cause: bool = True) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer the body, and `InputError` if it refuses the request.
+    """Raise `ServiceUnavailable` if the database does not answer, and `InputError` if it refuses the request.
 
-    `database` and `setting`, a key such as `source.query`, are for the message. If `shows_cause` is False, a traceback
-    leaves out the driver's own error, which may contain a password.
+    Without `shows_cause`, a traceback leaves out the driver's own error, which may contain a password.
     """
     import sqlalchemy as sa
 
     try:
         yield
     except sa.exc.DBAPIError as error:
-        what = f"{type(error.orig).__name__}: {' '.join(str(error.orig).split())}"
-        known: OvernightError = InputError(f"{setting}: {what}")
-        if _is_locked(error) if _is_of_sqlite(error) else _is_down(error):
-            known = ServiceUnavailable(f"the database {database} did not answer: {what}", "ingest")
-        elif type(error) is sa.exc.DatabaseError and not _is_denied(error):  # its subclasses blame the query
-            known = InputError(f"source.url: expected a whole database at {database}, found {what}")
+        message = f"{type(error.orig).__name__}: {_in_one_line(error)}"
+        is_of_sqlite = isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
+        # SQLite raises an `OperationalError` for a wrong query, too, and SQLITE_AUTH for one that does more than read.
+        is_unavailable = "locked" in str(error.orig) if is_of_sqlite else _is_unavailable(error)
+        is_refusal = getattr(error.orig, "sqlite_errorname", "") == "SQLITE_AUTH"
+        overnight_error: OvernightError = InputError(f"{setting}: {message}")
+        if is_unavailable:
+            overnight_error = ServiceUnavailable(f"the database {database} did not answer: {message}", "ingest")
+        elif type(error) is sa.exc.DatabaseError and not is_refusal:  # its subclasses blame the query
+            overnight_error = InputError(f"source.url: expected a whole database at {database}, found {message}")
         elif setting == "source.query":
-            known = InputError(f"{setting}: expected a query that the database answers, found {what}")
-        raise known from (error if shows_cause else None)
+            overnight_error = InputError(f"{setting}: expected a query that the database answers, found {message}")
+        raise overnight_error from (error if shows_cause else None)
     except UnicodeDecodeError as error:  # from sqlite3, which decodes names and SQLite's messages
         raise InputError(f"source.url: expected a whole database at {database}, found {error}") from error
 
 
 @contextlib.contextmanager
 def translate_publish_errors(database: str) -> Iterator[None]:
-    """Raise `ServiceUnavailable` if the database does not answer the body, and `ContractError` if it refuses the rows.
-
-    `database` names the database in the message.
-    """
+    """Raise `ServiceUnavailable` if the database does not answer, and `ContractError` if it refuses the rows."""
     import sqlalchemy as sa
 
     try:
         yield
-    except OvernightError:
-        raise
     except sa.exc.DBAPIError as error:
-        said = " ".join(str(error.orig).split())
-        if _is_down(error):
+        message = _in_one_line(error)
+        if _is_unavailable(error):
             raise ServiceUnavailable(
-                f"cannot publish to {database}: {said}. Nothing was published; run again to resume where the staged "
-                "parts end.",
-                "write",
+                f"cannot publish to {database}: {message}. Nothing was published; {RESUMES}", "write"
             ) from None
-        raise ContractError(f"{database} does not take the rows: {said}. Nothing was published.", "write") from None
+        raise ContractError(f"{database} does not take the rows: {message}. Nothing was published.", "write") from None
 
 
-def _is_down(error: "DBAPIError") -> bool:
+def _in_one_line(error: "DBAPIError") -> str:
+    return " ".join(str(error.orig).split())
+
+
+def _is_unavailable(error: "DBAPIError") -> bool:
     """Return True if the connection or the server caused the error, so that a later attempt may succeed."""
     import sqlalchemy as sa
 
     return isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError) or error.connection_invalidated
-
-
-def _is_of_sqlite(error: "DBAPIError") -> bool:
-    """Return True if SQLite raised the error. SQLite raises an `OperationalError` for a wrong query, too."""
-    return isinstance(error.orig, Exception) and type(error.orig).__module__ == "sqlite3"
-
-
-def _is_denied(error: "DBAPIError") -> bool:
-    """Return True if SQLite refused the statement, because it does more than read the database."""
-    return getattr(error.orig, "sqlite_errorname", "") == "SQLITE_AUTH"
-
-
-def _is_locked(error: "DBAPIError") -> bool:
-    return "locked" in str(error.orig)

@@ -1,31 +1,31 @@
 """Fetches a folder or a file of any store to a local folder, in the versions that were listed.
 
-From S3, threads read pieces of the listed ETag. Files of other stores are compared with the listing after they are
-read. Each file gets its final name when it is complete, so a later try fetches only the missing files.
+A file is compared with the listing after it is read, and only then gets its name, so a later try fetches only the
+missing files.
 """
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import fsspec
+from fsspec.callbacks import Callback
 
 from overnight.tasks.config.masking import masked
+from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError
-from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, shown_bytes
-from overnight.tasks.storage.filesystems import entries, is_local, is_s3
-from overnight.tasks.storage.huggingface import at_commit, is_hub
+from overnight.tasks.storage.filesystems import at_commit, entries, is_hub, require_bucket
+from overnight.tasks.storage.local_file import put_on_disk, temporary_file
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.transient_errors import is_passing
 
-PIECE_BYTES = 32 * 2**20
-PIECES_AT_ONCE = 8
+# s3fs 2026.9 repeats requests, but reads the body of a piece of a large file only once.
+RETRIES = RetryPolicy(max_tries=6, first_wait_seconds=0.2, longest_wait_seconds=8.0)
 LOG_EVERY_SECONDS = 10.0
 
 Versions = Mapping[str, str]  # path -> size in bytes, a space, and the store's version of it
@@ -33,109 +33,129 @@ Versions = Mapping[str, str]  # path -> size in bytes, a space, and the store's 
 _log = logging.getLogger("overnight.storage")
 
 
-def list_folder(place: Location) -> dict[str, str]:
-    """Return a mapping from the path of each file below `place` to a text with its size in bytes and its version.
+def list_folder(location: Location) -> dict[str, str]:
+    """Return path -> size and version of the files below: `{"model.bin": "350 9a0364b9"}`. Skip names with a dot first.
 
-    Paths are relative to `place`, as in `{"model.bin": "350 9a0364b9e99bb480dd25e1f0284c8555"}`. Files and folders
-    whose names begin with a dot are skipped.
-
-    Raise `FileNotFoundError` if there is no file, and `NotADirectoryError` if `place` is a file. Raise `JobError` if
-    the store lists no versions. Raise `AccessDenied` and `ServiceUnavailable` for the store's errors.
+    Raise `FileNotFoundError` if there is no file, `NotADirectoryError` if `location` is a file, `JobError` if the store
+    lists no versions.
     """
-    with translate_storage_errors("list", place):
-        filesystem, root = _opened(place)
-        found = {entry.name[len(root) :]: entry for entry in entries(filesystem, root)}
-        if "" in found:
-            raise NotADirectoryError(str(place))
-        if not found and not is_local(filesystem) and not is_hub(filesystem):
-            filesystem.ls(root.split("/", 1)[0])  # raises if the bucket is missing or forbidden
-    listed = {path[1:]: _version(entry) for path, entry in found.items() if not _is_skipped(path[1:], entry)}
-    if not listed:
-        raise FileNotFoundError(str(place))
-    _require_versions(place, listed)
-    return listed
+    versions, is_empty = {}, True
+    with translate_storage_errors("list", location):
+        filesystem, root = _open(location)
+        for entry in entries(filesystem, root):
+            is_empty = False
+            if entry.name == root:
+                raise NotADirectoryError(str(location))
+            path = entry.name[len(root) + 1 :]
+            if not _is_skipped(path, entry):
+                versions[path] = _version(entry)
+        if is_empty:
+            require_bucket(filesystem, root)
+    if not versions:
+        raise FileNotFoundError(str(location))
+    _require_versions(location, versions)
+    return versions
 
 
-def list_file(place: Location, beside: str = "") -> dict[str, str]:
-    """Return a mapping from the name of the file at `place` to a text with its size in bytes and its version.
+def list_file(location: Location, beside: str = "") -> dict[str, str]:
+    """Return name -> size and version of the file, and of those beside it: its name, more, and the ending `beside`.
 
-    For example, `{"model.onnx": "350 9a0364b9e99bb480dd25e1f0284c8555"}`. If `beside` is not empty, add the files in
-    the same folder whose names begin with this name and end with `beside`.
-
-    Raise `FileNotFoundError` if there is no file, and `IsADirectoryError` if `place` is a folder. Raise `JobError` if
-    the store lists no versions. Raise `AccessDenied` and `ServiceUnavailable` for the store's errors.
+    Raise `FileNotFoundError` if there is no file, `IsADirectoryError` if `location` is a folder.
     """
-    with translate_storage_errors("list", place):
-        filesystem, root = _opened(place)
+    with translate_storage_errors("list", location):
+        filesystem, root = _open(location)
         folder, _, name = root.rpartition("/")
         info = filesystem.info(root)
         if info["type"] == "directory":
-            raise IsADirectoryError(str(place))
-        listed = {name: _version(entry_of(root, info))}
-        for entry in entries(filesystem, folder) if beside else ():
-            other = entry.name[len(folder) :].lstrip("/")
-            if other.startswith(name) and other.endswith(beside) and "/" not in other:
-                listed[other] = _version(entry)
-    _require_versions(place, listed)
-    return listed
+            raise IsADirectoryError(str(location))
+        versions = {name: _version(entry_of(root, info))}
+        if beside:
+            for entry in entries(filesystem, folder):
+                path = entry.name[len(folder) :].lstrip("/")
+                if path.startswith(name) and path.endswith(beside) and "/" not in path:
+                    versions[path] = _version(entry)
+    _require_versions(location, versions)
+    return versions
 
 
 def size_of(versions: Versions) -> int:
     """Return the total bytes of the files in `versions`, a result of `list_folder` or `list_file`."""
-    return sum(int(version.split(" ", 1)[0]) for version in versions.values())
+    return sum(map(_bytes, versions.values()))
 
 
-def fetch(place: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
-    """Fetch the files of `versions` into `folder`. Keep complete files of an earlier try, and remove all others there.
+def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
+    """Fetch the files of `versions` into `folder`, unless an earlier try did, and remove all others there.
 
-    `versions` is the result of `list_folder`, or with `is_file` that of `list_file`, for the same `place`.
-
-    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder. Raise `AccessDenied`
-    and `ServiceUnavailable` for the errors of the store and of the disk.
+    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder.
     """
-    if unsafe := [name for name in versions if not _is_inside(name)]:
-        raise JobError(f"{place}: expected names inside the folder, found {unsafe[0]!r}. Rename the file.", "infer")
+    for name in versions:
+        if {"", ".", ".."} & set(name.split("/")) or "\0" in name:
+            raise JobError(f"{location}: expected names inside the folder, found {name!r}. Rename the file.", "infer")
     for path in folder.rglob("*"):  # a try that was killed may leave half a file under another name
         if path.is_file() and path.relative_to(folder).as_posix() not in versions:
             path.unlink()
-    progress = _Progress(str(place), size_of(versions))
-    with translate_storage_errors("read", place, str(folder)):
-        filesystem, root = _opened(place)
-        above = root.rpartition("/")[0] if is_file else root
-        get = _get_pieces if is_s3(filesystem) else _get_whole
+    progress, start = _Progress(masked(str(location)), size_of(versions)), time.monotonic()
+    with translate_storage_errors("read", location, str(folder)):
+        filesystem, root = _open(location)
+        parent = root.rpartition("/")[0] if is_file else root
         try:
-            for name, listed in versions.items():
+            for name, version in versions.items():
                 target = folder / name
-                if not (target.is_file() and f"{target.stat().st_size} " == listed[: listed.index(" ") + 1]):
-                    with temporary_file(str(target)) as temporary:
-                        get(filesystem, f"{above}/{name}", listed, temporary, progress.add)
-                        put_on_disk(temporary)
-                        os.replace(temporary.name, target)
+                if not (target.is_file() and target.stat().st_size == _bytes(version)):
+                    _fetch_file(filesystem, f"{parent}/{name}", version, target, progress)
         except (ObjectChanged, FileNotFoundError) as error:
             raise JobError(
-                f"{place}: its files changed after they were listed. Run again: the job then uses the new ones.",
+                f"{location}: its files changed after they were listed. Run again: the job then uses the new ones.",
                 "infer",
             ) from error
-    progress.end()
+    _log.warning("fetched %s in %.0f s", progress.name, time.monotonic() - start)
 
 
-def _opened(place: Location) -> tuple[fsspec.AbstractFileSystem, str]:
-    filesystem, root = place.open_filesystem()
-    return filesystem, (at_commit(filesystem, root) if is_hub(filesystem) else root).rstrip("/")
+def _fetch_file(filesystem: Any, path: str, version: str, target: Path, progress: "_Progress") -> None:
+    """Make the local file `target`, whole and in its listed version or not at all."""
+    with temporary_file(str(target)) as temporary:
+        waits = RETRIES.waits()
+        while True:
+            try:
+                filesystem.get_file(path, temporary.name, callback=progress)
+                break
+            except Exception as error:
+                wait_seconds = next(waits, None)
+                if wait_seconds is None or not is_passing(error):
+                    raise
+                time.sleep(wait_seconds)
+        current = _version(entry_of(path, filesystem.info(path)))
+        size = os.path.getsize(temporary.name)
+        if current != version or size != _bytes(version):
+            raise ObjectChanged(f"expected {version} of {path}, found {current} and {size:,} bytes")
+        put_on_disk(temporary)
+        os.replace(temporary.name, target)
+
+
+def _open(location: Location) -> tuple[fsspec.AbstractFileSystem, str]:
+    filesystem, root = location.open_filesystem()
+    if is_hub(filesystem):
+        root = at_commit(filesystem, root)
+    return filesystem, root.rstrip("/")
 
 
 def _version(entry: Entry) -> str:
     return f"{entry.size} {entry.version}"
 
 
-def _require_versions(place: Location, listed: Versions) -> None:
+def _bytes(version: str) -> int:
+    return int(version.partition(" ")[0])
+
+
+def _require_versions(location: Location, versions: Versions) -> None:
     """Raise `JobError` if the store lists no version of a file, so that a change could not be noticed."""
-    if unknown := [name for name, version in listed.items() if version.endswith(" ")]:
-        raise JobError(
-            f"{place}: expected a store that lists versions of its files, found none for {unknown[0]}. Copy the model "
-            "to an object store or to the nodes.",
-            "infer",
-        )
+    for name, version in versions.items():
+        if version.endswith(" "):
+            raise JobError(
+                f"{location}: expected a store that lists versions of its files, found none for {name}. Copy the model "
+                "to an object store or to the nodes.",
+                "infer",
+            )
 
 
 def _is_skipped(path: str, entry: Entry) -> bool:
@@ -143,54 +163,17 @@ def _is_skipped(path: str, entry: Entry) -> bool:
     return is_folder or bool(entry.no_file) or any(part.startswith(".") for part in path.split("/"))
 
 
-def _is_inside(name: str) -> bool:
-    return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name
+class _Progress(Callback):
+    """Logs the begin of a fetch, and the bytes so far if the last line is older than `LOG_EVERY_SECONDS`."""
 
+    def __init__(self, name: str, total: int) -> None:
+        super().__init__()
+        self.name, self._total, self._logged = name, total, time.monotonic()
+        _log.warning("fetching %s, %s", name, shown_bytes(total))
 
-def _get_pieces(filesystem: Any, path: str, listed: str, file: BinaryIO, add: Callable[[int], None]) -> None:
-    """Fill `file` with the listed version of an object of S3."""
-    bucket, key, _ = filesystem.split_path(path)
-    size, version = listed.split(" ", 1)
-
-    def get(start: int) -> None:
-        stop = min(start + PIECE_BYTES, int(size))
-        content = filesystem.bucket(bucket).get(key, version, start, stop)
-        if len(content) != stop - start:
-            raise ObjectChanged(f"expected {stop - start:,} bytes of {key} from {start:,} on, found {len(content):,}")
-        os.pwrite(file.fileno(), content, start)
-        add(len(content))
-
-    with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
-        list(pool.map(get, range(0, int(size), PIECE_BYTES)))
-
-
-def _get_whole(filesystem: Any, path: str, listed: str, file: BinaryIO, add: Callable[[int], None]) -> None:
-    """Fill `file` from a store that reads only the newest version, and compare it with the listed one."""
-    filesystem.get_file(path, file.name)
-    now = _version(entry_of(path, filesystem.info(path)))
-    found = os.path.getsize(file.name)
-    if now != listed or found != int(listed.split(" ", 1)[0]):
-        raise ObjectChanged(f"expected {listed} of {path}, found {now} and {found:,} bytes")
-    add(found)
-
-
-class _Progress:
-    """The log lines of one fetch: its beginning, the bytes so far, and its end."""
-
-    def __init__(self, place: str, size: int) -> None:
-        self._place, self._size, self._done = masked(place), size, 0
-        self._started = self._logged = time.monotonic()
-        self._lock = threading.Lock()
-        _log.warning("fetching %s, %s", self._place, shown_bytes(size))
-
-    def add(self, count: int) -> None:
-        """Count bytes, from any thread. Log a line if the last one is older than `LOG_EVERY_SECONDS`."""
-        with self._lock:
-            self._done += count
-            if time.monotonic() - self._logged < LOG_EVERY_SECONDS:
-                return
+    def relative_update(self, inc: int = 1) -> None:
+        self.value += inc  # after a retry it may exceed the total
+        if time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
             self._logged = time.monotonic()
-        _log.warning("fetching %s, %s of %s", self._place, shown_bytes(self._done), shown_bytes(self._size))
-
-    def end(self) -> None:
-        _log.warning("fetched %s in %.0f s", self._place, time.monotonic() - self._started)
+            so_far = shown_bytes(min(self.value, self._total))
+            _log.warning("fetching %s, %s of %s", self.name, so_far, shown_bytes(self._total))

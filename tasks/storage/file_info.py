@@ -28,9 +28,8 @@ class NoInputs(FileNotFoundError):
 class Entry(NamedTuple):
     """A file of a listing. `name` is its full name in the filesystem, and `size` is in bytes.
 
-    `version` is its ETag, its hash, or its time of change as text; empty if unknown. `changed_at` is the time at which
-    it arrived or changed, in seconds since 1970, or None. `no_file` names what exists instead of a readable file, such
-    as `FIFO`; it is empty for a file.
+    `version` is its ETag, hash, or time of change as text; empty if unknown. `changed_at` is in seconds since 1970, or
+    None. `no_file` names what exists instead of a readable file, such as `FIFO`; it is empty for a file.
     """
 
     name: str
@@ -45,18 +44,20 @@ def archived(error: BaseException) -> str:
     text = f"{error}\n{getattr(error, 'error_code', '')}\n{error.__cause__}"
     if not _ARCHIVED.search(text):
         return ""
-    storage_class = _STORAGE_CLASS.search(text)
+    name = ""
     response = getattr(error.__cause__ or error, "response", None)
-    own = response.get("Error", {}).get("StorageClass") if isinstance(response, dict) else None
-    name = storage_class.group(1) if storage_class else own
-    which = f" (storage class {name})" if name else ""
-    return f"expected an object that can be read, found an archived one{which}. Restore it, then run again"
+    if match := _STORAGE_CLASS.search(text):
+        name = match[1]
+    elif isinstance(response, dict):
+        name = response.get("Error", {}).get("StorageClass")
+    storage_class = f" (storage class {name})" if name else ""
+    return f"expected an object that can be read, found an archived one{storage_class}. Restore it, then run again"
 
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
     """Return the `Entry` of the file `name`. `info` is the file's description by fsspec or by a listing of S3."""
     no_file = "" if info.get("size") is not None else "file whose length the server does not report"
-    return Entry(name, int(info.get("size") or 0), version_of(info), changed_at(info), no_file)
+    return Entry(name, int(info.get("size") or 0), version_of(info), _changed_at(info), no_file)
 
 
 def is_text(name: str) -> bool:
@@ -70,41 +71,38 @@ def is_text(name: str) -> bool:
 
 def version_of(info: dict[str, Any]) -> str:
     """Return the version of a file: its ETag, its hash, or its time of change; empty if `info` has none of them."""
-    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id") or _modified(info)
-    return str(version).strip('"')
+    version = info.get("ETag") or info.get("etag") or info.get("md5Hash") or info.get("blob_id")
+    if not version:
+        version = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
+    return f"{version:.6f}" if isinstance(version, float) else str(version).strip('"')
 
 
 def shown_version(version: str) -> str:
     """Return a version as a phrase for messages: a time of change in UTC, or an ETag or hash unchanged."""
     if "." in version:
         with contextlib.suppress(ValueError, OverflowError):
-            changed = datetime.fromtimestamp(float(version), UTC)
-            return f"last changed at {changed:%Y-%m-%d %H:%M:%S.%f} UTC"
+            changed_at = datetime.fromtimestamp(float(version), UTC)
+            return f"last changed at {changed_at:%Y-%m-%d %H:%M:%S.%f} UTC"
     return f"version {version}"
 
 
-def changed_at(info: dict[str, Any]) -> float | None:
-    """Return the time at which a listed file arrived or changed, in seconds since 1970; None if `info` has no time.
-
-    On a local disk it is the later of the times of change and arrival, because a copy may keep the time of its
-    original.
-    """
-    names = ("mtime", "created") if "mtime" in info else ("LastModified", "last_modified", "updated")
-    return max((seconds for name in names if (seconds := _seconds(info.get(name))) is not None), default=None)
+def _changed_at(info: dict[str, Any]) -> float | None:
+    """Return when a file changed, in seconds since 1970, or arrived: a copy may keep the time of its original."""
+    if "mtime" in info:
+        times = [info["mtime"], info.get("created")]
+    else:
+        times = [info.get("LastModified"), info.get("last_modified"), info.get("updated")]
+    return max((seconds for time in times if (seconds := _seconds(time)) is not None), default=None)
 
 
 def _seconds(value: Any) -> float | None:
     """Return seconds since 1970 for any of the drivers' time formats, or None."""
-    with contextlib.suppress(ValueError):
-        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
         return value.timestamp()
     return float(value) if isinstance(value, int | float) else None
-
-
-def _modified(info: dict[str, Any]) -> str:
-    value = info.get("mtime", info.get("LastModified", info.get("last_modified", "")))
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def shown_bytes(size: float) -> str:

@@ -5,35 +5,34 @@ small objects concurrently. It also reads public buckets without credentials and
 not exist. pyarrow reads and writes Parquet through it.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.core import split_protocol, strip_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from overnight.tasks.config.extras import missing
+from overnight.tasks.config.proxies import THIS_MACHINE, leave_out_this_machine
 from overnight.tasks.storage.credentials import GOOGLE, require_credentials
 from overnight.tasks.storage.file_info import Entry, entry_of
 from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.list_local import local_entries
-from overnight.tasks.storage.proxies import exempt_this_machine, s3_address
 
 WEB = ("http", "https")
 CONNECT_SECONDS = 30.0  # as aiohttp's default
+WITHOUT_HOST = ("", "file", "s3", "s3a", "gs", "gcs", "hf", *WEB)  # one filesystem reads all URIs of such a protocol
 
 
 def open_filesystem(
     uri: str, anonymous: bool = False, timeout_seconds: float | None = None
 ) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of a URI without variables, and the URI's path in this filesystem.
+    """Return the filesystem of a URI without variables, and the URI's path in it. Listings are not cached.
 
-    Listings are not cached, because directories change during a run. If `anonymous`, requests have no credentials.
-    `timeout_seconds` limits each request to a web server, from its start to the last byte. None means aiohttp's limit.
-    Other filesystems have limits of their own.
-
-    Raise `JobError` if the protocol's driver is not installed, `ValueError` if fsspec does not know the protocol,
-    `AccessDenied` if there are no credentials.
+    `timeout_seconds` limits each request to a web server. Raise `JobError` for a driver that is not installed,
+    `ValueError` for a protocol that fsspec does not know, `AccessDenied` without credentials.
     """
     protocol = protocol_of(uri)
     options: dict[str, Any] = {"use_listings_cache": False}
@@ -42,13 +41,17 @@ def open_filesystem(
 
         timeout = ClientTimeout(timeout_seconds, sock_connect=CONNECT_SECONDS)
         options["client_kwargs"] = {"timeout": timeout, "auto_decompress": False}  # `web_files.py` unpacks to a limit
-    if anonymous:
-        options |= {"token": "anon"} if protocol in GOOGLE else {"anon": True}
+    if anonymous and protocol in GOOGLE:
+        options["token"] = "anon"
+    elif anonymous:
+        options["anon"] = True
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
         exempt_this_machine(s3_address())
-        return PatientS3(**options, **({"version_aware": True} if "?versionId=" in uri else {})), strip_protocol(uri)
+        if "?versionId=" in uri:
+            options["version_aware"] = True
+        return PatientS3(**options), strip_protocol(uri)
     try:
         fsspec.get_filesystem_class(protocol)
         if protocol in GOOGLE:
@@ -70,13 +73,9 @@ def protocol_of(uri: str) -> str:
 
 
 def store_of(uri: str) -> str:
-    """Return a name of the store of a URI: one filesystem reads all URIs of the same store. It is empty without a URI.
-
-    The name is the protocol, for example `s3`. If the filesystem depends on the host, it is protocol and host.
-    """
+    """Return a name of the store of a URI, such as `s3` or `abfs://host`: one filesystem reads all URIs of a store."""
     protocol = protocol_of(uri) if uri else ""
-    is_one = protocol in ("", "file", "s3", "s3a", "gs", "gcs", "hf", "http", "https")
-    return protocol if is_one else "/".join(uri.split("/", 3)[:3])
+    return protocol if protocol in WITHOUT_HOST else "/".join(uri.split("/", 3)[:3])
 
 
 def is_local(filesystem: fsspec.AbstractFileSystem) -> bool:
@@ -88,39 +87,68 @@ def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 
 def is_web(filesystem: fsspec.AbstractFileSystem) -> bool:
-    return bool({"http", "https"}.intersection(filesystem.protocol))
+    return bool({*WEB}.intersection(filesystem.protocol))
 
 
 def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """Return the options with which s3fs reads a file in one request; an empty dictionary for other filesystems.
-
-    By default, s3fs first requests the size, to read a large file in pieces.
-    """
+    """Return the options with which s3fs reads a file in one request. By default it requests the size first."""
     return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 
-def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
-    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file.
+def s3_address() -> str:
+    """Return the address of the S3 server that the environment names; empty for AWS's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
-    `root` is a path in `filesystem`. With `pattern`, folders in which no path can match may be left out.
-    """
-    if isinstance(filesystem, LocalFileSystem):
+
+def exempt_this_machine(address: str) -> None:
+    """Add this machine to the environment's exceptions from its proxy, which cannot reach it, if `address` is here."""
+    if urlsplit(address).hostname in THIS_MACHINE:
+        leave_out_this_machine()
+
+
+def entries(filesystem: fsspec.AbstractFileSystem, root: str, pattern: Pattern | None = None) -> Iterator[Entry]:
+    """Yield an `Entry` for each file below `root`, in the order of full names, or for `root` itself if it is a file."""
+    if is_local(filesystem):
         return local_entries(root or "/", pattern)
-    if is_s3(filesystem) and not _is_unordered(root):
+    # S3 does not list a directory bucket (S3 Express One Zone) in order.
+    if is_s3(filesystem) and not root.split("/", 1)[0].endswith("--x-s3"):
         from overnight.tasks.storage.list_s3 import s3_entries  # here, because it imports s3fs
 
         return s3_entries(filesystem, root, pattern.beginning if pattern else "")
-    found = filesystem.find(root, detail=True)
-    if not isinstance(found, dict):  # for a file, Azure's driver (adlfs 2026.8) returns only a list with its name
-        found = {name: filesystem.info(name) for name in found}
-    return (entry_of(name, _with_size(filesystem, name, info)) for name, info in sorted(found.items()))
+    return _found(filesystem, root)
 
 
-def _with_size(filesystem: fsspec.AbstractFileSystem, name: str, info: dict[str, Any]) -> dict[str, Any]:
-    """Return `info` with the file's size. For a web server this takes a separate request."""
-    return info if info.get("size") is not None else info | filesystem.info(name)
+def _found(filesystem: fsspec.AbstractFileSystem, root: str) -> Iterator[Entry]:
+    files = filesystem.find(root, detail=True)
+    if not isinstance(files, dict):  # for a file, Azure's driver (adlfs 2026.8) returns only a list with its name
+        files = {name: filesystem.info(name) for name in files}
+    for name, info in sorted(files.items()):
+        if info.get("size") is None:  # of a web server
+            info.update(filesystem.info(name))
+        yield entry_of(name, info)
 
 
-def _is_unordered(root: str) -> bool:
-    """Return True for a directory bucket (S3 Express One Zone), the one kind that S3 does not list in order."""
-    return root.split("/", 1)[0].endswith("--x-s3")
+def require_bucket(filesystem: fsspec.AbstractFileSystem, root: str) -> None:
+    """Raise the store's error if the bucket of `root` is missing or forbidden."""
+    if not is_local(filesystem) and not is_hub(filesystem):
+        filesystem.ls(root.split("/", 1)[0])
+
+
+def is_hub(filesystem: fsspec.AbstractFileSystem) -> bool:
+    return filesystem.protocol == "hf"
+
+
+def at_commit(filesystem: Any, path: str) -> str:
+    """Return a path on the Hugging Face Hub with the current commit of its branch, which never changes.
+
+    The Hub's driver (huggingface_hub 2.4) caches its listings, but reads the current content of a name.
+    """
+    from huggingface_hub import HfApi
+
+    filesystem.invalidate_cache()
+    parts = filesystem.resolve_path(path)
+    if not hasattr(parts, "repo_id"):  # below `buckets/`
+        return path
+    api = HfApi(endpoint=filesystem.endpoint, token=filesystem.token)
+    commit = api.repo_info(parts.repo_id, revision=parts.revision, repo_type=parts.repo_type).sha
+    return str(type(parts)(parts.repo_type, parts.repo_id, commit, parts.path_in_repo).unresolve())

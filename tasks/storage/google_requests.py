@@ -6,8 +6,7 @@ from typing import Any
 import aiohttp
 
 from overnight.tasks.storage.failed_requests import note
-
-PASSING = (408, 429)  # and all from 500
+from overnight.tasks.storage.transient_errors import is_passing_status
 
 
 class NotedRequests(aiohttp.TraceConfig):
@@ -27,7 +26,7 @@ class NotedRequests(aiohttp.TraceConfig):
 
 async def _ended(_: Any, __: SimpleNamespace, request: aiohttp.TraceRequestEndParams) -> None:
     status = request.response.status
-    if status in PASSING or status >= 500:
+    if is_passing_status(status):
         note(f"{request.url.authority}: {status}")
 
 

@@ -1,11 +1,8 @@
 """The objects below a prefix of S3, in the order of their keys. Several ranges of keys are listed concurrently.
 
-S3 returns a thousand keys per request, in order, so one listing is a chain of requests. If one request is not enough,
-the keys are cut into ranges at subfolders. Threads list the ranges side by side, a limited number of pages ahead of the
-reader. Ranges follow each other, so the objects need no sorting. A range covers as many folders as are expected to hold
-about `KEYS_A_RANGE` keys, by the counts so far. So small folders do not cost one request each.
-
-If all objects are in one folder, the keys cannot be cut, and one request follows another.
+S3 returns a thousand keys per request, in order, so one listing is a chain of requests. Longer listings are cut into
+ranges at subfolders, which threads list side by side, a limited number of pages ahead of the reader. A range covers as
+many folders as are expected to hold `KEYS_A_RANGE` keys, so small folders do not cost one request each.
 """
 
 from collections import deque
@@ -28,25 +25,23 @@ FEW, DEEPEST = 8, 3  # if there are at most FEW folders, their subfolders are li
 
 
 def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entry]:
-    """Yield the entries below `root`, which is a bucket or `bucket/prefix`, in the order of keys.
+    """Yield the entries below a bucket or `bucket/prefix`, in the order of keys, or `root` if it is an object.
 
-    If nothing is below `root`, and it is an object itself, yield this object.
-
-    With `beginning`, yield only entries whose path below `root` begins with this text.
-
-    Raise `InputError` if the store does not list in the order of keys. Raise `ServiceUnavailable` if it does not
-    recover within the time for retries, and otherwise the error of s3fs.
+    Their paths below `root` begin with `beginning`. Raise `InputError` if the store does not list in the order of keys.
     """
     bucket, key, _ = filesystem.split_path(root)
-    last, prefix = "", f"{key}/" if key else ""
-    wanted, after = f"{bucket}/{prefix}{beginning}", prefix + beginning[:-1] if beginning[1:] else ""
+    prefix = f"{key}/" if key else ""
+    after = ""
+    if len(beginning) > 1:
+        after = prefix + beginning[:-1]
+    last, start = "", f"{bucket}/{prefix}{beginning}"
     for entry in _Listing(filesystem.bucket(bucket), prefix).entries(after):
         if entry.name <= last:
             raise InputError(f"{bucket}: expected a listing in the order of keys, found {entry.name} after {last}.")
         last = entry.name
-        if last.startswith(wanted):
+        if last.startswith(start):
             yield entry
-        elif last > wanted:
+        elif last > start:
             return
     if not last and key and not beginning:
         with suppress(FileNotFoundError):
@@ -74,8 +69,8 @@ class _Range:
 class _Listing:
     bucket: s3_bucket.Bucket
     prefix: str
-    folders_done: int = 0
-    keys_done: int = 0
+    listed_folders: int = 0
+    listed_keys: int = 0
     is_over: Event = field(default_factory=Event)
 
     def entries(self, after: str) -> Iterator[Entry]:
@@ -86,16 +81,16 @@ class _Listing:
             for page in pages:  # a store may return less than a page and still have more
                 yield from page
             return
-        waiting: deque[_Range] = deque()
+        ranges: deque[_Range] = deque()
         pool = ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="listing")
         try:
-            for piece in self._ranges(self.bucket.key(first[-1])):
-                pool.submit(self._list, piece)
-                waiting.append(piece)
-                if len(waiting) > RANGES_AT_ONCE:
-                    yield from waiting.popleft().entries()
-            while waiting:
-                yield from waiting.popleft().entries()
+            for keys in self._ranges(self.bucket.key(first[-1])):
+                pool.submit(self._list, keys)
+                ranges.append(keys)
+                if len(ranges) > RANGES_AT_ONCE:
+                    yield from ranges.popleft().entries()
+            while ranges:
+                yield from ranges.popleft().entries()
         finally:
             self.is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -113,42 +108,39 @@ class _Listing:
         yield _Range(after, "", folders)
 
     def _cuts(self, prefix: str, after: str, depth: int) -> Iterator[str]:
-        """Yield the key just before each folder below `prefix`.
-
-        If there are few folders, also cut at their subfolders.
-        """
+        """Yield the key just before each folder below `prefix`, and before their subfolders if there are few."""
         for answer in self.bucket.answers(prefix, after, Delimiter="/"):
-            below = [found["Prefix"] for found in answer.get("CommonPrefixes", [])]
-            is_looked_into = depth and len(below) <= FEW and not answer.get("IsTruncated")
-            for folder in below:
+            folders = [info["Prefix"] for info in answer.get("CommonPrefixes", [])]
+            has_few = depth and len(folders) <= FEW and not answer.get("IsTruncated")
+            for folder in folders:
                 yield s3_bucket.just_before(folder)
-                if is_looked_into:
+                if has_few:
                     yield from self._cuts(folder, "", depth - 1)
-            if not below:
+            if not folders:
                 return
 
     def _folders_a_range(self) -> int:
-        if not self.folders_done:
+        if not self.listed_folders:
             return 1
-        return min(FOLDERS_A_RANGE, KEYS_A_RANGE * self.folders_done // max(self.keys_done, 1))
+        return min(FOLDERS_A_RANGE, KEYS_A_RANGE * self.listed_folders // max(self.listed_keys, 1))
 
-    def _list(self, piece: _Range) -> None:
+    def _list(self, keys: _Range) -> None:
         """Put the range's pages on its queue, then None or the exception that ended the listing."""
         try:
-            for page in self.bucket.pages(self.prefix, piece.after):
-                inside = [entry for entry in page if not piece.last or self.bucket.key(entry) <= piece.last]
-                self.keys_done += len(inside)
-                self._put(piece, inside)
+            for page in self.bucket.pages(self.prefix, keys.after):
+                inside = [entry for entry in page if not keys.last or self.bucket.key(entry) <= keys.last]
+                self.listed_keys += len(inside)
+                self._put(keys, inside)
                 if len(inside) < len(page) or self.is_over.is_set():
                     break
-            self.folders_done += piece.folders
-            self._put(piece, None)
+            self.listed_folders += keys.folders
+            self._put(keys, None)
         except Exception as error:
-            self._put(piece, error)
+            self._put(keys, error)
 
-    def _put(self, piece: _Range, page: list[Entry] | Exception | None) -> None:
+    def _put(self, keys: _Range, page: list[Entry] | Exception | None) -> None:
         """Put the page on the range's queue. Wait for room in the queue, but not after the end of the listing."""
         while not self.is_over.is_set():
             with suppress(Full):
-                piece.pages.put(page, timeout=1)
+                keys.pages.put(page, timeout=1)
                 return

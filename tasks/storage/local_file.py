@@ -1,11 +1,14 @@
-"""Local files after their links are resolved. Only regular files are opened.
+"""Local files: facts about them, opening only regular files, and atomic writes under another name.
 
 A FIFO would wait for its writer, and a device may have no end. Neither is opened, even if it replaces a file just
 before the opening.
 """
 
+import contextlib
 import os
 import stat
+import uuid
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from overnight.tasks.errors import RowError
@@ -21,23 +24,17 @@ _KINDS = {
 
 
 def local_info(path: str) -> dict[str, Any]:
-    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a file, as fsspec names them.
-
-    For a link, describe its target. Raise `OSError` if the file does not exist or may not be read.
-    """
+    """Return `info_of` the target of a file. Raise `OSError` if it does not exist or may not be read."""
     return info_of(os.stat(path))
 
 
-def info_of(found: os.stat_result) -> dict[str, Any]:
-    """Return `type`, `size` (bytes), `mtime` and `created` (seconds since 1970) of a stat result, as fsspec names them.
-
-    The type is `file` for a regular file, or the name of another kind, such as `FIFO`. `created` is the ctime.
-    """
+def info_of(status: os.stat_result) -> dict[str, Any]:
+    """Return `type` (`file` or another kind), `size`, `mtime` and `created` of a file, as fsspec names them."""
     return {
-        "type": _kind(found),
-        "size": found.st_size,
-        "mtime": found.st_mtime,
-        "created": found.st_ctime,
+        "type": _kind(status),
+        "size": status.st_size,
+        "mtime": status.st_mtime,
+        "created": status.st_ctime,
     }
 
 
@@ -56,10 +53,29 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def refuse_others(kind: str) -> None:
-    """Raise `RowError` unless `kind` is `file`. It is a `type` of `local_info`, and may be `folder` or `FIFO`, too."""
+    """Raise `RowError` unless `kind`, a `type` of `local_info`, is `file`."""
     if kind != "file":
         raise RowError(f"expected a file, found a {kind}")
 
 
-def _kind(found: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "thing of another kind")
+def _kind(status: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "thing of another kind")
+
+
+@contextlib.contextmanager
+def temporary_file(path: str) -> Iterator[BinaryIO]:
+    """Yield a new file beside `path`. Remove it at the end, also after an error, unless the body renames it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def put_on_disk(file: BinaryIO) -> None:
+    """Flush Python's buffer of the file, and wait until its bytes are on the disk."""
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,11 +1,8 @@
-"""Places on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; `hf://` only for reading.
+"""Files and directories on any filesystem, by URI: local, `file://`, `s3://`, `gs://`, `abfs://`; read-only `hf://`.
 
 A `Location` keeps the text of the job file. `{partition}` and `${ENV_VAR}` are expanded only on use, so neither a
-secret nor a machine's path is stored with it.
-
-If S3 is unavailable for a while, requests are retried (`s3_retries.py`); other stores use the retries of their own
-libraries. A longer outage raises `ServiceUnavailable`; missing permission or space raises `AccessDenied` without
-retries.
+secret nor a machine's path is stored with it. After retries, an outage raises `ServiceUnavailable`; missing permission
+or space raises `AccessDenied` without retries.
 """
 
 import contextlib
@@ -23,11 +20,20 @@ import fsspec
 
 from overnight.tasks.config.masking import hide_variable_of_job, masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.storage.atomic_write import put_on_disk, temporary_file
 from overnight.tasks.storage.error_translation import translate_storage_errors
-from overnight.tasks.storage.filesystems import is_local, is_s3, one_request, open_filesystem
-from overnight.tasks.storage.list_below import Listed, list_below
-from overnight.tasks.storage.skipped_files import pass_over
+from overnight.tasks.storage.filesystems import (
+    at_commit,
+    entries,
+    is_hub,
+    is_local,
+    is_s3,
+    one_request,
+    open_filesystem,
+    require_bucket,
+)
+from overnight.tasks.storage.globs import Pattern
+from overnight.tasks.storage.local_file import put_on_disk, temporary_file
+from overnight.tasks.storage.skipped_files import pass_over, reason_to_skip
 from overnight.tasks.storage.transient_errors import is_full, status_of
 
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -37,8 +43,7 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 class File:
     """A file of a listing. `path` is relative to the listed directory, and `size` is in bytes.
 
-    `version` is its ETag, its hash or its time of change; empty if unknown. `changed_at` is the time at which it
-    arrived or changed, in seconds since 1970; None if the listing has no time.
+    `version` is its ETag, hash or time of change; empty if unknown. `changed_at` is in seconds since 1970, or None.
     """
 
     path: str
@@ -46,19 +51,11 @@ class File:
     size: int
     version: str
     changed_at: float | None = field(default=None, compare=False)
-
-    @classmethod
-    def of(cls, found: Listed, folder: str = "") -> "File":
-        """Return the `File` of the entry `found` of a listing. Its path begins with `folder` if that is not empty."""
-        path = found.path if not folder else folder if found.is_place else f"{folder}/{found.path}"
-        return cls(path, found.uri, found.entry.size, found.entry.version, found.entry.changed_at)
+    reason_to_skip: str = field(default="", compare=False)  # empty for an input
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
-    """Return `template` with the values of `{partition}` and `${ENV_VAR}`.
-
-    `escape` is applied to the value of each variable. Raise `JobError` for a variable that is not set.
-    """
+    """Return `template` with the values of `{partition}` and `${ENV_VAR}`; `escape` is applied to a variable's."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -72,10 +69,7 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
 
 @dataclass(frozen=True)
 class Location:
-    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use.
-
-    `{partition}` and `${ENV_VAR}` expand. If `anonymous`, requests have no credentials.
-    """
+    """A directory or file. `template` is its path or URI as the job file writes it, and is expanded on use."""
 
     template: str
     partition: str = "all"
@@ -101,46 +95,67 @@ class Location:
         return self.template.rstrip("/").rsplit("/", 1)[-1]
 
     def open_filesystem(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        """Return the filesystem, and this location's path in it.
-
-        Raise `JobError` if the URI's driver is unknown or not installed.
-        """
+        """Return the filesystem, and this location's path in it. Raise `JobError` if its driver is unknown."""
         try:
             return open_filesystem(self.uri, self.anonymous)
         except ValueError as error:
             raise JobError(f"{self}: this filesystem is unknown here: {error}") from error
 
-    def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
-        """Yield the files below, sorted by path, or the location itself if it is a file. Follow links.
+    @contextlib.contextmanager
+    def _translating(self, verb: str) -> Iterator[tuple[fsspec.AbstractFileSystem, str]]:
+        """Yield the filesystem and the path in it, and translate errors of the body."""
+        filesystem, path = self.open_filesystem()
+        with translate_storage_errors(verb, self, path if is_local(filesystem) else ""):
+            yield filesystem, path
 
-        Skip names that begin with `_` or `.` or are not UTF-8, and everything but regular files. Skip names that end in
-        none of `extensions`, if there are any. `skipped_files.counting` counts the skipped files.
+    def listed(
+        self, extensions: tuple[str, ...] = (), pattern: Pattern | None = None, folder: str = ""
+    ) -> Iterator[File]:
+        """Yield the files below, sorted by path, or the location itself if it is a file, also those to skip.
 
-        Raise `FileNotFoundError` for a local directory or a bucket that does not exist, `PermissionError` for one that
-        may not be read. On disks and S3, files are yielded while the listing goes on; other stores list all of them
-        first. Files on the Hugging Face Hub are of one commit.
+        Raise `FileNotFoundError` for a missing bucket, `PermissionError` for one that may not be read.
         """
+        filesystem, root = self.open_filesystem()
+        if is_hub(filesystem):
+            root = at_commit(filesystem, root)
+        root, is_empty = root.rstrip("/"), True
+        scheme = ""
+        if not is_local(filesystem):
+            scheme = filesystem.unstrip_protocol(root).removesuffix(root)
+        for entry in entries(filesystem, root, pattern):
+            is_empty = False
+            below, name = entry.name[len(root) :].lstrip("/"), entry.name.rsplit("/", 1)[-1]
+            if entry.name.endswith("/"):
+                continue  # such a name represents a directory on object stores
+            if pattern and not (pattern.matches(below) or (entry.no_file and pattern.may_hold(below))):
+                continue
+            path = below or name
+            reason = reason_to_skip(path, entry, extensions, pattern)
+            if folder:
+                path = f"{folder}/{below}".rstrip("/")
+            yield File(path, scheme + entry.name, entry.size, entry.version, entry.changed_at, reason)
+        if is_empty:
+            require_bucket(filesystem, root)
+
+    def files(self, extensions: tuple[str, ...] = ()) -> Iterator[File]:
+        """Yield the inputs of `listed`. `skipped_files.counting` counts the others."""
         filesystem, root = self.open_filesystem()
         if is_local(filesystem) and not filesystem.exists(root):
             raise FileNotFoundError(f"there is no directory {self}")
-        for found in list_below(filesystem, root, extensions):
-            if found.reason:
-                pass_over(found.reason, found.path)
+        for file in self.listed(extensions):
+            if file.reason_to_skip:
+                pass_over(file.reason_to_skip, file.path)
             else:
-                yield File.of(found)
+                yield file
 
     def names(self) -> list[str]:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""
-        filesystem, path = self.open_filesystem()
-        try:
-            with translate_storage_errors("list", self):
-                return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
-        except FileNotFoundError:
-            return []
+        with contextlib.suppress(FileNotFoundError), self._translating("list") as (filesystem, path):
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
+        return []
 
     def exists(self) -> bool:
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("look at", self):
+        with self._translating("look at") as (filesystem, path):
             return bool(filesystem.exists(path))
 
     def is_link(self) -> bool:
@@ -150,36 +165,30 @@ class Location:
 
     def read_bytes(self) -> bytes:
         """Return the whole content of the file. Raise `FileNotFoundError` if it does not exist."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        with self._translating("read") as (filesystem, path):
             return bytes(filesystem.cat_file(path, **one_request(filesystem)))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the contents of files in this directory, by name. Leave out names that do not exist.
-
-        Stores that can do so read many files concurrently.
-        """
+        """Return the contents of files in this directory, by name. Names that do not exist are left out."""
+        if not names:
+            return {}
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
         # Not `cat`: it treats a path with [ or * in it as a pattern.
-        found = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem)) if paths else []
+        results = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem))
         contents = {}
-        for name, content in zip(names, found, strict=True):
-            if isinstance(content, FileNotFoundError):
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, FileNotFoundError):
                 continue
             with translate_storage_errors("read", self / name):
-                if isinstance(content, Exception):
-                    raise content
-            contents[name] = bytes(content)
+                if isinstance(result, Exception):
+                    raise result
+            contents[name] = bytes(result)
         return contents
 
     def read_tail(self, count: int) -> bytes:
-        """Return the last `count` bytes of the file, or all if there are fewer. S3 needs one request for this.
-
-        Raise `FileNotFoundError` if the file does not exist.
-        """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        """Return the last `count` bytes of the file, or all if there are fewer. S3 needs one request for this."""
+        with self._translating("read") as (filesystem, path):
             if is_local(filesystem) or is_s3(filesystem):
                 return bytes(filesystem.cat_file(path, start=-count))
             # Azure's driver (adlfs 2026.8) cannot read bytes from the end.
@@ -187,19 +196,15 @@ class Location:
 
     def open(self) -> Any:
         """Return the file, open for reading: binary and seekable."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("read", self):
+        with self._translating("read") as (filesystem, path):
             return filesystem.open(path, "rb")
 
     def write_bytes(self, data: bytes) -> None:
         """Write the file whole or not at all: by a rename on local disks, by one put on object stores."""
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
+        with self._translating("write") as (filesystem, path):
             if is_local(filesystem):
-                with temporary_file(path) as temporary:
-                    temporary.write(data)
-                    put_on_disk(temporary)
-                    os.replace(temporary.name, path)
+                with self.writing() as file:
+                    file.write(data)
                 return
             try:
                 filesystem.pipe_file(path, data)
@@ -209,25 +214,21 @@ class Location:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Yield a binary file to fill piece by piece. If the body succeeds, it becomes the file at this location.
-
-        Otherwise this location stays as it was. For an object store, the file is in the folder for temporary files
-        until the body ends. An exception of the body is raised unchanged, but a full disk raises `AccessDenied`.
-        """
+        """Yield a binary file to fill. If the body succeeds, it becomes the file here; otherwise nothing changes."""
         filesystem, path = self.open_filesystem()
         with contextlib.ExitStack() as stack:
+            local_path = path
             if not is_local(filesystem):
-                local_path = os.path.join(stack.enter_context(tempfile.TemporaryDirectory(prefix="overnight-")), "file")
-            else:
-                local_path = path
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="overnight-"))
+                local_path = os.path.join(folder, "file")
             temporary = stack.enter_context(temporary_file(local_path))
             try:
                 yield temporary
             except Exception as error:
-                if is_full(error):
-                    with translate_storage_errors("write", self, local_path):
-                        raise
-                raise
+                if not is_full(error):
+                    raise
+                with translate_storage_errors("write", self, local_path):
+                    raise
             with translate_storage_errors("write", self, local_path):
                 put_on_disk(temporary)
                 if is_local(filesystem):
@@ -236,34 +237,24 @@ class Location:
                     filesystem.put_file(temporary.name, path)
 
     def copy_to(self, target: "Location") -> None:
-        """Make the file `target` from this file, whole or not at all, without reading it if the storage can do that.
-
-        On a local disk, the target is a link to the same content. It is a copy if the filesystem has no hard links, or
-        if a new file there would have another owner, group or mode. Within an object store, the store copies the file.
-        """
+        """Make the file `target` from this file, whole or not at all, by a link or the store's own copy if possible."""
         filesystem, path = self.open_filesystem()
-        other, target_path = target.open_filesystem()
-        if is_local(filesystem) and is_local(other):
-            with translate_storage_errors("write", target, target_path):
-                if _linked(path, target_path):
+        with target._translating("write") as (target_filesystem, target_path):
+            if is_local(filesystem) and is_local(target_filesystem):
+                if _replace_by_link(path, target_path):
                     return
-        elif filesystem == other:
-            with translate_storage_errors("write", target):
+            elif filesystem == target_filesystem:
                 filesystem.cp_file(path, target_path)
-            return
+                return
         with self.open() as file, target.writing() as copy:
             shutil.copyfileobj(file, copy)
 
     def create(self, data: bytes) -> None:
-        """Write the whole file if no file exists here. Otherwise raise `FileExistsError`.
+        """Write the whole file, or raise `FileExistsError` if one exists. Of concurrent callers, one succeeds.
 
-        Of concurrent callers, exactly one succeeds.
-
-        `data` must be unique, because on object stores it identifies the writer of the existing file. If a response was
-        lost, the HTTP library sends the request again, and the second request finds the file of the first.
+        `data` must be unique: if a response was lost, it shows that the existing file is of this caller's first try.
         """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("write", self, path if is_local(filesystem) else ""):
+        with self._translating("write") as (filesystem, path):
             if is_local(filesystem):
                 with temporary_file(path) as temporary:
                     temporary.write(data)
@@ -283,41 +274,31 @@ class Location:
                 raise FileExistsError(f"{self} is there") from error
 
     def make_private(self) -> None:
-        """Make this directory, if it is local and missing, for its user alone: its files may hold texts of rows.
-
-        In a shared directory, which has the set-group-ID bit, it is for that directory's group too.
-        """
+        """Make this directory, if it is local and missing, for its user alone, or for the group of a shared parent."""
         filesystem, path = self.open_filesystem()
         if not is_local(filesystem) or os.path.lexists(path.rstrip("/")):
             return
         parent = os.path.dirname(path.rstrip("/"))
         with translate_storage_errors("write", self, parent):
             os.makedirs(parent, exist_ok=True)
-            is_shared = os.stat(parent).st_mode & stat.S_ISGID
+            mode = 0o770 if os.stat(parent).st_mode & stat.S_ISGID else 0o700
             with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o770 if is_shared else 0o700)
+                os.mkdir(path, mode)
 
     def remove(self) -> None:
-        """Remove a file, or a directory with everything below it. Do nothing if it does not exist.
-
-        Follow no link: of a local link, only the link itself is removed.
-        """
-        filesystem, path = self.open_filesystem()
-        with translate_storage_errors("remove", self):
+        """Remove a file or link, or a directory with everything below it. Do nothing if it does not exist."""
+        with self._translating("remove") as (filesystem, path):
             if self.is_link():
                 os.unlink(path.rstrip("/"))
             elif not is_local(filesystem) and has_magic(path):  # `rm` treats it as a pattern
-                for found in filesystem.find(path):
-                    filesystem.rm_file(found)
+                for file in filesystem.find(path):
+                    filesystem.rm_file(file)
             elif filesystem.exists(path):
                 filesystem.rm(path, recursive=True)
 
 
-def _linked(path: str, target: str) -> bool:
-    """Make `target` a link to `path`, unless a new file there has another owner, group or mode. Return True if so.
-
-    After False, the caller must write to a new file: a link whose creation seemed to fail may lead to `path`.
-    """
+def _replace_by_link(path: str, target: str) -> bool:
+    """Make `target` a link to `path`. Return False if it must be a new file: a link may lead to `path` even then."""
     with temporary_file(target) as file:
         own, new = os.stat(path), os.fstat(file.fileno())
         if (own.st_uid, own.st_gid, own.st_mode) != (new.st_uid, new.st_gid, new.st_mode):

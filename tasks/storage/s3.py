@@ -13,10 +13,7 @@ from overnight.tasks.storage.s3_retries import ONE_ATTEMPT, retrying_session
 
 
 class PatientS3(S3FileSystem):
-    """s3fs with Overnight's retries: a request is tried again until a time limit (`s3_retries.py`).
-
-    It overrides only the constructor.
-    """
+    """s3fs with Overnight's retries. It overrides only the constructor."""
 
     def __init__(self, **options: Any) -> None:
         settings = {**(options.get("config_kwargs") or {}), "retries": ONE_ATTEMPT}
@@ -29,13 +26,12 @@ class PatientS3(S3FileSystem):
         return self._buckets.setdefault(name, Bucket(self, name))
 
     def ask_for_credentials(self) -> dict[str, str | None]:
-        """Return the current credentials under obstore's names: `access_key_id`, `secret_access_key` and `token`.
-
-        They are those of this filesystem's options. If it has none, botocore looks for them.
-        """
+        """Return the current credentials under obstore's names, from this filesystem's options or from botocore."""
 
         async def ask() -> Any:
             return await (await self.session.get_credentials()).get_frozen_credentials()
 
-        found = (self.key, self.secret, self.token) if self.key else sync(self.loop, ask)[:3]
-        return dict(zip(("access_key_id", "secret_access_key", "token"), found, strict=True))
+        keys = (self.key, self.secret, self.token)
+        if not self.key:
+            keys = sync(self.loop, ask)[:3]
+        return dict(zip(("access_key_id", "secret_access_key", "token"), keys, strict=True))

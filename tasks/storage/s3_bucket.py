@@ -18,7 +18,7 @@ from s3fs.utils import FileExpired
 from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, TooLarge, entry_of, version_of
 from overnight.tasks.storage.s3_retries import RETRIES, say
-from overnight.tasks.storage.s3_store import is_usable, open_store, passing_problem, raise_known, waiting_told, words
+from overnight.tasks.storage.s3_store import is_usable, log_wait, message, open_store, passing_problem, raise_known
 
 KEYS_A_PAGE = 1000  # S3's maximum
 REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs does not
@@ -34,41 +34,38 @@ class Bucket:
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None, most: int | None = None) -> bytes:
         """Return the bytes of an object from byte `first` to before byte `stop`, or to the end if `stop` is None.
 
-        With `etag`, read only this version, and raise `ObjectChanged` if the object has another one. Raise `TooLarge`
-        for an object of more than `most` bytes, `FileNotFoundError`, `PermissionError`, `ServiceUnavailable` after the
-        time for retries, or another error of s3fs.
+        Raise `ObjectChanged` for another version than `etag`, `TooLarge` above `most` bytes, or an error of s3fs.
         """
         failure = None
         if self._may_ask():
             try:
-                found = _get(self._store, key, etag, first, stop, most)
+                content = _get(self._store, key, etag, first, stop, most)
                 self._has_answered = True
-                return found
-            except TooLarge:
+                return content
+            except (TooLarge, ObjectChanged):
                 raise
             except Exception as error:
                 raise_known(error, self._has_answered)
                 failure = error
                 self._wait_after(error)
-        found = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop, most)
+        content = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop, most)
         self._rest_after(failure)
-        return found
+        return content
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
-        """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys.
-
-        `prefix` is empty or ends with a slash. Raise `ServiceUnavailable` after the time for retries, or an error of
-        s3fs.
-        """
+        """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys."""
         can_list = self._can_list(prefix)
         while True:
             failure = None
             if can_list and self._may_ask():
                 try:
                     for page in self._pages(prefix, after):
+                        if self._may_lack_slashes(page, after):
+                            break
                         yield page
                         after = self.key(page[-1])
-                    return
+                    else:
+                        return
                 except Exception as error:
                     failure = error
                     self._wait_after(error)
@@ -81,14 +78,11 @@ class Bucket:
                 return
 
     def answers(self, prefix: str, after: str = "", **arguments: Any) -> Iterator[dict[str, Any]]:
-        """Yield S3's responses to `ListObjectsV2` for the keys below `prefix` that sort after `after`, one per page.
-
-        s3fs makes the requests. `arguments` are further parameters of the requests, such as `Delimiter`.
-        """
-        about = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **self._filesystem.req_kw, **arguments}
+        """Yield the responses that s3fs gets to `ListObjectsV2` for the keys after `after`, one per page."""
+        arguments = {"Bucket": self._name, "Prefix": prefix, "MaxKeys": KEYS_A_PAGE, **arguments}
         start = {"StartAfter": after} if after else {}
         while True:
-            answer = self._filesystem.call_s3("list_objects_v2", **about, **start)
+            answer = self._filesystem.call_s3("list_objects_v2", **self._filesystem.req_kw, **arguments, **start)
             yield answer
             if not answer.get("IsTruncated"):
                 return
@@ -96,10 +90,8 @@ class Bucket:
 
     def entries(self, answer: dict[str, Any]) -> list[Entry]:
         """Return the objects that a response of `answers` lists."""
-        return [
-            entry_of(f"{self._name}/{info['Key']}", {"size": info["Size"], **info})
-            for info in answer.get("Contents", [])
-        ]
+        contents = answer.get("Contents", [])
+        return [entry_of(f"{self._name}/{info['Key']}", {"size": info["Size"], **info}) for info in contents]
 
     def key(self, entry: Entry) -> str:
         """Return the key of an entry: its name without the bucket's name."""
@@ -115,59 +107,50 @@ class Bucket:
             note(f"s3://{self._name}: {problem}")
             time.sleep(RETRIES.wait_seconds(1))
 
+    def _rest_after(self, failure: Exception | None) -> None:
+        """Use s3fs for this bucket for a while if only obstore failed, without an outage and not for the key."""
+        if failure is None or isinstance(failure, ValueError | InvalidPathError):
+            return
+        if not (self._has_answered and passing_problem(failure)):
+            self._rests_until = time.monotonic() + REST_SECONDS
+            say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {message(failure)}")
+
     def _may_ask(self) -> bool:
         is_payer = bool(self._filesystem.req_kw)  # then s3fs knows the headers to send
         return is_usable() and not is_payer and time.monotonic() >= self._rests_until
 
     def _can_list(self, prefix: str) -> bool:
-        """Return True if obstore lists the keys below `prefix` correctly.
-
-        obstore drops slashes at the beginning of keys and prefixes.
-        """
+        """Return True if obstore lists these keys correctly: it drops slashes at the beginning of keys and prefixes."""
         if not prefix:
             return not next(self.answers("/")).get("Contents")
         return "//" not in prefix and not prefix.startswith("/")
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[Entry]]:
-        offset = just_before(after) if after.endswith("/") else after
-        stream = obstore.list(self._store, prefix[:-1] or None, offset=offset or None, chunk_size=KEYS_A_PAGE)
-        what = f"ListObjectsV2 on s3://{self._name}/{prefix}"
+        offset = after or None
+        if after.endswith("/"):
+            offset = just_before(after)
+        stream = obstore.list(self._store, prefix[:-1] or None, offset=offset, chunk_size=KEYS_A_PAGE)
         while True:
-            try:
-                with waiting_told(what):
-                    found = next(stream, None)
-            except Exception as error:
-                raise_known(error, self._has_answered)
-                raise
-            if found is None:
+            with log_wait(f"ListObjectsV2 on s3://{self._name}/{prefix}"):
+                objects = next(stream, None)
+            if objects is None:
                 return
             self._has_answered = True
-            page = self._with_slashes([self._entry(info) for info in found], prefix, after)
-            if page := [entry for entry in page if self.key(entry) > after]:
+            page = [entry for entry in map(self._entry, objects) if self.key(entry) > after]
+            if page:
                 yield page
                 after = self.key(page[-1])
 
-    def _with_slashes(self, page: list[Entry], prefix: str, after: str) -> list[Entry]:
-        """Return the page with the slashes at the end of keys that represent folders. obstore drops these slashes.
+    def _may_lack_slashes(self, page: list[Entry], after: str) -> bool:
+        """Return True if s3fs must list the page: obstore drops the slash at the end of keys that represent folders.
 
-        Such an object is empty, or out of order, or precedes the folder's content. s3fs lists a page again if it
-        contains one. If a key has none of these signs, reading it later finds it missing.
+        Such an object is empty, or out of order, or precedes the folder's content. If a key has none of these signs,
+        reading it later finds it missing.
         """
-        keys_in_order = pairwise([after, *map(self.key, page)])
-        if all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in keys_in_order):
-            return page
-        last, keys = self.key(page[-1]), set[str]()
-        for answer in self.answers(prefix, after):
-            keys.update(found := [info["Key"] for info in answer.get("Contents", [])])
-            if not found or found[-1].rstrip("/") == last or found[-1] > f"{last}/":
-                break
-        exact = []
-        for entry in page:
-            key = self.key(entry)
-            is_folder = key not in keys and f"{key}/" in keys
-            keys.discard(key)  # only once: a second entry of this name is the folder
-            exact.append(entry._replace(name=f"{entry.name}/") if is_folder else entry)
-        return exact
+        neighbours = pairwise([after, *map(self.key, page)])
+        return not (
+            all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in neighbours)
+        )
 
     def _entry(self, info: Any) -> Entry:
         name = f"{self._name}/{info['path']}"
@@ -175,44 +158,39 @@ class Bucket:
             return entry_of(name, dict(info))
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
-    def _rest_after(self, failure: Exception | None) -> None:
-        """Use s3fs for this bucket for a while if only obstore failed, without an outage and not for the key."""
-        is_of_key = isinstance(failure, ValueError | InvalidPathError)
-        if failure and not is_of_key and not (self._has_answered and passing_problem(failure)):
-            self._rests_until = time.monotonic() + REST_SECONDS
-            say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {words(failure)}")
-
 
 def just_before(folder: str) -> str:
-    """Return a key that sorts directly before `folder`: a listing from there on begins with `folder`.
-
-    `folder` is a key that ends with a slash. obstore accepts the result as a key.
-    """
+    """Return a key that obstore accepts, and that sorts directly before `folder`, a key that ends with a slash."""
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
 
 
 def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
-    options: Any = {"if_match": f'"{etag}"'} if etag else {}
+    options: Any = {}
+    if etag:
+        options["if_match"] = f'"{etag}"'
     if stop is not None:
         options["range"] = (first, stop)
     answer = obstore.get(store, key, options=options)
     # a server without support for If-Match may return another version
-    if etag and (found := (answer.meta["e_tag"] or "").strip('"')) != etag:
-        raise ObjectChanged(f"expected version {etag} of {key}, found {found}")
-    if most is not None and answer.meta["size"] > most:
-        raise TooLarge(answer.meta["size"])
+    _require(key, etag, (answer.meta["e_tag"] or "").strip('"'), most, answer.meta["size"])
     return bytes(answer.bytes())
 
 
 def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
     """Read with s3fs, which pins the version that it finds on opening."""
-    with filesystem.open(path, "rb", cache_type="none") as opened:
-        if etag and (found := version_of(opened.details)) != etag:
-            raise ObjectChanged(f"expected version {etag} of {path}, found {found}")
-        if most is not None and opened.details["size"] > most:
-            raise TooLarge(opened.details["size"])
-        opened.seek(first)
+    with filesystem.open(path, "rb", cache_type="none") as file:
+        _require(path, etag, version_of(file.details), most, file.details["size"])
+        file.seek(first)
+        size = -1 if stop is None else stop - first
         try:
-            return bytes(opened.read(-1 if stop is None else stop - first))
+            return bytes(file.read(size))
         except FileExpired as error:
             raise ObjectChanged(str(error)) from error
+
+
+def _require(name: str, etag: str, current_etag: str, most: int | None, size: int) -> None:
+    """Raise `ObjectChanged` if an object has another version than `etag`, and `TooLarge` above `most` bytes."""
+    if etag and current_etag != etag:
+        raise ObjectChanged(f"expected version {etag} of {name}, found {current_etag}")
+    if most is not None and size > most:
+        raise TooLarge(size)

@@ -1,8 +1,7 @@
 """obstore 0.12, a Rust library, as a client of S3: its settings, and the meaning of its errors.
 
 obstore takes a fifth of the CPU time of s3fs, and its threads wait without Python's lock. It tries a request once: s3fs
-retries it, with a log line. It takes address, region and credentials from s3fs's client, so that one configuration is
-enough for both.
+retries it, with a log line. Address, region and credentials come from s3fs's client, so one configuration is enough.
 """
 
 import contextlib
@@ -20,6 +19,7 @@ from obstore.store import S3Store
 
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.s3_retries import LOG_EVERY_SECONDS, say
+from overnight.tasks.storage.transient_errors import is_passing_status
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
@@ -28,7 +28,7 @@ ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be rene
 # A server that is silent for 15 s fails, as with s3fs; a large body may take longer.
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
-_STATUS = re.compile(r"status code: ([1-5]\d\d[\w ]*)")
+_STATUS = re.compile(r"status code: (([1-5]\d\d)[\w ]*)")
 _used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
 
@@ -36,8 +36,9 @@ def open_store(filesystem: Any, bucket: str) -> S3Store:
     """Return obstore's client of a bucket, with the address and the credentials of `filesystem`, a `PatientS3`."""
     client = filesystem.connect()
     address = client.meta.endpoint_url
-    certificates = filesystem.session.get_config_variable("ca_bundle")
-    trusted: ClientConfig = {"root_certificate": Path(certificates).read_bytes()} if certificates else {}
+    options: ClientConfig = {**TIMEOUTS, "allow_http": address.startswith("http://")}
+    if certificates := filesystem.session.get_config_variable("ca_bundle"):
+        options["root_certificate"] = Path(certificates).read_bytes()
 
     def credentials() -> Any:
         return {**filesystem.ask_for_credentials(), "expires_at": datetime.now(UTC) + ASK_AGAIN}
@@ -46,7 +47,7 @@ def open_store(filesystem: Any, bucket: str) -> S3Store:
         bucket,
         endpoint=address,
         region=client.meta.region_name or "us-east-1",
-        client_options={**TIMEOUTS, **trusted, "allow_http": address.startswith("http://")},
+        client_options=options,
         retry_config={"max_retries": 0},
         **({"skip_signature": True} if filesystem.anon else {"credential_provider": credentials}),
     )
@@ -60,18 +61,13 @@ def is_usable() -> bool:
 
 
 def raise_known(error: Exception, has_answered: bool) -> None:
-    """Raise the error of Python or Overnight that an error of obstore means. Return None if s3fs must try the request.
-
-    `has_answered` is True if obstore reached the bucket before, so that s3fs could do no better.
-    """
-    if isinstance(error, ObjectChanged):
-        raise error
+    """Raise Python's error for an error of obstore. Return if s3fs could do better, as before any request succeeded."""
     if isinstance(error, FileNotFoundError):
-        raise FileNotFoundError(errno.ENOENT, words(error)) from error
+        raise FileNotFoundError(errno.ENOENT, message(error)) from error
     if isinstance(error, PreconditionError):
-        raise ObjectChanged(words(error)) from error
+        raise ObjectChanged(message(error)) from error
     if isinstance(error, PermissionDeniedError) and has_answered:
-        raise PermissionError(errno.EACCES, words(error)) from error
+        raise PermissionError(errno.EACCES, message(error)) from error
 
 
 def passing_problem(error: Exception) -> str:
@@ -79,23 +75,20 @@ def passing_problem(error: Exception) -> str:
     if not isinstance(error, GenericError):
         return ""
     status = _STATUS.search(str(error))
-    if status is None:
-        return "no whole answer" if "HTTP error" in str(error) else ""
-    return status.group(1).strip() if status.group(1)[0] == "5" or status.group(1)[:3] in ("408", "429") else ""
+    if status and is_passing_status(int(status[2])):
+        return status[1].strip()
+    return "no whole answer" if "HTTP error" in str(error) and not status else ""
 
 
-def words(error: Exception) -> str:
+def message(error: Exception) -> str:
     """Return the message of an error of obstore without its debug part."""
     return str(error).partition("\n\nDebug source")[0]
 
 
 @contextlib.contextmanager
-def waiting_told(what: str) -> Iterator[None]:
-    """Log a line if the body takes longer than `LOG_EVERY_SECONDS` (10 s).
-
-    `what` names the request.
-    """
-    sentence = f"waiting for storage: {what} has taken {LOG_EVERY_SECONDS:.0f} s so far"
+def log_wait(request: str) -> Iterator[None]:
+    """Log a line if the body takes longer than `LOG_EVERY_SECONDS` (10 s)."""
+    sentence = f"waiting for storage: {request} has taken {LOG_EVERY_SECONDS:.0f} s so far"
     timer = threading.Timer(LOG_EVERY_SECONDS, say, [sentence])
     timer.daemon = True
     timer.start()

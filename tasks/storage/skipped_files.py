@@ -20,47 +20,39 @@ _counting: ContextVar["PassedOver | None"] = ContextVar("passed_over", default=N
 
 @dataclass
 class PassedOver:
-    """The skipped files by reason: the number of `files`, and the first `names`, as in the receipt.
-
-    For example, `found` is `{"FIFO": {"files": 1, "names": ["pipe.csv"]}}`.
-    """
+    """The skipped files by reason, as in the receipt: `{"FIFO": {"files": 1, "names": ["pipe.csv"]}}`."""
 
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, reason: str, path: str) -> None:
         """Count one file that is skipped for `reason`, and keep its path if it is among the first of this reason."""
-        of_reason = self.found.setdefault(reason, {"files": 0, "names": []})
-        of_reason["files"] += 1
-        if len(of_reason["names"]) < NAMES_TOLD:
-            of_reason["names"].append(shown(path))
+        group = self.found.setdefault(reason, {"files": 0, "names": []})
+        group["files"] += 1
+        if len(group["names"]) < NAMES_TOLD:
+            group["names"].append(shown(path))
 
 
 @contextlib.contextmanager
 def counting() -> Iterator[PassedOver]:
     """Count the files that listings in the body skip. Yield the counts, which grow meanwhile."""
-    passed = PassedOver()
-    token = _counting.set(passed)
+    passed_over = PassedOver()
+    token = _counting.set(passed_over)
     try:
-        yield passed
+        yield passed_over
     finally:
         _counting.reset(token)
 
 
 def pass_over(reason: str, path: str) -> None:
-    """Count a file that a listing skips for `reason`. `path` is relative to the listed place.
-
-    Outside of `counting`, do nothing.
-    """
-    if passed := _counting.get():
-        passed.add(reason, path)
+    """Count a file that a listing skips for `reason`, inside of `counting`."""
+    if counts := _counting.get():
+        counts.add(reason, path)
 
 
 def told_so_far() -> str:
-    """Return number and some names of skipped files as one line, in the current `counting`: `7 files; FIFO: pipe.csv`.
-
-    It is an empty string if no file was skipped, and outside of `counting`.
-    """
-    return told(passed.found) if (passed := _counting.get()) else ""
+    """Return `told` of the files that were skipped in the current `counting`."""
+    counts = _counting.get()
+    return told(counts.found) if counts else ""
 
 
 def shown(path: str) -> str:
@@ -69,32 +61,26 @@ def shown(path: str) -> str:
 
 
 def told(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the number of skipped files and some names as one line, or an empty string if no file was skipped.
-
-    For example `7 files; FIFO: pipe.csv; unknown extension: 0.txt, 1.txt and 4 more`. `found` is the field of
-    `PassedOver`.
-    """
+    """Return number and names of `PassedOver.found` as one line, `7 files; FIFO: pipe.csv`; empty without files."""
     if not found:
         return ""
-    total = sum(of_reason["files"] for of_reason in found.values())
+    total = sum(group["files"] for group in found.values())
     parts = [f"{total:,} {'file' if total == 1 else 'files'}"]
-    for reason, of_reason in sorted(found.items()):
-        more = of_reason["files"] - len(of_reason["names"])
-        parts.append(f"{reason}: {', '.join(of_reason['names'])}" + (f" and {more:,} more" if more else ""))
+    for reason, group in sorted(found.items()):
+        more = group["files"] - len(group["names"])
+        parts.append(f"{reason}: {', '.join(group['names'])}" + (f" and {more:,} more" if more else ""))
     return "; ".join(parts)
 
 
 def is_hidden(path: str, pattern: Pattern | None) -> bool:
     """Return True if a name in `path` begins with `_` or `.`, unless such a name in `pattern` matches it."""
-    return pattern.is_hidden(path) if pattern else path[0] in HIDDEN or "/_" in path or "/." in path
+    if pattern:
+        return pattern.is_hidden(path)
+    return path[0] in HIDDEN or "/_" in path or "/." in path
 
 
 def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern: Pattern | None = None) -> str:
-    """Return the reason to skip a file of a listing, or an empty string for an input.
-
-    The name of an input ends in one of `extensions`, or in anything if there are none. No name in its path begins with
-    `_` or `.`, unless such a name in `pattern` matches it.
-    """
+    """Return the reason to skip a file of a listing, or an empty string for an input."""
     if is_hidden(path, pattern):
         return "name that begins with _ or ."
     if entry.no_file:

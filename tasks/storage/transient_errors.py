@@ -28,34 +28,38 @@ _CODES = frozenset(
         *("OperationAborted", "ConditionalRequestConflict"),
     }
 )
+_MISSING_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 
 
 def is_passing(error: BaseException) -> bool:
     """Return True if waiting may help: throttling, 5xx, time-outs, connections that are refused, reset or cut off."""
-    names = {base.__name__ for base in type(error).__mro__}
+    names = _class_names(error)
     if names & _LASTING:
         return False
     if names & _CLASSES:
         return True
     status, code = _answer(error)
     if status is not None:
-        return code in _CODES or status in (408, 429) or (status >= 500 and status not in (501, 507))
+        return is_passing_status(status, code)
     return isinstance(error, OSError) and error.errno in _ERRNOS
+
+
+def is_passing_status(status: int, code: str = "") -> bool:
+    """Return True if waiting may help after a response with this HTTP status and error code of S3."""
+    return code in _CODES or status in (408, 429) or (status >= 500 and status not in (501, 507))
 
 
 def is_forbidden(error: BaseException) -> bool:
     """Return True if the storage refuses this user: access denied, or wrong, expired or missing credentials."""
-    names = {base.__name__ for base in type(error).__mro__}
-    missing = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+    if isinstance(error, PermissionError) or _class_names(error) & _MISSING_CREDENTIALS:
+        return True
     is_read_only = isinstance(error, OSError) and error.errno == errno.EROFS
-    denied = isinstance(error, PermissionError) or is_read_only
-    return denied or bool(names & missing) or _answer(error)[0] in (401, 403)
+    return is_read_only or status_of(error) in (401, 403)
 
 
 def is_full(error: BaseException) -> bool:
     """Return True if there is no space, or no quota, left for a write."""
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return full or _answer(error)[0] == 507
+    return (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or status_of(error) == 507
 
 
 def status_of(error: BaseException) -> int | None:
@@ -63,10 +67,14 @@ def status_of(error: BaseException) -> int | None:
     return _answer(error)[0]
 
 
+def _class_names(error: BaseException) -> set[str]:
+    return {base.__name__ for base in type(error).__mro__}
+
+
 def _answer(error: BaseException) -> tuple[int | None, str]:
     """Return HTTP status and S3's error code if `error` or its cause is a server's response."""
-    for found in (error, error.__cause__):
-        response: Any = getattr(found, "response", None)
+    for source in (error, error.__cause__):
+        response: Any = getattr(source, "response", None)
         if isinstance(response, dict):
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             return status, str(response.get("Error", {}).get("Code", ""))

@@ -15,24 +15,21 @@ UNPACKED = {"": 0, "identity": 0, "gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.M
 
 
 def read_bounded(filesystem: Any, urls: Sequence[str], most: int | None) -> list[Any]:
-    """Return the content at each URL; an error in the place of one that cannot be read.
-
-    `filesystem` is fsspec's for HTTP. `TooLarge` takes the place of a content of more than `most` bytes.
-    """
-    return list(fsspec.asyn.sync(filesystem.loop, _all, filesystem, urls, most))
+    """Return the content at each URL. An error takes the place of a content, `TooLarge` above `most` bytes."""
+    return list(fsspec.asyn.sync(filesystem.loop, _read_all, filesystem, urls, most))
 
 
-async def _all(filesystem: Any, urls: Sequence[str], most: int | None) -> list[Any]:
+async def _read_all(filesystem: Any, urls: Sequence[str], most: int | None) -> list[Any]:
     slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    async def one(url: str) -> bytes:
+    async def read(url: str) -> bytes:
         async with slots:
-            return await _content(filesystem, url, most)
+            return await _read(filesystem, url, most)
 
-    return await asyncio.gather(*map(one, urls), return_exceptions=True)
+    return await asyncio.gather(*map(read, urls), return_exceptions=True)
 
 
-async def _content(filesystem: Any, url: str, most: int | None) -> bytes:
+async def _read(filesystem: Any, url: str, most: int | None) -> bytes:
     session = await filesystem.set_session()
     options = dict(filesystem.kwargs)
     headers = {"Accept-Encoding": "gzip, deflate"} | options.pop("headers", {})
@@ -40,17 +37,18 @@ async def _content(filesystem: Any, url: str, most: int | None) -> bytes:
         if response.status == 404:
             raise FileNotFoundError(url)
         response.raise_for_status()
-        encoding = response.headers.get("Content-Encoding", "") if not session.auto_decompress else ""
-        encoding = encoding.strip().lower()
+        encoding = ""
+        if not session.auto_decompress:
+            encoding = response.headers.get("Content-Encoding", "").strip().lower()
         if encoding not in UNPACKED:
             raise ValueError(f"expected a file as it is, or in gzip or deflate, found the encoding {encoding!r}")
         unpacker = zlib.decompressobj(UNPACKED[encoding]) if UNPACKED[encoding] else None
         content = bytearray()
-        async for part in response.content.iter_any():
-            allow(len(part))
+        async for chunk in response.content.iter_any():
+            allow(len(chunk))
             room = 0 if most is None else most + 1 - len(content)
             try:
-                content += unpacker.decompress(part, room) if unpacker else part
+                content += unpacker.decompress(chunk, room) if unpacker else chunk
             except zlib.error as error:
                 raise ValueError(
                     f"expected a file in {encoding}, as its header has it, found another: {error}"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError, ServiceUnavailable
-from overnight.tasks.storage import fetch as fetching
 from overnight.tasks.storage.fetch import fetch, list_file, list_folder, size_of
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.s3 import PatientS3
 from tests.tasks.faulty_s3 import FaultyS3
 
 WEIGHTS = os.urandom(100_000)
@@ -33,7 +33,7 @@ def test_a_folder_is_fetched_whole_in_pieces(
     bucket, _, key = model.uri.removeprefix("s3://").partition("/")
     for folder in (key, f"{key}/1_Pooling"):
         s3.put_object(Bucket=bucket, Key=f"{folder}/")
-    monkeypatch.setattr(fetching, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(PatientS3, "default_block_size", 1000)
     listed = list_folder(model)
     assert set(listed) == {"1_Pooling/config.json", "_code.py", "config.json", "model.safetensors"}
     assert size_of(listed) == len(WEIGHTS) + 5
@@ -42,9 +42,13 @@ def test_a_folder_is_fetched_whole_in_pieces(
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == set(listed)
 
 
-def test_what_passes_costs_only_time(store: FaultyS3, model: Location, tmp_path: Path) -> None:
+@pytest.mark.parametrize("piece_bytes", [2**20, 50_000])
+def test_what_passes_costs_only_time(
+    store: FaultyS3, model: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
+) -> None:
+    monkeypatch.setattr(PatientS3, "default_block_size", piece_bytes)
     listed = list_folder(model)
-    store.faults[:] = ["fail", "drop", "throttle"]
+    store.faults[:] = ["cut", "fail", "drop", "throttle", "cut", "cut", "cut"]
     fetch(model, listed, tmp_path)
     assert store.faults == []
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS

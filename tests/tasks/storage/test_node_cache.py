@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError
-from overnight.tasks.storage import cache_eviction, node_cache
+from overnight.tasks.storage import node_cache
 from overnight.tasks.storage.node_cache import cached_folder
 
 # A process that fills `model` in the cache, line by line as a test lets it, and prints what it does.
@@ -139,7 +139,7 @@ def test_a_fill_that_fails_is_tried_again(cache: Path) -> None:
 def test_the_folder_whose_last_use_is_the_oldest_goes_first(
     start: Callable[..., Process], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache_eviction.LIMIT, str(35 / 1e9))
+    monkeypatch.setenv(node_cache.LIMIT, str(35 / 1e9))
     for place, name in enumerate(("first", "second", "third")):
         left(cache, name, 1000 + place)
     user = start("first")
@@ -152,7 +152,7 @@ def test_the_folder_whose_last_use_is_the_oldest_goes_first(
 def test_a_link_in_the_cache_makes_room_and_what_it_leads_to_stays(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache_eviction.LIMIT, str(15 / 1e9))
+    monkeypatch.setenv(node_cache.LIMIT, str(15 / 1e9))
     left(cache, "linked", 1000)
     (cache / "linked").rename(tmp_path / "elsewhere")
     (cache / "linked").symlink_to(tmp_path / "elsewhere")
@@ -165,7 +165,7 @@ def test_a_link_in_the_cache_makes_room_and_what_it_leads_to_stays(
 def test_a_folder_that_another_process_uses_stays_beyond_the_limit(
     start: Callable[..., Process], cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(cache_eviction.LIMIT, str(15 / 1e9))
+    monkeypatch.setenv(node_cache.LIMIT, str(15 / 1e9))
     user = start("used")
     user.line(), user.line(), user.go_on()
     assert user.line() == FILLED
@@ -183,7 +183,7 @@ def test_what_a_killed_fill_left_makes_room_too(
     killed = start("killed")
     killed.line(), killed.line()
     killed.kill()
-    monkeypatch.setenv(cache_eviction.LIMIT, str(12 / 1e9))
+    monkeypatch.setenv(node_cache.LIMIT, str(12 / 1e9))
     folder_of("new")
     assert names(cache) == {"new"}
 
@@ -202,7 +202,7 @@ def test_what_a_killed_fill_left_makes_room_too(
 def test_a_model_without_room_and_a_limit_that_is_none_are_refused_before_a_byte_is_fetched(
     limit: str, size: int, error: type[Exception], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache_eviction.LIMIT, limit)
+    monkeypatch.setenv(node_cache.LIMIT, limit)
     filled: list[Path] = []
     with pytest.raises(error, match=found):
         cached_folder("large", size, "the model", filled.append)

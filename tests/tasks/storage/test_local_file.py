@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from overnight.tasks.storage.atomic_write import temporary_file
+from overnight.tasks.storage.local_file import temporary_file
 from overnight.tasks.storage.location import Location
 
 
