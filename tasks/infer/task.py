@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
@@ -31,8 +32,6 @@ from overnight.tasks.infer.sample import bytes_a_row, read_sample
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
-from overnight.tasks.rows.part_size import PartSize
-from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
 from overnight.tasks.rows.preview import predictions_beside_inputs, preview
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
