@@ -114,9 +114,7 @@ def _with_several(
     return with_errors(filtered(block, without_rows), errors, stage)
 
 
-def _errors_by_source(
-    rows: pa.Table, sources: np.ndarray, errors: Mapping[int, Exception]
-) -> dict[int, Exception]:
+def _errors_by_source(rows: pa.Table, sources: np.ndarray, errors: Mapping[int, Exception]) -> dict[int, Exception]:
     """Return source row -> its own error, or that of its first failed output row."""
     rows_by_source: dict[int, list[int]] = {}
     for row in sorted(errors):

@@ -1,4 +1,4 @@
-"""Convert a column's values for the user's Python code, and check whether the code returned them unchanged.
+"""Convert a column's values for the user's Python code, and compare the values that the code returns with others.
 
 NumPy has no null for integers and no time zone. So integers with nulls, and times with a zone, become exact Python
 objects, None for null. `overnight.tasks.rows.tensors.to_numpy` converts all other values.
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from overnight.tasks.rows.tensors import Column, is_missing, same, to_arrow, to_numpy
+from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text
+from overnight.tasks.rows.tensors import TENSOR, Column, is_missing, same, to_arrow, to_numpy
 
 FAMILIES = (
     types.is_integer,
@@ -21,8 +22,8 @@ FAMILIES = (
     types.is_duration,
     types.is_time,
     lambda kind: types.is_timestamp(kind) or types.is_date(kind),
-    lambda kind: types.is_string(kind) or types.is_large_string(kind),
-    lambda kind: types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind),
+    is_text,
+    is_bytes,
 )  # types whose values Python code gets as the same kind of value
 
 
@@ -41,37 +42,36 @@ def given(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
-    """Return the `values` that code returned for a column, or None if they equal its values `before`.
+    """Return the `values` that code returned for a column, in any container, or None if they equal its values `before`.
 
-    Whether they are in a list, an array or another container does not matter. Values without a NumPy or Arrow type,
-    such as those of a list, get the type of `before` again if it can hold them.
+    Values without a NumPy or Arrow type, such as those of a list, get the type of `before` again if it can hold them.
     """
     kind = before.type.value_type if types.is_dictionary(before.type) else before.type
     if not any(is_family(kind) for is_family in FAMILIES):
         return None if _same_cells(values, to_numpy(before)) else values
     try:
-        found = to_arrow(values)
+        array = to_arrow(values)
     except Exception:  # the caller converts it as well, and finds the cause
         return values
-    held = _held(found, kind)
-    if held is None:
+    converted = _converted(array, kind)
+    if converted is None:
         return values
-    if _without_nan(held).equals(_without_nan(before.cast(kind).combine_chunks())):
+    if _without_nan(converted).equals(_without_nan(before.cast(kind).combine_chunks())):
         return None
-    is_typed = isinstance(values, np.ndarray) and values.dtype != object
-    return values if is_typed or found.type == kind else held
+    has_own_type = (isinstance(values, np.ndarray) and values.dtype != object) or array.type == kind
+    return values if has_own_type else converted
 
 
-def _held(found: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """Return `found` in the type `kind`; None if the type is of another family, or cannot hold every value."""
-    if types.is_null(found.type):
-        return pa.nulls(len(found), kind)
-    is_alike = any(is_family(found.type) and is_family(kind) for is_family in FAMILIES)
-    if not is_alike or getattr(found.type, "tz", None) != getattr(kind, "tz", None):
+def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return the array in the type `kind`; None if its type is of another family, or cannot hold every value."""
+    if types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    is_alike = any(is_family(array.type) and is_family(kind) for is_family in FAMILIES)
+    if not is_alike or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
         return None
     try:
-        held = found.cast(kind)
-        return held if _without_nan(held.cast(found.type)).equals(_without_nan(found)) else None
+        converted = array.cast(kind)
+        return converted if _without_nan(converted.cast(array.type)).equals(_without_nan(array)) else None
     except pa.ArrowException:
         return None
 
@@ -91,3 +91,31 @@ def _same_cells(values: Any, before: np.ndarray) -> bool:
         return False
     pairs = zip(values, before, strict=True)
     return all(same(value, cell) or (cell is None and is_missing(value)) for value, cell in pairs)
+
+
+def as_declared(values: Column, kind: pa.DataType) -> Column:
+    """Return a batch's values with the type `kind` of a trial if their own type only lacks fields or inner types of it.
+
+    A list may be empty in this batch, a field missing, or all values null. Numbers of another type keep that type.
+    """
+    if (isinstance(values, np.ndarray) and values.dtype != object) or kind == TENSOR:
+        return values
+    try:
+        array = to_arrow(values)
+        return array.cast(kind) if array.type != kind and _lacks(array.type, kind) else array
+    except Exception:  # the caller converts it as well, and finds the cause
+        return values
+
+
+def _lacks(own: pa.DataType, kind: pa.DataType) -> bool:
+    """Return True if `kind` is `own` with types in place of nulls, and with further fields."""
+    if types.is_null(own) or own == kind:
+        return True
+    if is_list(own) and types.is_list(kind):
+        return _lacks(own.value_type, kind.value_type)
+    if not (types.is_struct(own) and types.is_struct(kind)):
+        return False
+    indices = [kind.get_field_index(field.name) for field in own]
+    if -1 in indices or indices != sorted(indices):
+        return False
+    return all(_lacks(field.type, kind.field(index).type) for field, index in zip(own, indices, strict=True))
