@@ -17,8 +17,8 @@ from overnight.tasks.config.settings import Settings
 from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.rule import Rule, duplicates_in
+from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work
 

@@ -26,9 +26,8 @@ from pydantic import Field, field_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.preprocess.file_rows import FileRows, expand_files
+from overnight.tasks.preprocess.input_columns import FileRows, expand_files, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect
