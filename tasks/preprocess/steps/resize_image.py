@@ -3,7 +3,7 @@
 Files are decoded here one after another, so that only one has its original size in memory. `decode: exact` gives the
 pixels of torchvision's `Resize` and `CenterCrop` and of the processors in transformers, except that torchvision rounds
 the crop's start to even. `decode: fast` is more than twice as fast on photos, with other pixels (2 of 255 on average at
-224): see `images/scaled_jpeg.py`.
+224): see `images/scaling.py`.
 """
 
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -15,8 +15,7 @@ from pydantic import Field, PositiveInt, model_validator
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.images.decode import MaxImagePixels, allow_pixels, decode_image
-from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
-from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
+from overnight.tasks.preprocess.images.scaling import decode_scaled, resize_image, shrink_image
 from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
