@@ -32,7 +32,7 @@ from overnight.tasks.infer.sample import bytes_a_row, read_sample
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
-from overnight.tasks.rows.preview import predictions_beside_inputs, preview
+from overnight.tasks.rows.sample_table import markdown, predictions_beside_inputs
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
@@ -260,7 +260,7 @@ def _show_preview(run: Run, sample: pa.Table, behind: pa.Table | None) -> None:
     create_markdown_artifact(
         key=artifact_key(run.job, "preview"),
         description=f"Rows of {run.job}/{run.partition}" + (", with the models' results" if behind is not None else ""),
-        markdown=preview(predictions_beside_inputs(sample, behind)),
+        markdown=markdown(predictions_beside_inputs(sample, behind)),
     )
 
 
