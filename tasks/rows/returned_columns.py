@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError, OvernightError
-from overnight.tasks.rows.plain_values import PLAIN, fields_of, plain_column
+from overnight.tasks.rows.plain_values import fields_of, plain_column
 from overnight.tasks.rows.result import Outcome, concatenated
-from overnight.tasks.rows.snapshot import snapshot
 from overnight.tasks.rows.tensors import Column, is_pandas_value, to_arrow
+from overnight.tasks.rows.unstorable import PLAIN
+from overnight.tasks.rows.user_values import snapshot
 
 FORM = "Return {column: array with one value per row}"
 

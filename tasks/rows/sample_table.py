@@ -40,7 +40,7 @@ def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.T
 def markdown(table: pa.Table) -> str:
     """Return a Markdown table with one line per row; arrays of uint8 with shape H x W x 3 are shown as pictures."""
     lines = [[cell(name) for name in table.column_names], ["---"] * table.num_columns]
-    lines += zip(*map(_cells, table.columns), strict=True)
+    lines += map(list, zip(*map(_cells, table.columns), strict=True))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

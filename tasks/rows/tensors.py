@@ -58,7 +58,7 @@ def to_arrow(values: Column) -> pa.Array:
         values = np.asarray(values)  # torch, jax and pandas values on the host
     if not isinstance(values, np.ndarray) or values.dtype == object:
         return _cells_to_arrow(list(values))
-    values = _in_native_order(values)
+    values = in_native_order(values)
     if values.ndim > 1:
         return _stacked_to_arrow(values)
     if values.dtype.kind in "US":
@@ -85,13 +85,13 @@ def _plain(cell: Any) -> Any:
         return None
     if not hasattr(cell, "__array__"):
         return cell
-    array = _in_native_order(np.asarray(cell))
+    array = in_native_order(np.asarray(cell))
     if array.ndim:
         return array
     return array[()] if array.dtype.kind in "mM" else array.item()
 
 
-def _in_native_order(array: np.ndarray) -> np.ndarray:
+def in_native_order(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -12,8 +12,8 @@ from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.plain_values import plain_column
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
-from overnight.tasks.rows.snapshot import owned, snapshot
 from overnight.tasks.rows.tensors import Column, to_arrow, to_numpy
+from overnight.tasks.rows.user_values import owned, snapshot
 
 COLUMNS_NAMED = 30  # in the message for a missing column
 

@@ -42,14 +42,11 @@ class DecodeImage(PreprocessStep):
                     images[row] = decode_image(file.as_buffer(), self.max_image_pixels)
                 except RowError as error:
                     errors[row] = error
-            return result.Outcome({self.column: _column(images)}, failed=errors)
+            column: tensors.Column = images
+            if len(errors) == len(images):
+                column = pa.nulls(len(images), tensors.TENSOR)
+            elif not errors and len({image.shape for image in images if image is not None}) == 1:
+                column = np.stack(images)  # type: ignore[arg-type]
+            return result.Outcome({self.column: column}, failed=errors)
 
         return decode
-
-
-def _column(images: list[np.ndarray | None]) -> tensors.Column:
-    if all(image is None for image in images):
-        return pa.nulls(len(images), tensors.TENSOR)
-    if len({None if image is None else image.shape for image in images}) == 1:
-        return np.stack(images)  # type: ignore[arg-type]
-    return images

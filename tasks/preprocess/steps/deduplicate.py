@@ -1,11 +1,8 @@
-"""Drop duplicates: of rows with equal values, or with nearly the same text or vector, the first stays.
+"""Drop duplicates: of rows with equal values, or with nearly the same text or vector, the first in the manifest stays.
 
-The first row is the one that comes first in the manifest: files are in order of their paths, and rows of their places.
-The order of reading does not matter. The other rows count as filtered. A row without a value to compare stays.
-`tasks/duplicates/` has the comparison.
-
-`build` compares the rows of one table. A run compares the rows of the whole partition: before the stream
-(`tasks/infer/first_reading.py`), or after the last model (`tasks/write/merge/drop_duplicates.py`).
+The others count as filtered. A row without a value to compare stays. `build` compares the rows of one table. A run
+compares the rows of the whole partition: before the stream (`tasks/preprocess/decided_duplicates.py`), or after the
+last model (`tasks/write/merge/drop_duplicates.py`).
 """
 
 from typing import Annotated, Literal

@@ -77,8 +77,9 @@ class PythonStep(PreprocessStep):
             if name not in columns:
                 problem = f"expected column {name!r} of explode, found {', '.join(outcome.columns)}. Return it."
                 raise ContractError(f"{self.target}: {problem}", "preprocess")
-            cells = enumerate(columns.pop(name))
-            lists[name] = [() if row in outcome.failed else self._entries(cell, name) for row, cell in cells]
+            lists[name] = []
+            for row, cell in enumerate(columns.pop(name)):
+                lists[name].append(() if row in outcome.failed else self._entries(cell, name))
         first = self.explode[0]
         counts = np.array([len(entries) for entries in lists[first]], np.int64)
         for name, cells in lists.items():

@@ -88,7 +88,8 @@ class SampleFrames(PreprocessStep):
             first, next_seconds, count, end = None, 0.0, 0, 0.0
             for number, frame in enumerate(container.decode(stream)):
                 _refuse_damaged(frame, number)
-                width, height = _shown_size(frame, stream)
+                aspect = stream.sample_aspect_ratio or 1  # players stretch the width of pixels that are not square
+                width, height = max(round(frame.width * aspect), 1), frame.height
                 self._refuse_large(width, height)
                 if first is None:
                     first = frame.time
@@ -123,12 +124,6 @@ def _refuse_damaged(frame: Any, number: int) -> None:
         raise RowError(f"{EXPECTED} that is whole, found that frame {number} has no time")
     if frame.is_corrupt:
         raise RowError(f"{EXPECTED} that is whole, found that frame {number} is damaged")
-
-
-def _shown_size(frame: Any, stream: Any) -> tuple[int, int]:
-    """Return width and height of a frame in square pixels. Players stretch the width of pixels that are not square."""
-    aspect = stream.sample_aspect_ratio or 1  # None or 0 if the file does not declare it
-    return max(round(frame.width * aspect), 1), frame.height
 
 
 def _upright(image: np.ndarray, frame: Any) -> np.ndarray:

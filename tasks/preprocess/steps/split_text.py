@@ -2,11 +2,8 @@
 
 Column in: `column` (string). Columns out: the chunk in its place, `chunk` (int64, from 0), `chunk_start` and
 `chunk_end` (int64): the chunk is the text's characters from `chunk_start` to before `chunk_end`. `row_id` gets the
-chunk's number, `a.txt#2` or, for a PDF's page, `report.pdf#3.2`. A text of whitespace only makes no row.
-
-semantic-text-splitter cuts at the ends of paragraphs if they fit, otherwise of sentences, otherwise of words. Size and
-overlap count characters, or tokens of the tokenizer that `tokenizer` names, without its special tokens. The overlap
-with the previous chunk consists of whole such pieces too: at most `overlap`, and often less.
+chunk's number, `a.txt#2`. semantic-text-splitter cuts at the ends of paragraphs if they fit, otherwise of sentences,
+otherwise of words. The overlap with the previous chunk consists of whole such pieces too, so it is often less.
 """
 
 import contextlib
@@ -82,7 +79,11 @@ class SplitText(PreprocessStep):
         return ColumnEffect([self.column], makes=[self.column, "chunk", "chunk_start", "chunk_end"])
 
     def build(self) -> result.Work:
-        splitter = self._splitter()
+        splitters = require_extra("semantic_text_splitter", "split_text", "preprocess").TextSplitter
+        if self.tokenizer is None:
+            splitter = splitters(self.size, self.overlap)
+        else:
+            splitter = splitters.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
         def split(table: pa.Table) -> result.Outcome:
             require_columns(table, [self.column], self.kind)
@@ -109,12 +110,6 @@ class SplitText(PreprocessStep):
             return result.several(columns, sources, numbers, errors)
 
         return split
-
-    def _splitter(self) -> Any:
-        splitter = require_extra("semantic_text_splitter", "split_text", "preprocess").TextSplitter
-        if self.tokenizer is None:
-            return splitter(self.size, self.overlap)
-        return splitter.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
 
 def _unusable(tokenizer: str) -> str:
