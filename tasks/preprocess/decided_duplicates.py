@@ -44,8 +44,8 @@ class Decided:
 
         A row that failed in the first reading fails again, because no decision covers it.
         """
-        is_duplicate, has_failed = judged(run.duplicates / str(self.number), *_identity(block))
-        errors = {row: RowError(FAILED_BEFORE) for row in np.flatnonzero(has_failed).tolist()}
+        is_duplicate, failures = judged(run.duplicates / str(self.number), *_identity(block))
+        errors = {row: RowError(FAILED_BEFORE) for row in np.flatnonzero(failures).tolist()}
         return lambda _: Outcome(keep=~is_duplicate, failed=errors)
 
 

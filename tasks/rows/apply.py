@@ -96,10 +96,10 @@ def _with_several(
     columns = dict(outcome.columns)
     if outcome.made_of is not None:
         suffixes = columns.pop(SUFFIX, pa.chunked_array([], pa.string())).to_pylist()
-        repeated = [name for name in rows.column_names if name not in columns]
-        heavy = [name for name in repeated if name not in keep and _is_heavy(rows[name])]
+        copies = [name for name in rows.column_names if name not in columns]
+        heavy = [name for name in copies if name not in keep and _is_heavy(rows[name])]
         block = noted_left_out(block, heavy)
-        rows = rows.select([name for name in repeated if name not in heavy]).take(outcome.made_of)
+        rows = rows.select([name for name in copies if name not in heavy]).take(outcome.made_of)
         sources = sources[outcome.made_of]
         row_ids = rows["row_id"].to_pylist()
         names = [_appended(str(name), suffix) for name, suffix in zip(row_ids, suffixes, strict=True)]

@@ -18,10 +18,11 @@ from overnight.tasks.rows.tensors import Column, to_arrow
 LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
 REASON = ("__stage", "__error_type", "__error_message")
+# The manifest's unit, and the 0-based row in its file. `__row` of an END row is the number of rows in the unit.
+SOURCE_ROW = pa.schema([("__unit", pa.int64()), ("__row", pa.int64())])
 HIDDEN = pa.schema(
     [
-        ("__unit", pa.int64()),  # the manifest's unit, which identifies a source row together with `__row`
-        ("__row", pa.int64()),  # 0-based, in the unit's file; of an END row, the number of rows in a unit
+        *SOURCE_ROW,
         ("__state", pa.int8()),
         # The other columns have the type null until a row has a value.
         *[(name, pa.string()) for name in REASON],

@@ -137,8 +137,8 @@ def _inner(value: Any) -> Any:
         if is_missing(value):
             return None
         if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
-            found = f"a {type(value).__name__} of pandas with nanoseconds inside a value"
-            raise Unstorable(found, "Use to_numpy(), or a column of it")
+            problem = f"a {type(value).__name__} of pandas with nanoseconds inside a value"
+            raise Unstorable(problem, "Use to_numpy(), or a column of it")
         return to_arrow(_of_pandas(value)).to_pylist() if hasattr(value, "dtype") else value
     if isinstance(value, np.ma.MaskedArray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         return value.tolist()  # None for masked values
@@ -238,11 +238,11 @@ def _masked_column(values: np.ma.MaskedArray) -> Column:
     if mask.ndim == 1 and array.dtype.kind in "biufmM":
         return pa.array(in_native_order(array), mask=mask)
     entries = mask.reshape(len(mask), -1)
-    is_masked = np.asarray(entries.any(axis=1))
-    if not np.array_equal(is_masked, entries.all(axis=1)):
+    row_mask = np.asarray(entries.any(axis=1))
+    if not np.array_equal(row_mask, entries.all(axis=1)):
         raise masked_entries()
     cells = list(array)
-    for row in np.flatnonzero(is_masked):
+    for row in np.flatnonzero(row_mask):
         cells[row] = None
     return _plain_column(cells)
 

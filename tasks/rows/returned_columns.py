@@ -37,36 +37,37 @@ def returned_columns(returned: Any, rows: pa.Table, stage: str, what: str) -> Ou
     another order. `what` names the code.
     """
     errors: dict[int, Exception] = {}
+    value = returned
     try:
-        if inspect.isawaitable(returned):
-            returned = _result_of(_finished(returned))
-        if isinstance(returned, Outcome):
-            errors, returned = dict(returned.failed), returned.columns
-        columns = _columns(returned, len(rows), stage, errors)
+        if inspect.isawaitable(value):
+            value = _result_of(_finished(value))
+        if isinstance(value, Outcome):
+            errors, value = dict(value.failed), value.columns
+        columns = _columns(value, len(rows), stage, errors)
         for name, values in columns.items():
             _require_order(name, values, rows)
-        checked = {name: _column(name, values, len(rows), errors) for name, values in columns.items()}
-        return Outcome(checked, failed=errors)
+        columns = {name: _column(name, values, len(rows), errors) for name, values in columns.items()}
+        return Outcome(columns, failed=errors)
     except _WrongForm as error:
         raise ContractError(f"{what}: {error}", stage) from None
 
 
-def _columns(returned: Any, count: int, stage: str, errors: dict[int, Exception]) -> Mapping[Any, Column]:
-    is_generator = isinstance(returned, AsyncIterator | Iterator)
-    if isinstance(returned, AsyncIterator):
-        returned = _result_of(_collected(returned))
+def _columns(value: Any, count: int, stage: str, errors: dict[int, Exception]) -> Mapping[Any, Column]:
+    is_generator = isinstance(value, AsyncIterator | Iterator)
+    if isinstance(value, AsyncIterator):
+        value = _result_of(_collected(value))
     elif is_generator:
-        returned = [snapshot(piece) for piece in returned]
-    columns = _named(returned)
+        value = [snapshot(piece) for piece in value]
+    columns = _named(value)
     if columns is not None:
         return columns
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
-        raise _WrongForm(f"expected a dict of arrays, found {type(returned).__name__}. {FORM}.")
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise _WrongForm(f"expected a dict of arrays, found {type(value).__name__}. {FORM}.")
     if is_generator:
-        pieces = [piece for piece in map(_named, returned) if piece and all(map(_is_column, piece.values()))]
-        if pieces and len(pieces) == len(returned):
+        pieces = [piece for piece in map(_named, value) if piece and all(map(_is_column, piece.values()))]
+        if pieces and len(pieces) == len(value):
             return _joined(pieces, count, stage)
-    return _of_rows(_awaited(returned, errors), count, "yields" if is_generator else "entries", errors)
+    return _of_rows(_awaited(value, errors), count, "yields" if is_generator else "entries", errors)
 
 
 def _require_order(name: Any, values: Any, rows: pa.Table) -> None:
@@ -77,30 +78,30 @@ def _require_order(name: Any, values: Any, rows: pa.Table) -> None:
     if not (is_pandas_value(values) and hasattr(values, "index")):
         return
     index, key = values.index.tolist(), values.index.name
-    expected = rows[key].to_pylist() if key in rows.column_names else list(range(len(rows)))
-    if index != expected and len(index) == len(expected) and set(index) == set(expected):
+    order = rows[key].to_pylist() if key in rows.column_names else list(range(len(rows)))
+    if index != order and len(index) == len(order) and set(index) == set(order):
         raise _WrongForm(
             f"column {name!r} comes back in another order: its pandas index begins with {index[0]!r}, expected "
-            f"{expected[0]!r}. Keep the order of the batch, for example with sort_index(). If the order is right, call "
+            f"{order[0]!r}. Keep the order of the batch, for example with sort_index(). If the order is right, call "
             "reset_index()."
         )
 
 
-def _named(returned: Any) -> Mapping[Any, Column] | None:
+def _named(value: Any) -> Mapping[Any, Column] | None:
     """Return the columns, or a row's values, by name; None for a value without names."""
-    fields = fields_of(returned)
+    fields = fields_of(value)
     if fields is not None:
         return fields
-    if is_pandas_value(returned) and hasattr(returned, "columns"):
-        names = list(returned.columns)
-    elif hasattr(returned, "__arrow_c_stream__"):
-        returned = pa.table(returned)
-        names = returned.column_names
+    if is_pandas_value(value) and hasattr(value, "columns"):
+        names = list(value.columns)
+    elif hasattr(value, "__arrow_c_stream__"):
+        value = pa.table(value)
+        names = value.column_names
     else:
         return None
     if len(set(names)) < len(names):
         raise _WrongForm(f"expected columns of different names, found {', '.join(map(str, names))}. Rename one.")
-    return {name: returned[name] for name in names}
+    return {name: value[name] for name in names}
 
 
 def _is_column(values: Any) -> bool:

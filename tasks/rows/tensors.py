@@ -214,9 +214,9 @@ def _tensors_to_arrow(values: list[Any]) -> pa.Array:
 
 
 def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
-    stacked = _stacked_to_numpy(array)
-    if stacked is not None:
-        return stacked
+    result = _stacked_to_numpy(array)
+    if result is not None:
+        return result
     cells = np.empty(len(array), object)
     for row, cell in enumerate(array):
         if cell.is_valid:

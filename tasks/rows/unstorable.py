@@ -21,18 +21,18 @@ MOST_DIGITS = 76  # of Arrow's decimals
 class Unstorable(Exception):
     """A value that no column can have, the remedy, and the value's place in the values of its column (`.a.b`)."""
 
-    def __init__(self, found: str, remedy: str, place: str = "") -> None:
-        super().__init__(found)
-        self.found, self.remedy, self.place = found, remedy, place
+    def __init__(self, problem: str, remedy: str, place: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.place = problem, remedy, place
 
     def in_column(self, name: str) -> InvalidValues:
         """Return the error for users."""
-        return InvalidValues(f"column {name + self.place!r}: found {self.found}. {self.remedy}.")
+        return InvalidValues(f"column {name + self.place!r}: found {self.problem}. {self.remedy}.")
 
 
 def masked_entries() -> Unstorable:
-    found = "arrays with masked entries, and an array in a column has no nulls"
-    return Unstorable(found, "Use filled(nan), or lists with None")
+    problem = "arrays with masked entries, and an array in a column has no nulls"
+    return Unstorable(problem, "Use filled(nan), or lists with None")
 
 
 def require_arrow_type(dtype: np.dtype) -> None:
@@ -47,16 +47,16 @@ def require_arrow_type(dtype: np.dtype) -> None:
         kind, units = ("datetime64", TIME_UNITS) if dtype.kind == "M" else ("timedelta64", TIME_UNITS[1:])
         unit, count = np.datetime_data(dtype)
         if unit not in units or count != 1:
-            found = f"{dtype} values, and a column has the units {', '.join(units)}"
-            raise Unstorable(found, f"Use astype('{kind}[s]')")
+            problem = f"{dtype} values, and a column has the units {', '.join(units)}"
+            raise Unstorable(problem, f"Use astype('{kind}[s]')")
 
 
 def require_storable(kind: pa.DataType) -> None:
     """Refuse a type of Arrow that no file of tables has."""
     for inner in kinds_in(kind):
         if pa.types.is_union(inner) or pa.types.is_interval(inner):
-            found = f"values of the type {inner}, which tables in files lack"
-            raise Unstorable(found, "Use another type, or JSON text")
+            problem = f"values of the type {inner}, which tables in files lack"
+            raise Unstorable(problem, "Use another type, or JSON text")
 
 
 def require_one_kind(cells: Sequence[Any], place: str) -> None:
@@ -111,14 +111,14 @@ def refuse_beyond(values: Column) -> None:
         elif isinstance(value, datetime.timedelta) and abs(value // datetime.timedelta(microseconds=1)) >= 2**63:
             raise Unstorable(f"a duration of {value.days} days, beyond 64 bits", "Use seconds as numbers")
         elif isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            found = f"a text with half of a character, {value!r:.80}, which UTF-8 lacks"
-            raise Unstorable(found, "Use text.encode('utf-8', 'replace').decode()")
+            problem = f"a text with half of a character, {value!r:.80}, which UTF-8 lacks"
+            raise Unstorable(problem, "Use text.encode('utf-8', 'replace').decode()")
 
 
 def _refuse_large_number(value: int | np.integer) -> None:
     if 2**63 <= value < 2**64:
-        found = f"whole numbers above 2**63 - 1, such as {value}, in a list"
-        raise Unstorable(found, "Use numpy.array(values, numpy.uint64), text (str) or Decimal")
+        problem = f"whole numbers above 2**63 - 1, such as {value}, in a list"
+        raise Unstorable(problem, "Use numpy.array(values, numpy.uint64), text (str) or Decimal")
     if not -(2**63) <= value < 2**63:
         raise Unstorable(f"whole numbers beyond 64 bits, such as {value}", "Use text (str) or Decimal")
 

@@ -46,9 +46,9 @@ def outcome_of(
         raise
     columns: dict[str, Column] = {}
     for name, values in outcome.columns.items():
-        changed = _changed(name, values, rows)
-        if changed is not None:
-            columns[name] = _cells(changed) if name in as_cells else owned(name, changed)
+        new_values = _changed(name, values, rows)
+        if new_values is not None:
+            columns[name] = _cells(new_values) if name in as_cells else owned(name, new_values)
     _refuse_other_ids(columns, rows, stage, what)
     return Outcome(columns, failed=outcome.failed)
 

@@ -57,13 +57,13 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
         array = to_arrow(values)
     except Exception:  # the caller converts it as well, and finds the cause
         return values
-    converted = _converted(array, kind)
-    if converted is None:
+    new_array = _converted(array, kind)
+    if new_array is None:
         return values
-    if _without_nan(converted).equals(_without_nan(before.cast(kind).combine_chunks())):
+    if _without_nan(new_array).equals(_without_nan(before.cast(kind).combine_chunks())):
         return None
     has_own_type = (isinstance(values, np.ndarray) and values.dtype != object) or array.type == kind
-    return values if has_own_type else converted
+    return values if has_own_type else new_array
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -74,8 +74,8 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if not is_alike or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
         return None
     try:
-        converted = array.cast(kind)
-        return converted if _without_nan(converted.cast(array.type)).equals(_without_nan(array)) else None
+        new_array = array.cast(kind)
+        return new_array if _without_nan(new_array.cast(array.type)).equals(_without_nan(array)) else None
     except pa.ArrowException:
         return None
 

@@ -78,14 +78,14 @@ def _pixels(image: Any, encoded: pa.Buffer, max_image_pixels: int) -> np.ndarray
             f"expected at most max_image_pixels = {max_image_pixels} pixels, "
             f"found {image.width} x {image.height} = {image.width * image.height}"
         )
-    expected = f"expected a whole {image.format} image of {image.width} x {image.height}"
+    prefix = f"expected a whole {image.format} image of {image.width} x {image.height}"
     tiles = list(image.tile)  # Pillow removes them when it loads the image
     try:
         image.load()
     except Exception as error:
-        raise RowError(f"{expected}, found {encoded.size} bytes that do not decode: {error}") from error
+        raise RowError(f"{prefix}, found {encoded.size} bytes that do not decode: {error}") from error
     if problem := _missing_lines(image, tiles, encoded):
-        raise RowError(f"{expected}, {problem}")
+        raise RowError(f"{prefix}, {problem}")
     rgb = _rgb(image)
     return upright(np.asarray(rgb), orientation_of(rgb))
 
@@ -96,12 +96,12 @@ def _unidentified(encoded: pa.Buffer) -> RowError:
     start = bytes(encoded[:16])
     if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS:
         require_extra("pillow_heif", "a HEIF image", "preprocess")
-    found = f"found {encoded.size} bytes that begin with {start!r}"
+    content = f"found {encoded.size} bytes that begin with {start!r}"
     for name in FORMATS:
         accepts = Image.OPEN[name][1] if name in Image.OPEN else None
         if accepts and accepts(start) is True:
-            return RowError(f"expected a whole {name} image, {found} and have no header that can be read")
-    return RowError(f"expected an image ({', '.join(FORMATS)}), {found}")
+            return RowError(f"expected a whole {name} image, {content} and have no header that can be read")
+    return RowError(f"expected an image ({', '.join(FORMATS)}), {content}")
 
 
 def _missing_lines(image: Any, tiles: Sequence[Any], encoded: pa.Buffer) -> str:
@@ -124,8 +124,8 @@ def _lines_of_png(content: memoryview) -> int:
 
     https://www.w3.org/TR/png-3/#7Scanline
     """
-    width, height, depth, colour, _, _, is_interlaced = struct.unpack_from(">IIBBBBB", content, 16)
-    if is_interlaced:
+    width, height, depth, colour, _, _, interlacing = struct.unpack_from(">IIBBBBB", content, 16)
+    if interlacing:
         return int(height)
     line_bytes = 1 + (width * CHANNELS[colour] * depth + 7) // 8
     inflating, count = zlib.decompressobj(), 0

@@ -42,14 +42,14 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
         shape = " x ".join(map(str, image.shape))
         raise RowError(f"expected an image of uint8 H x W x 3, found {image.dtype} {shape}")
     scaled_height, scaled_width = covering_size(image.shape[0], image.shape[1], height, width)
-    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
+    y, x = (scaled_height - height) // 2, (scaled_width - width) // 2
     filter_ = Image.Resampling[resample.upper()]
     if scaled_height * scaled_width > LARGEST_CROP * height * width:
         across, down = image.shape[1] / scaled_width, image.shape[0] / scaled_height
-        box = (left * across, top * down, (left + width) * across, (top + height) * down)
+        box = (x * across, y * down, (x + width) * across, (y + height) * down)
         return np.asarray(Image.fromarray(image).resize((width, height), filter_, box))
     pixels = np.asarray(Image.fromarray(image).resize((scaled_width, scaled_height), filter_))
-    return pixels[top : top + height, left : left + width]
+    return pixels[y : y + height, x : x + width]
 
 
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -74,8 +74,8 @@ def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[top : top + height, left : left + width]
+    y, x = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[y : y + height, x : x + width]
 
 
 def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:

@@ -87,8 +87,8 @@ class CropBoxes(PreprocessStep):
         for name, single in beside.items():
             columns[single] = pa.array(entries[name], lists[name].type.value_type)
         outcome = result.several(columns, *numbered(counts), errors)
-        replaced = {self.boxes, *beside, *columns}
-        outcome.order = [*(name for name in table.column_names if name not in replaced), *columns]
+        old_names = {self.boxes, *beside, *columns}
+        outcome.order = [*(name for name in table.column_names if name not in old_names), *columns]
         return outcome
 
 
@@ -120,11 +120,11 @@ def _cut(image: np.ndarray | None, box: list[float] | None) -> np.ndarray:
     if not _is_box(box):
         raise RowError(f"crop_boxes: expected a box of four numbers, found {box}")
     height, width = image.shape[:2]
-    left, top = np.floor(np.array(box[:2], float)).clip(0, (width, height)).astype(int)
-    right, bottom = np.ceil(np.array(box[2:], float)).clip(0, (width, height)).astype(int)
-    if right <= left or bottom <= top:
+    x, y = np.floor(np.array(box[:2], float)).clip(0, (width, height)).astype(int)
+    x_end, y_end = np.ceil(np.array(box[2:], float)).clip(0, (width, height)).astype(int)
+    if x_end <= x or y_end <= y:
         raise RowError(f"crop_boxes: expected a box in the image of {width} x {height} pixels, found {box}")
-    return np.ascontiguousarray(image[top:bottom, left:right])
+    return np.ascontiguousarray(image[y:y_end, x:x_end])
 
 
 def _is_box(box: Any) -> TypeGuard[list[float]]:

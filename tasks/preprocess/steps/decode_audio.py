@@ -86,23 +86,23 @@ class DecodeAudio(PreprocessStep):
     def _samples(self, av: Any, file: bytes) -> Iterator[np.ndarray]:
         with opened(av, file, "audio", EXPECTED) as (container, stream):
             resampler = av.AudioResampler(format="flt", rate=self.sampling_rate)
-            seconds, samples_read, samples_made = 0.0, 0, 0
+            seconds, input_samples, output_samples = 0.0, 0, 0
             for frame in itertools.chain(container.decode(stream), [None]):  # None: the end of the sound
                 if frame is not None:
-                    samples_read += frame.samples
+                    input_samples += frame.samples
                     seconds += frame.samples / frame.sample_rate
                     self._refuse_large(frame.sample_rate, seconds)
                 if frame is None and not seconds:
                     break
                 for part in _resampled(resampler, frame):
-                    samples_made += part.samples
+                    output_samples += part.samples
                     yield _mixed(part)
-            if not samples_read:
+            if not input_samples:
                 raise RowError(f"{EXPECTED}, found one without a single sample")
-            if not samples_made:
+            if not output_samples:
                 rate = f"sampling_rate = {self.sampling_rate}"
                 raise RowError(
-                    f"{EXPECTED}, found one of {samples_read} samples, too few to make some at {rate} of them"
+                    f"{EXPECTED}, found one of {input_samples} samples, too few to make some at {rate} of them"
                 )
             require_complete_file(stream, container, file, seconds, EXPECTED)
 

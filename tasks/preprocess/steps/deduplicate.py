@@ -50,9 +50,9 @@ class Deduplicate(PreprocessStep):
     @model_validator(mode="after")
     def _has_one_rule(self) -> "Deduplicate":
         if (self.columns is None) == (self.near is None):
-            found = "neither" if self.near is None else "both"
+            settings = "neither" if self.near is None else "both"
             raise ValueError(
-                f"expected either columns or near, found {found}. Write columns: [url] for rows that are equal, or "
+                f"expected either columns or near, found {settings}. Write columns: [url] for rows that are equal, or "
                 "near: {column: text, threshold: 0.8} for similar ones"
             )
         return self

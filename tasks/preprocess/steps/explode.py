@@ -38,11 +38,11 @@ class Explode(PreprocessStep):
             lengths = {name: _lengths(values) for name, values in lists.items()}
             first = lengths[self.columns[0]]
             errors: dict[int, Exception] = {}
-            for name, other in lengths.items():
-                for row in np.flatnonzero(other != first).tolist():
+            for name, column_lengths in lengths.items():
+                for row in np.flatnonzero(column_lengths != first).tolist():
                     errors[row] = RowError(
                         f"explode: expected lists of one length, found {first[row]} entries in {self.columns[0]!r} and "
-                        f"{other[row]} in {name!r}"
+                        f"{column_lengths[row]} in {name!r}"
                     )
             is_good = ~np.isin(np.arange(len(table)), list(errors))
             sources, numbers = numbered(np.where(is_good, first, 0))

@@ -82,8 +82,8 @@ class PdfText(PreprocessStep):
             with ONE_AT_A_TIME:
                 outcome = expand_files(table, self.column, EXPECTED, COLUMNS, pages)
             if self.password_column is not None:
-                replaced = {self.password_column, *COLUMNS.names, *IDENTITY}
-                outcome.order = [*(name for name in table.column_names if name not in replaced), *COLUMNS.names]
+                old_names = {self.password_column, *COLUMNS.names, *IDENTITY}
+                outcome.order = [*(name for name in table.column_names if name not in old_names), *COLUMNS.names]
             return outcome
 
         return work
@@ -151,11 +151,11 @@ def _opened(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str]) ->
 def _with_all_pages(pdfium: Any, qpdf: Any, document: Any, content: bytes, password: str | None) -> Any:
     """Return the document, or a copy without a password if qpdf finds more pages than the file declares."""
     try:
-        with qpdf.open(io.BytesIO(content), password=password or "") as checked:
-            if len(checked.pages) <= len(document):
+        with qpdf.open(io.BytesIO(content), password=password or "") as reader:
+            if len(reader.pages) <= len(document):
                 return document
             copy = io.BytesIO()
-            checked.save(copy)
+            reader.save(copy)
     except Exception:
         return document  # PDFium may read files that qpdf does not
     return pdfium.PdfDocument(copy.getvalue())

@@ -41,7 +41,7 @@ class ResizeImage(PreprocessStep):
     decode: Annotated[
         Literal["exact", "fast"],
         Field(
-            description="exact: the pixels that Pillow gives. fast: JPEG files are scaled while they are decoded, "
+            description="exact: the pixels that Pillow gives. fast: JPEG files are small_image while they are decoded, "
             "which gives slightly other pixels."
         ),
     ] = "exact"
@@ -73,8 +73,8 @@ class ResizeImage(PreprocessStep):
             if not isinstance(image, pa.Scalar):
                 return resize_image(image, height, width, self.resample)
             if self.decode == "fast":
-                scaled = decode_scaled(image.as_buffer(), height, width, self.max_image_pixels)
-                return shrink_image(scaled, height, width)
+                small_image = decode_scaled(image.as_buffer(), height, width, self.max_image_pixels)
+                return shrink_image(small_image, height, width)
             return resize_image(decode_image(image.as_buffer(), self.max_image_pixels), height, width, self.resample)
 
         def resize(table: pa.Table) -> result.Outcome:
