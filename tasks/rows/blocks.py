@@ -142,8 +142,9 @@ def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> p
     """Return `data` as a block of live rows; `units` and `row_numbers` (int64) identify the source row of each."""
     identity = {"__unit": units, "__row": row_numbers, "__state": np.full(len(data), LIVE, np.int8)}
     for field in HIDDEN:
-        nulls = pa.nulls(len(data))  # of no bytes
-        column = pa.array(identity[field.name], field.type) if field.name in identity else nulls
+        column = pa.nulls(len(data))  # of no bytes
+        if field.name in identity:
+            column = pa.array(identity[field.name], field.type)
         data = data.append_column(field.name, column)
     return data
 

@@ -33,7 +33,7 @@ def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
 def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
     """Return all output rows in a column from `packed` without nulls, and their number per source row (int64)."""
     tables = [_table(value) for value in column]
-    rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+    rows = pa.concat_tables([pa.table({}), *tables], promote_options="permissive")
     return rows, np.array([len(table) for table in tables], np.int64)
 
 

@@ -77,7 +77,6 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
     if len(outcomes) == 1:
         return outcomes[0]
     makes_rows = any(outcome.made_of is not None for outcome in outcomes)
-    filters = any(outcome.keep is not None for outcome in outcomes)
     tables: list[pa.Table] = []
     sources: list[np.ndarray] = []
     keeps: list[np.ndarray] = []
@@ -94,13 +93,13 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
         errors |= {start + row: error for row, error in outcome.failed.items()}
         start += length
     table = concatenated(tables, stage)
-    return Outcome(
-        {name: table[name] for name in table.column_names if name != PADDING},
-        keep=np.concatenate(keeps) if filters else None,
-        failed=errors,
-        made_of=np.concatenate(sources) if makes_rows else None,
-        order=next((outcome.order for outcome in outcomes if outcome.order is not None), None),
-    )
+    joined = Outcome({name: table[name] for name in table.column_names if name != PADDING}, failed=errors)
+    joined.order = next((outcome.order for outcome in outcomes if outcome.order is not None), None)
+    if any(outcome.keep is not None for outcome in outcomes):
+        joined.keep = np.concatenate(keeps)
+    if makes_rows:
+        joined.made_of = np.concatenate(sources)
+    return joined
 
 
 def concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:

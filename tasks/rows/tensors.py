@@ -22,7 +22,9 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
     Tensors of several shapes, and other lists, become an object array of arrays. With `writable`, the result and the
     arrays in it are copied if they are read-only.
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        array = column.combine_chunks()
     if array.type == TENSOR:
         result = _tensors_to_numpy(array)
     elif pa.types.is_fixed_size_list(array.type) and not array.null_count and not array.flatten().null_count:
@@ -34,7 +36,8 @@ def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
         result = array.to_numpy(zero_copy_only=False)
     if not writable:
         return result
-    result = result if result.flags.writeable else result.copy()
+    if not result.flags.writeable:
+        result = result.copy()
     if result.dtype == object:
         for row, cell in enumerate(result):
             if isinstance(cell, np.ndarray) and not cell.flags.writeable:
@@ -63,7 +66,9 @@ def to_arrow(values: Column) -> pa.Array:
         return _stacked_to_arrow(values)
     if values.dtype.kind in "US":
         return pa.array(values.tolist())
-    return pa.array(_in_arrow_units(values) if values.dtype.kind in "mM" else values)
+    if values.dtype.kind in "mM":
+        values = _in_arrow_units(values)
+    return pa.array(values)
 
 
 def _cells_to_arrow(cells: list[Any]) -> pa.Array:
@@ -73,9 +78,10 @@ def _cells_to_arrow(cells: list[Any]) -> pa.Array:
         return pa.array([cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells])
     if any(map(is_pandas_value, cells)):
         return _pandas_times(cells)
-    time = next((cell for cell in cells if isinstance(cell, np.datetime64 | np.timedelta64)), None)
-    if time is not None:
-        return pa.array(np.array([type(time)("NaT") if cell is None else cell for cell in cells]))
+    kinds = {type(cell) for cell in cells} & {np.datetime64, np.timedelta64}
+    if kinds:
+        missing = kinds.pop()("NaT")
+        return pa.array(np.array([missing if cell is None else cell for cell in cells]))
     return _tensors_to_arrow(cells) if arrays else pa.array(cells)
 
 

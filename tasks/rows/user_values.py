@@ -75,9 +75,10 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
         return None
     try:
         new_array = array.cast(kind)
-        return new_array if _without_nan(new_array.cast(array.type)).equals(_without_nan(array)) else None
+        is_same = _without_nan(new_array.cast(array.type)).equals(_without_nan(array))
     except pa.ArrowException:
         return None
+    return new_array if is_same else None
 
 
 def _without_nan(array: pa.Array) -> pa.Array:

@@ -38,7 +38,7 @@ class CropBoxes(PreprocessStep):
         return boxes
 
     def _beside(self) -> dict[str, str]:
-        """Return the names of the lists that may stand beside the boxes, and of their entries."""
+        """Return the names of the optional lists of a detection, and of their entries."""
         prefix = self.boxes.removesuffix("boxes")
         return {prefix + plural: prefix + singular for plural, singular in BESIDE.items()}
 
