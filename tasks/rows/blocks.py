@@ -64,7 +64,9 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
         table, numbers = nested_rows.unpacked(block[nested_rows.COLUMN].take(live))
         return table, np.repeat(live, numbers)
     rows = visible(block)
-    return rows.take(live) if len(live) < len(block) else rows, live
+    if len(live) < len(block):
+        rows = rows.take(live)
+    return rows, live
 
 
 def live_block(block: pa.Table) -> pa.Table:

@@ -139,7 +139,9 @@ def _inner(value: Any) -> Any:
         if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
             problem = f"a {type(value).__name__} of pandas with nanoseconds inside a value"
             raise Unstorable(problem, "Use to_numpy(), or a column of it")
-        return to_arrow(_of_pandas(value)).to_pylist() if hasattr(value, "dtype") else value
+        if hasattr(value, "dtype"):
+            return to_arrow(_of_pandas(value)).to_pylist()
+        return value
     if isinstance(value, np.ma.MaskedArray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         return value.tolist()  # None for masked values
     if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] == "D":
@@ -149,7 +151,9 @@ def _inner(value: Any) -> Any:
 
 def _list(values: Iterable[Any]) -> list[Any]:
     entries = list(values)
-    return entries if set(map(type, entries)) <= PLAIN else [_inner(entry) for entry in entries]
+    if set(map(type, entries)) <= PLAIN:
+        return entries
+    return [_inner(entry) for entry in entries]
 
 
 def _in_order(values: AbstractSet) -> list[Any]:

@@ -16,7 +16,9 @@ SECONDS_AT_ONCE = 5.0  # the longest time for which small blocks are collected
 def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     """Return all blocks as one, although their columns may differ; an empty block if there are none."""
     blocks = list(blocks)
-    return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
+    if not blocks:
+        return HIDDEN.empty_table()
+    return pa.concat_tables(blocks, promote_options="permissive")
 
 
 def rebatch_rows(

@@ -78,7 +78,9 @@ def _require_order(name: Any, values: Any, rows: pa.Table) -> None:
     if not (is_pandas_value(values) and hasattr(values, "index")):
         return
     index, key = values.index.tolist(), values.index.name
-    order = rows[key].to_pylist() if key in rows.column_names else list(range(len(rows)))
+    order = list(range(len(rows)))
+    if key in rows.column_names:
+        order = rows[key].to_pylist()
     if index != order and len(index) == len(order) and set(index) == set(order):
         raise _WrongForm(
             f"column {name!r} comes back in another order: its pandas index begins with {index[0]!r}, expected "

@@ -91,7 +91,9 @@ def _refuse_other_ids(columns: Mapping[str, Column], rows: pa.Table, stage: str,
     for name in IDENTITY:
         if name not in columns:
             continue
-        before = rows[name].to_pylist() if name in rows.column_names else []
+        before = []
+        if name in rows.column_names:
+            before = rows[name].to_pylist()
         after = to_arrow(columns[name]).to_pylist()
         if after != before and set(after) == set(before):
             problem = f"the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}"

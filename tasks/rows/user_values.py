@@ -89,7 +89,8 @@ def _without_nan(array: pa.Array) -> pa.Array:
 
 
 def _same_cells(values: Any, before: np.ndarray) -> bool:
-    values = np.asarray(values) if hasattr(values, "__array__") else values
+    if hasattr(values, "__array__"):
+        values = np.asarray(values)
     if type(values) is type(before) and same(values, before):
         return True
     if not isinstance(values, np.ndarray | list | tuple):
@@ -107,7 +108,9 @@ def as_declared(values: Column, kind: pa.DataType) -> Column:
         return values
     try:
         array = to_arrow(values)
-        return array.cast(kind) if array.type != kind and _lacks(array.type, kind) else array
+        if array.type != kind and _lacks(array.type, kind):
+            array = array.cast(kind)
+        return array
     except Exception:  # the caller converts it as well, and finds the cause
         return values
 
