@@ -1,6 +1,5 @@
 """The steps of a job: `overnight.steps.ResizeImage(size=224)` is `{kind: resize_image, size: 224}`."""
 
-from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns, SelectColumns
 from overnight.tasks.preprocess.steps.crop_boxes import CropBoxes
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
@@ -13,6 +12,7 @@ from overnight.tasks.preprocess.steps.python import PythonStep as Python
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
+from overnight.tasks.preprocess.steps.whole_columns import DropColumns, RenameColumns, SelectColumns
 
 __all__ = [
     "CropBoxes",

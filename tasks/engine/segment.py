@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from overnight.tasks.engine.passing_on import without_weights
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.rows import rebatch
-from overnight.tasks.rows.passing_on import without_weights
 from overnight.tasks.state.read_plan import read_block
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.predictor import Batch
-from overnight.tasks.rows.plain_values import fields_of, snapshot
+from overnight.tasks.rows.plain_values import fields_of
+from overnight.tasks.rows.user_values import snapshot
 
 Columns = Annotated[
     list[str],

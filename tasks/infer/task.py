@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.autotune.plan_summary import explanation
@@ -31,9 +32,7 @@ from overnight.tasks.infer.sample import bytes_a_row, read_sample
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
-from overnight.tasks.rows.part_size import PartSize
-from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on
-from overnight.tasks.rows.preview import predictions_beside_inputs, preview
+from overnight.tasks.rows.sample_table import markdown, predictions_beside_inputs
 from overnight.tasks.state.read_plan import read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
@@ -261,7 +260,7 @@ def _show_preview(run: Run, sample: pa.Table, behind: pa.Table | None) -> None:
     create_markdown_artifact(
         key=artifact_key(run.job, "preview"),
         description=f"Rows of {run.job}/{run.partition}" + (", with the models' results" if behind is not None else ""),
-        markdown=preview(predictions_beside_inputs(sample, behind)),
+        markdown=markdown(predictions_beside_inputs(sample, behind)),
     )
 
 

@@ -21,9 +21,9 @@ from overnight.tasks.infer.batch_size import BatchSize
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import blocks, rebatch, result, user_function
-from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.tensors import Column
+from overnight.tasks.rows.user_values import as_declared
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor, user_output
 from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_memory

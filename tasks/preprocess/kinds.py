@@ -6,7 +6,6 @@ from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns, SelectColumns
 from overnight.tasks.preprocess.steps.crop_boxes import CropBoxes
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
@@ -19,6 +18,7 @@ from overnight.tasks.preprocess.steps.python import PythonStep
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
+from overnight.tasks.preprocess.steps.whole_columns import DropColumns, RenameColumns, SelectColumns
 
 __all__ = ["Deduplicate", "PreprocessStep", "PythonStep", "RenameColumns", "Step"]
 

@@ -22,11 +22,9 @@ from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
-    """Run the steps on an image file, and return the image as uint8, 1 x H x W x 3.
+    """Run the steps on an image file, whose name is for messages, and return the image as uint8, 1 x H x W x 3.
 
-    Steps that filter rows, drop duplicates or derive columns are left out. If no step decodes images, the file is
-    decoded first. `content` has the bytes of the file, and `name` is its name in messages. Raise `JobError` if the
-    image cannot be read or a step fails on it.
+    If no step decodes images, the file is decoded first. Raise `JobError` if a step fails on it.
     """
     steps = [step for step in steps if not isinstance(step, FilterRows | Deduplicate | DeriveColumns)]
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from overnight.tasks.config.code_folders import CodeFolder, folder_of, modules_in
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.engine.stage import Stage
-from overnight.tasks.preprocess.decided import Decided
+from overnight.tasks.preprocess.decided_duplicates import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import rebatch, result
 from overnight.tasks.rows.file_columns import files_in, holds_files
@@ -61,44 +61,56 @@ class LoadedSteps:
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield the blocks after all steps, in pieces that take a few seconds each."""
         for block in blocks:
-            with self._rows.guard.at(block, isolation) as of_block:
-                pieces = _in_pieces(partial(self._run, isolation=of_block), block, self._most(block), self._stage.pace)
+            with self._rows.guard.at(block, isolation) as block_isolation:
+                run = partial(self._run, isolation=block_isolation)
+                pieces = _in_pieces(run, block, self._most_rows(block), self._stage.pace)
                 yield from rebatch.rebatch_bytes(pieces, BYTES_AT_ONCE)
 
     def tried(self, block: pa.Table) -> pa.Table:
         """Return `block` after all steps. Steps of less than a second run twice, to measure them without imports."""
         with self._rows.guard.at(block) as isolation:
-            started = time.perf_counter()
-            done = self._run(block, isolation)
-            is_quick = time.perf_counter() - started < WARM_UP_SECONDS
-            return self._run(block, isolation) if is_quick else done
+            return _without_warm_up(lambda: self._run(block, isolation), WARM_UP_SECONDS)
 
     def _run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         return self._rows.run(block, self._operations, isolation)
 
-    def _most(self, block: pa.Table) -> int:
+    def _most_rows(self, block: pa.Table) -> int:
         """Return how many rows of the block the steps get in one call: all rows if none contains a file."""
         files = [files_in(column) for column in block.columns if holds_files(column.type)]
         if not (files and self._stage.steps):
             return max(len(block), 1)
-        at_once = min(step.rows_at_once for step in self._stage.steps)
+        rows_at_once = min(step.rows_at_once for step in self._stage.steps)
         largest = max(pc.max(pc.binary_length(column)).as_py() or 1 for column in files)
-        return at_once if at_once == 1 else max(at_once, SMALL_BYTES // largest)
+        return rows_at_once if rows_at_once == 1 else max(rows_at_once, SMALL_BYTES // largest)
 
 
-def _in_pieces(work: Callable[[pa.Table], pa.Table], block: pa.Table, most: int, pace: float) -> Iterator[pa.Table]:
-    """Yield `work(piece)` for consecutive pieces of `block` of at most `most` rows.
+def _without_warm_up(work: Callable[[], pa.Table], seconds: float) -> pa.Table:
+    """Return the result of work, which runs a second time if it takes less than `seconds`.
+
+    The first time includes imports and connections, which would count as the time per row.
+    """
+    start = time.perf_counter()
+    block = work()
+    return work() if time.perf_counter() - start < seconds else block
+
+
+def _in_pieces(
+    work: Callable[[pa.Table], pa.Table], block: pa.Table, most_rows: int, pace: float
+) -> Iterator[pa.Table]:
+    """Yield `work(piece)` for consecutive pieces of `block` of at most `most_rows` rows.
 
     The time that a piece takes determines the number of rows in the next one.
     """
-    start, size = 0, min(int(FIRST_SECONDS / pace), FIRST_ROWS) if pace else FIRST_ROWS
+    start, size = 0, FIRST_ROWS
+    if pace:
+        size = min(int(FIRST_SECONDS / pace), FIRST_ROWS)
     while start < len(block):
-        piece = block[start : start + min(max(size, 1), most)]
-        began = time.perf_counter()
-        done = work(piece)
-        growth = min(SECONDS_AT_ONCE / (time.perf_counter() - began), MOST_GROWTH)
+        piece = block[start : start + min(max(size, 1), most_rows)]
+        start_seconds = time.perf_counter()
+        output = work(piece)
+        growth = min(SECONDS_AT_ONCE / (time.perf_counter() - start_seconds), MOST_GROWTH)
         start, size = start + len(piece), int(len(piece) * growth)
-        yield done
+        yield output
 
 
 def _operation(step: Step | Decided, stage: str, run: Run) -> Operation:
@@ -111,33 +123,28 @@ def _operation(step: Step | Decided, stage: str, run: Run) -> Operation:
 def build(step: Step) -> result.Work:
     """Return the work of a step. Each process builds it only once. Raise `JobError` for a step that cannot be built."""
     folder = folder_of(getattr(step, "target", None))
-    return _built(type(step), step.model_dump_json(exclude_unset=True), folder)
+    return _cached_work(type(step), step.model_dump_json(exclude_unset=True), folder)
+
+
+@lru_cache(maxsize=64)
+def _cached_work(leaf: type[Step], settings: str, folder: CodeFolder | None) -> result.Work:
+    with modules_in(folder):
+        return leaf.model_validate_json(settings).build()
 
 
 def try_first_rows(read: Stage, steps: Steps, run: Run, count: int) -> pa.Table:
-    """Return the first `count` rows in reading order, after every step.
-
-    A read of less than three seconds, and steps of less than one, run twice. The first time includes imports and
-    connections, and would count as the time per row.
-    """
-    started = time.perf_counter()
-    block = _first_rows(read, run, count)
-    if time.perf_counter() - started < READ_WARM_UP_SECONDS:
-        block = _first_rows(read, run, count)
+    """Return the first `count` rows in reading order, after every step. A quick read runs twice, as quick steps do."""
+    block = _without_warm_up(lambda: _first_rows(read, run, count), READ_WARM_UP_SECONDS)
     return LoadedSteps(steps, run, is_trial=True).tried(block)
 
 
 def _first_rows(read: Stage, run: Run, count: int) -> pa.Table:
-    held: list[pa.Table] = []
     units = (read_block(run.order, block) for block in range(len(read_summaries(run.order))))
+    tables: list[pa.Table] = []
+    missing = count
     for table in read.load(run).on(units, None):
-        held.append(table[: count - sum(map(len, held))])
-        if sum(map(len, held)) == count:
+        tables.append(table[:missing])
+        missing -= len(tables[-1])
+        if not missing:
             break
-    return rebatch.joined(held)
-
-
-@lru_cache(maxsize=64)
-def _built(leaf: type[Step], settings: str, folder: CodeFolder | None) -> result.Work:
-    with modules_in(folder):
-        return leaf.model_validate_json(settings).build()
+    return rebatch.joined(tables)

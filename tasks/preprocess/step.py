@@ -29,10 +29,7 @@ class PreprocessStep(Leaf):
         return None
 
     def column_effect(self) -> ColumnEffect:
-        """Return which columns the step reads, makes and drops, as its settings show.
-
-        By default, only a run shows it.
-        """
+        """Return which columns the step reads, makes and drops, as its settings show."""
         return UNKNOWN
 
     def fingerprint(self) -> dict[str, str]:

@@ -14,8 +14,7 @@ from prefect.states import Completed
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import FirstReading, Stream
 from overnight.tasks.errors import StageFailed, explain
-from overnight.tasks.preprocess.decided import Decided
-from overnight.tasks.preprocess.keyed_rows import Keys
+from overnight.tasks.preprocess.decided_duplicates import Decided, Keys
 from overnight.tasks.preprocess.kinds import Deduplicate, Step
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.run_steps import Steps, try_first_rows
@@ -48,29 +47,26 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State
     except Exception as error:
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(arrow_bytes(sample))
-    decided, readings = _with_decisions(steps, blocks.seconds_a_row(sample, "preprocess"))
-    prepared = replace(stream, steps=decided, sample=run.sample, first_readings=readings)
-    return Completed(message=_tried(steps, sample), data=prepared)
-
-
-def _tried(steps: list[Step], sample: pa.Table) -> str:
+    stage, readings = _with_decisions(steps, blocks.seconds_a_row(sample, "preprocess"))
+    stream = replace(stream, steps=stage, sample=run.sample, first_readings=readings)
+    rows = f"{len(sample):,} row{'s' * (len(sample) != 1)}"
     names = ", ".join(step.kind for step in steps)
-    tried = f"{len(sample):,} row{'s' * (len(sample) != 1)}"
-    return f"{names} tried on {tried}" if steps else f"no steps; {tried} read as a sample"
+    message = f"{names} tried on {rows}" if steps else f"no steps; {rows} read as a sample"
+    return Completed(message=message, data=stream)
 
 
 def _with_decisions(steps: list[Step], pace: float) -> tuple[Steps | None, tuple[FirstReading, ...]]:
     """Return the steps of the stream, and for each `deduplicate` the reading that decides its duplicates before."""
-    decided: list[Step | Decided] = []
+    stream_steps: list[Step | Decided] = []
     readings: list[FirstReading] = []
     for step in steps:
-        if not isinstance(step, Deduplicate):
-            decided.append(step)
-            continue
-        keys = Keys(Steps(tuple(decided), pace), step.rule)
-        readings.append(FirstReading(len(readings), keys, step.rule))
-        decided.append(Decided(readings[-1].number))
-    return Steps(tuple(decided), pace) if decided else None, tuple(readings)
+        if isinstance(step, Deduplicate):
+            keys = Keys(Steps(tuple(stream_steps), pace), step.rule)
+            readings.append(FirstReading(len(readings), keys, step.rule))
+            stream_steps.append(Decided(readings[-1].number))
+        else:
+            stream_steps.append(step)
+    return Steps(tuple(stream_steps), pace) if steps else None, tuple(readings)
 
 
 def _try(run: Run, steps: list[Step], plan: Plan, read: Stage) -> pa.Table:

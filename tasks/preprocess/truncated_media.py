@@ -1,8 +1,7 @@
 """Check that a sound or video file is complete, by the length or the end that its container declares.
 
-FFmpeg reads what exists of a file. Some containers, such as live recordings, declare no length. For them only the
-decoded seconds can show that something is missing, see `ffmpeg.py`. An MP3 file without a Xing header does not count
-its frames. It counts as cut off if its last frame is, and as whole if it ends between two frames.
+FFmpeg reads what exists of a file. Some containers, such as live recordings, declare no length: see `ffmpeg.py`. An MP3
+file without a Xing header does not count its frames. It is whole if it ends between two frames.
 """
 
 import struct
@@ -31,8 +30,7 @@ EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 def what_is_missing(content: bytes) -> str:
     """Return a text such as `found 97 bytes of 100` if a file is cut off.
 
-    The text is empty if the file is whole, or if its container does not declare its length or end. The content of the
-    bytes is not checked.
+    The text is empty if the file is whole, or if its container does not declare its length or end.
     """
     for is_such, expected_bytes in FORMATS:
         if is_such(content):
@@ -46,13 +44,15 @@ def what_is_missing(content: bytes) -> str:
 
 def _riff(content: bytes) -> int:
     """Return the length of WAV and AVI files; an AVI file may be several in sequence."""
-    place, order = 0, ">" if content.startswith(b"RIFX") else "<"
-    while content[place : place + 4] in (b"RIFF", b"RIFX"):
-        (size,) = struct.unpack_from(f"{order}I", content, place + 4)
+    end, order = 0, ">" if content.startswith(b"RIFX") else "<"
+    while content[end : end + 4] in (b"RIFF", b"RIFX"):
+        (size,) = struct.unpack_from(f"{order}I", content, end + 4)
         if size in UNKNOWN_SIZES or size < 4:
             return 0
-        place += 8 + size + size % 2 * (place + 8 + size < len(content))
-    return place
+        end += 8 + size
+        if size % 2 and end < len(content):  # a byte of padding
+            end += 1
+    return end
 
 
 def _rf64(content: bytes) -> int:
@@ -72,96 +72,86 @@ def _au(content: bytes) -> int:
 
 
 def _caf(content: bytes) -> int:
-    place = 8
-    while place + 12 <= len(content):
-        (size,) = struct.unpack_from(">q", content, place + 4)
+    end = 8
+    while end + 12 <= len(content):
+        (size,) = struct.unpack_from(">q", content, end + 4)
         if size < 0:  # the sound reaches to the end of the file
             return 0
-        place += 12 + size
-    return place
+        end += 12 + size
+    return end
 
 
 def _asf(content: bytes) -> int:
     """Return the length of WMA and WMV, and also Sony's W64: each part begins with a name of 16 bytes and its size."""
-    place = 0
-    while place + 24 <= len(content):
-        (size,) = struct.unpack_from("<Q", content, place + 16)
+    end = 0
+    while end + 24 <= len(content):
+        (size,) = struct.unpack_from("<Q", content, end + 16)
         if size < 24 or size == 2**64 - 1:
             return 0
-        place += size
-    return place
+        end += size
+    return end
 
 
 def _mp4(content: bytes) -> int:
     """Return the length of MP4, MOV, M4A and 3GP: a sequence of boxes."""
-    place = 0
-    while place + 8 <= len(content) and content[place + 4 : place + 8].isalnum():
-        (size,) = struct.unpack_from(">I", content, place)
+    end = 0
+    while end + 8 <= len(content) and content[end + 4 : end + 8].isalnum():
+        (size,) = struct.unpack_from(">I", content, end)
         if size == 1:
-            (size,) = struct.unpack_from(">Q", content, place + 8)
+            (size,) = struct.unpack_from(">Q", content, end + 8)
         if size < 8:  # 0: to the end of the file
             return 0
-        place += size
-    return place
+        end += size
+    return end
 
 
 def _matroska(content: bytes) -> int:
     """Return the length of Matroska and WebM. A live recording has no total size, but its pieces have sizes."""
-    place = 0
-    while place < len(content) and content[place]:
-        name, place = _number(content, place)
-        size, stop = _number(content, place)
-        bits = 7 * (stop - place)
-        is_known, place = size != (1 << bits + 1) - 1, stop
-        if is_known:
-            place += size - (1 << bits)
+    end = 0
+    while end < len(content) and content[end]:
+        name, end = _number(content, end)
+        size, stop = _number(content, end)
+        bits = 7 * (stop - end)
+        end = stop
+        if size != (1 << bits + 1) - 1:
+            end += size - (1 << bits)
         elif name not in (SEGMENT, CLUSTER):
             return 0
-    return place
+    return end
 
 
-def _number(content: bytes, place: int) -> tuple[int, int]:
+def _number(content: bytes, start: int) -> tuple[int, int]:
     """Return a number of EBML, with the bit that marks its length, and the place of its end."""
-    stop = place + 9 - content[place].bit_length()
-    return int.from_bytes(content[place:stop].ljust(stop - place, b"\0"), "big"), stop
+    stop = start + 9 - content[start].bit_length()
+    return int.from_bytes(content[start:stop].ljust(stop - start, b"\0"), "big"), stop
 
 
 def _mp3(content: bytes) -> int:
-    """Return the length of MP3 with a Xing header in its first frame that counts bytes.
+    """Return the length of MP3 by the count in the Xing header of its first frame, otherwise the end of its last frame.
 
-    LAME and FFmpeg count from that frame on. The count of other encoders may include the tags before the frame. Without
-    a count, the last frame decides.
+    LAME and FFmpeg count from that frame on. The count of other encoders may include the tags before the frame.
     """
     start = 0
     while content[start : start + 3] == b"ID3":  # https://id3.org/id3v2.4.0-structure, 3.1
         sevens = struct.unpack_from("4B", content, start + 6)
-        length = sum((byte & 127) << 7 * place for place, byte in enumerate(reversed(sevens)))
+        length = sum((byte & 127) << 7 * digit for digit, byte in enumerate(reversed(sevens)))
         start += 10 + length + (10 if content[start + 5] & ID3_FOOTER else 0)
-    for place in (start + 4 + side for side in MP3_SIDE_INFO):
-        if content[place : place + 4] in (b"Xing", b"Info"):
-            flags, _, size = struct.unpack_from(">III", content, place + 4)
+    for side_info in MP3_SIDE_INFO:
+        header = start + 4 + side_info
+        if content[header : header + 4] in (b"Xing", b"Info"):
+            flags, _, size = struct.unpack_from(">III", content, header + 4)
             if flags & XING_COUNTS != XING_COUNTS or not size:
                 return 0
-            return (start if content[place + 120 : place + 124] in FROM_THE_FRAME else 0) + int(size)
-    return _end_of_frames(content, start)
-
-
-def _end_of_frames(content: bytes, place: int) -> int:
-    """Return the end of the last of consecutive frames from `place`, or 0 if there are too few frames.
-
-    The end may be beyond the end of the file.
-    """
-    frames = 0
-    while size := _frame_bytes(content[place : place + MPEG_HEADER]):
-        frames, place = frames + 1, place + size
-    return place if frames >= LEAST_FRAMES else 0
+            counts_from_frame = content[header + 120 : header + 124] in FROM_THE_FRAME
+            return start + int(size) if counts_from_frame else int(size)
+    frames, end = 0, start
+    while size := _frame_bytes(content[end : end + MPEG_HEADER]):
+        frames, end = frames + 1, end + size
+    return end if frames >= LEAST_FRAMES else 0
 
 
 def _frame_bytes(header: bytes) -> int:
-    """Return the number of bytes in a frame of MPEG audio, layers 2 and 3, by its header.
-
-    Return 0 for other bytes, and for a header without a bit rate.
-    """
+    """Return the bytes in a frame of MPEG audio, layers 2 and 3, by its header; 0 for any other header."""
     if header[:1] == b"\xff" and len(header) < MPEG_HEADER:
         return MPEG_HEADER  # it breaks off itself
     if len(header) < MPEG_HEADER or header[0] != 0xFF or header[1] < 0xE0:
@@ -177,15 +167,13 @@ def _frame_bytes(header: bytes) -> int:
 
 
 def _missing_of_ogg(content: bytes) -> str:
-    """Return the reason for missing ends in Ogg (Opus, Vorbis, FLAC, Theora).
-
-    The last page of each stream is marked.
-    """
-    place, open_streams = 0, set()
-    while (place := content.find(b"OggS", place)) >= 0:
-        head = content[place : place + 27]
-        lengths = content[place + 27 : place + 27 + head[-1]] if len(head) == 27 else b""
-        stop = place + 27 + len(lengths) + sum(lengths)
+    """Return the reason for missing ends in Ogg (Opus, Vorbis, FLAC, Theora): the last page of a stream is marked."""
+    open_streams = set()
+    start = content.find(b"OggS")
+    while start >= 0:
+        head = content[start : start + 27]
+        lengths = content[start + 27 : start + 27 + head[-1]] if len(head) == 27 else b""
+        stop = start + 27 + len(lengths) + sum(lengths)
         if len(head) < 27 or len(lengths) < head[-1] or stop > len(content):
             return f"found that {len(content)} bytes end inside a page"
         stream = head[14:18]
@@ -193,7 +181,7 @@ def _missing_of_ogg(content: bytes) -> str:
             open_streams.discard(stream)
         else:
             open_streams.add(stream)
-        place = stop
+        start = content.find(b"OggS", stop)
     return f"found no mark that ends its stream in {len(content)} bytes" if open_streams else ""
 
 

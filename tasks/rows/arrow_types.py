@@ -1,4 +1,4 @@
-"""Check for Arrow types of lists, texts or bytes, find innermost values, and replace the types that Parquet lacks."""
+"""Arrow's types of lists, texts and bytes, innermost values, and replacements for the types that Parquet lacks."""
 
 from collections.abc import Iterator
 
@@ -8,19 +8,16 @@ from pyarrow import types
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return True for a type of lists: list, large_list or fixed-size list."""
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return True for a type of texts: string, large_string or string_view."""
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Return True for a type of bytes: binary, large_binary, binary_view or fixed-size binary."""
-    several = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    return any(is_one(kind) for is_one in several)
+    is_view = types.is_binary_view(kind)
+    return is_view or types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -50,12 +47,14 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_struct(kind):
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
-    inner = plain_type(kind.value_type) if types.is_dictionary(kind) or is_list(kind) else None
-    if inner is None or inner == kind.value_type:
+    if not (types.is_dictionary(kind) or is_list(kind)):
+        return kind
+    inner = plain_type(kind.value_type)
+    if inner == kind.value_type:
         return kind
     if types.is_dictionary(kind):
         return inner
-    return pa.list_(inner, kind.list_size) if types.is_fixed_size_list(kind) else pa.list_(inner)
+    return pa.list_(inner, kind.list_size if types.is_fixed_size_list(kind) else -1)
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
@@ -66,9 +65,9 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
     elif types.is_dictionary(kind):
         yield from leaves(array.dictionary_decode())
     elif types.is_map(kind):
-        own = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
-        for inner in (own.keys, own.items):
-            yield from leaves(inner)
+        copy = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
+        yield from leaves(copy.keys)
+        yield from leaves(copy.items)
     elif types.is_struct(kind):
         for inner in array.flatten():
             yield from leaves(inner)
@@ -81,5 +80,6 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
 def kinds_in(kind: pa.DataType) -> Iterator[pa.DataType]:
     """Yield a type and all its inner types, but none inside of a union."""
     yield kind
-    for place in range(0 if types.is_union(kind) else kind.num_fields):
-        yield from kinds_in(kind.field(place).type)
+    if not types.is_union(kind):
+        for index in range(kind.num_fields):
+            yield from kinds_in(kind.field(index).type)

@@ -1,26 +1,8 @@
 """The row contract: the content of a block, which travels between the rooms.
 
-A block is a `pyarrow.Table`. Besides the columns that users see it has the hidden columns of `HIDDEN`:
-
-    __unit, __row    int64   the manifest's unit and the 0-based row of its file; together they identify a source row
-    __state          int8    LIVE, FILTERED, QUARANTINED, END, or WEIGHT
-    __stage, __error_type, __error_message   string, of quarantined rows
-    __<stage>_seconds, __<stage>_bytes       float64, the stage's work on this row and its output; null: not reached
-                                             (both, and the texts, have the type null until a row has a value)
-    __left_out_<name>                        null, a mark that the block had a column `name`, which is not published
-
-Filtered and quarantined rows stay in the block until the write, so that every source row is counted. Columns that are
-made after that are null in these rows. A block without live rows has only its identity and hidden columns. An END row
-closes a unit whose number of rows was unknown before: `__row` is that number. A WEIGHT row is only bytes, see
-`passing_on.py`.
-
-A step may make several output rows of a source row. The block still has one row for it. Its output rows are in the
-hidden column of `nested_rows.py`, and the block has no data columns of its own. Work on such a block gets the output
-rows. They have one result: if one of them fails, the source row is quarantined; if all are filtered, so is the source
-row.
-
-`apply.py` runs work on a block, `rebatch.py` joins and cuts blocks, and `tensors.py` keeps arrays in columns. This file
-does not use files, models or Ray.
+A block is a `pyarrow.Table`. Until the write it has one row per source row, so that every source row is counted. If a
+step makes several output rows of a source row, these are in the column of `nested_rows.py`, and the block has no data
+columns. They have one result: if one of them fails, the source row is quarantined. If all are filtered, so is it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,78 +15,86 @@ from overnight.tasks.rows import nested_rows
 from overnight.tasks.rows.error_text import error_message, error_type
 from overnight.tasks.rows.tensors import Column, to_arrow
 
-LIVE, FILTERED, QUARANTINED, END, WEIGHT = range(5)
+LIVE, FILTERED, QUARANTINED, END = range(4)
 MEASURED_STAGES = ("ingest", "preprocess", "infer")
+REASON = ("__stage", "__error_type", "__error_message")
+# The manifest's unit, and the 0-based row in its file. `__row` of an END row is the number of rows in the unit.
+SOURCE_ROW = pa.schema([("__unit", pa.int64()), ("__row", pa.int64())])
 HIDDEN = pa.schema(
     [
-        ("__unit", pa.int64()),
-        ("__row", pa.int64()),
+        *SOURCE_ROW,
         ("__state", pa.int8()),
-        ("__stage", pa.string()),
-        ("__error_type", pa.string()),
-        ("__error_message", pa.string()),
+        # The other columns have the type null until a row has a value.
+        *[(name, pa.string()) for name in REASON],
         *[(f"__{stage}_seconds", pa.float64()) for stage in MEASURED_STAGES],
         *[(f"__{stage}_bytes", pa.float64()) for stage in MEASURED_STAGES],
     ]
 )
-LEFT_OUT = "__left_out_"
+LEFT_OUT = "__left_out_"  # begins the name of a column of nulls, a note that the column of this name is not published
 IDENTITY = ("row_id", "uri")
 
 
+def has_outputs(block: pa.Table) -> bool:
+    """Return True if steps have made output rows of the block's rows."""
+    return nested_rows.COLUMN in block.column_names
+
+
 def visible(block: pa.Table) -> pa.Table:
-    """Return the block without its hidden columns."""
+    """Return the block without its hidden columns and its output rows."""
     return block.select([name for name in block.column_names if not is_hidden(name) and name != nested_rows.COLUMN])
 
 
 def is_hidden(name: str) -> bool:
-    """Return True if `name` is a hidden column: one of `HIDDEN`, or a mark that `noted_left_out` makes.
-
-    The result is False for the column of output rows, `nested_rows.COLUMN`, although users do not see it either.
-    """
+    """Return True for a name of `HIDDEN` or a note of a column that is not published, but not for output rows."""
     return name in HIDDEN.names or name.startswith(LEFT_OUT)
 
 
-def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """Return the live rows without hidden columns, and the place of each in the block (int64).
+def is_live(block: pa.Table) -> np.ndarray:
+    """Return a bool per row of the block."""
+    return np.asarray(block["__state"].to_numpy() == LIVE)
 
-    If the block has output rows, return these instead, each with the place of its source row.
+
+def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """Return the live rows without hidden columns, and the number of each in the block (int64).
+
+    If the block has output rows, return these instead, each with the number of its source row.
     """
-    live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
-    if nested_rows.COLUMN in block.column_names:
-        table, counts = nested_rows.unpacked(block[nested_rows.COLUMN].take(live))
-        return table, np.repeat(live, counts)
+    live = np.flatnonzero(is_live(block))
+    if has_outputs(block):
+        table, numbers = nested_rows.unpacked(block[nested_rows.COLUMN].take(live))
+        return table, np.repeat(live, numbers)
     rows = visible(block)
-    return (rows.take(live) if len(live) < len(block) else rows), live
+    if len(live) < len(block):
+        rows = rows.take(live)
+    return rows, live
 
 
 def live_block(block: pa.Table) -> pa.Table:
     """Return a block of only the live rows, with all columns."""
-    return block.filter(pa.array(block["__state"].to_numpy() == LIVE))
+    return block.filter(pa.array(is_live(block)))
 
 
 def counts(block: pa.Table) -> np.ndarray:
     """Return the number of output rows of each row of the block (int64); 1 for a row without output rows."""
-    if nested_rows.COLUMN not in block.column_names:
+    if not has_outputs(block):
         return np.ones(len(block), np.int64)
     return np.maximum(nested_rows.counts(block[nested_rows.COLUMN]), 1)
 
 
 def rows_each(block: pa.Table) -> float:
-    """Return the mean number of output rows of the live rows; 1 if no row is live.
-
-    A live row that has not become output rows counts as one.
-    """
-    found = counts(block)[block["__state"].to_numpy() == LIVE]
-    return float(found.mean()) if len(found) else 1.0
+    """Return the mean of `counts` over the live rows; 1 if no row is live."""
+    numbers = counts(block)[is_live(block)]
+    return float(numbers.mean()) if len(numbers) else 1.0
 
 
 def without(block: pa.Table, names: Iterable[str]) -> pa.Table:
     """Return the block without the visible columns `names`, which its output rows lose too; ignore unknown names."""
-    block = block.drop_columns([name for name in names if name in block.column_names])
-    if nested_rows.COLUMN not in block.column_names:
+    names = set(names)
+    block = block.drop_columns(sorted(names.intersection(block.column_names)))
+    if not has_outputs(block):
         return block
-    table, places = live_rows(block)
-    return with_outputs(block, table.drop_columns([name for name in names if name in table.column_names]), places)
+    rows, sources = live_rows(block)
+    return with_outputs(block, rows.drop_columns(sorted(names.intersection(rows.column_names))), sources)
 
 
 def leaving_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
@@ -118,56 +108,56 @@ def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
 
     If the block has output rows, their columns are selected instead.
     """
+    names = list(dict.fromkeys([*IDENTITY, *names]))
+    if has_outputs(block):
+        rows, sources = live_rows(block)
+        return with_outputs(block, rows.select(_existing(rows, names)), sources)
+    return block.select([*_existing(block, names), *filter(is_hidden, block.column_names)])
 
-    def chosen(table: pa.Table) -> list[str]:
-        wanted = [name for name in (*IDENTITY, *names) if name in table.column_names]
-        return list(dict.fromkeys(wanted))
 
-    if nested_rows.COLUMN in block.column_names:
-        table, places = live_rows(block)
-        return with_outputs(block, table.select(chosen(table)), places)
-    return block.select([*chosen(block), *(name for name in block.column_names if is_hidden(name))])
+def _existing(table: pa.Table, names: Sequence[str]) -> list[str]:
+    return [name for name in names if name in table.column_names]
 
 
 def noted_left_out(block: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return the block with a hidden column of nulls for each of `names`: a note that this column is not published."""
+    """Return the block with a note for each of `names`: this column is not published."""
     for name in names:
         block = with_column(block, LEFT_OUT + name, pa.nulls(len(block)))
     return block
 
 
 def left_out(block: pa.Table) -> list[str]:
-    """Return the sorted names of the columns that the block marks as not published (see `noted_left_out`)."""
+    """Return the sorted names of the columns that the block notes as not published."""
     return sorted(name.removeprefix(LEFT_OUT) for name in block.column_names if name.startswith(LEFT_OUT))
 
 
-def with_outputs(block: pa.Table, table: pa.Table, places: np.ndarray) -> pa.Table:
+def with_outputs(block: pa.Table, table: pa.Table, sources: np.ndarray) -> pa.Table:
     """Return `block` with `table` as its output rows, and without other data columns.
 
-    `places` has, for each output row, the place in the block of its source row, ascending.
+    `sources` has, for each output row, the number of its source row in the block, ascending.
     """
-    column = nested_rows.packed(table, np.bincount(places, minlength=len(block)))
+    column = nested_rows.packed(table, np.bincount(sources, minlength=len(block)))
     return with_column(drop_live_columns(block), nested_rows.COLUMN, column)
 
 
 def with_hidden(data: pa.Table, units: np.ndarray, row_numbers: np.ndarray) -> pa.Table:
     """Return `data` as a block of live rows; `units` and `row_numbers` (int64) identify the source row of each."""
-    known = {"__unit": units, "__row": row_numbers, "__state": np.full(len(data), LIVE, np.int8)}
-    nulls = dict.fromkeys(HIDDEN.names[len(known) :], pa.nulls(len(data)))  # of no bytes
-    fields = [*data.schema, *(HIDDEN.field(name) for name in known), *(pa.field(name, pa.null()) for name in nulls)]
-    columns = [*data.columns, *(pa.array(values, HIDDEN.field(name).type) for name, values in known.items())]
-    return pa.table([*columns, *nulls.values()], schema=pa.schema(fields, metadata=data.schema.metadata))
+    identity = {"__unit": units, "__row": row_numbers, "__state": np.full(len(data), LIVE, np.int8)}
+    for field in HIDDEN:
+        column = pa.nulls(len(data))  # of no bytes
+        if field.name in identity:
+            column = pa.array(identity[field.name], field.type)
+        data = data.append_column(field.name, column)
+    return data
 
 
 def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], state: int) -> pa.Table:
     """Return a block of rows of one unit that all have `state`, which is not LIVE.
 
-    `row_numbers` are the rows' numbers in the unit's file. `identity` has the columns `row_id` and `uri` with one text
-    per row; if it is empty, `row_id` is null.
+    `identity` has the columns `row_id` and `uri` with one text per row; if it is empty, `row_id` is null.
     """
-    table = pa.table({name: pa.array(values, pa.string()) for name, values in identity.items()})
-    if not identity:
-        table = pa.table({"row_id": pa.nulls(len(row_numbers), pa.string())})
+    columns = identity or {"row_id": [None] * len(row_numbers)}
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     block = with_hidden(table, np.full(len(row_numbers), unit), np.asarray(row_numbers, np.int64))
     return with_column(block, "__state", pa.array([state] * len(row_numbers), pa.int8()))
 
@@ -175,26 +165,26 @@ def settled_block(identity: Mapping[str, list[Any]], unit: int, row_numbers: lis
 def quarantined_block(
     identity: Mapping[str, list[Any]], unit: int, row_numbers: list[int], stage: str, errors: Sequence[Exception]
 ) -> pa.Table:
-    """Return a block of rows of one unit that `stage` quarantined; `errors` has one error per row.
-
-    `row_numbers` are the rows' numbers in the unit's file. `identity` has the columns `row_id` and `uri` with one text
-    per row.
-    """
+    """Return a `settled_block` of rows that `stage` quarantined; `errors` has one error per row."""
     block = settled_block(identity, unit, row_numbers, QUARANTINED)
     return with_errors(block, dict(enumerate(errors)), stage)
 
 
-def filtered(block: pa.Table, places: np.ndarray) -> pa.Table:
-    """Return `block` with the rows at `places` marked as filtered."""
-    state = block["__state"].to_numpy().copy()
-    state[places] = FILTERED
-    return with_column(block, "__state", pa.array(state))
+def filtered(block: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Return `block` with the rows of these numbers marked as filtered."""
+    return _with_state(block, rows, FILTERED)
+
+
+def _with_state(block: pa.Table, rows: Sequence[int] | np.ndarray, state: int) -> pa.Table:
+    states = block["__state"].to_numpy().copy()
+    states[rows] = state
+    return with_column(block, "__state", pa.array(states))
 
 
 def quarantine(block: pa.Table, error: Exception, stage: str) -> pa.Table:
     """Return `block` with all live rows quarantined by `stage`, for the same `error`."""
-    live = np.flatnonzero(block["__state"].to_numpy() == LIVE)
-    return drop_live_columns(with_errors(block, {int(row): error for row in live}, stage))
+    live = np.flatnonzero(is_live(block)).tolist()
+    return drop_live_columns(with_errors(block, dict.fromkeys(live, error), stage))
 
 
 def drop_live_columns(block: pa.Table) -> pa.Table:
@@ -206,9 +196,9 @@ def drop_live_columns(block: pa.Table) -> pa.Table:
 
 
 def measured(block: pa.Table, rows: np.ndarray, stage: str, seconds: float, size: int) -> pa.Table:
-    """Return `block` with a stage's work added to the measurements of the rows at the places `rows`.
+    """Return `block` with the `seconds` and output bytes of a stage's work divided evenly among the rows `rows`.
 
-    `seconds` of work and `size` bytes of output are divided evenly among these rows.
+    They are added to the rows' measurements, which are null if a row has not reached the stage.
     """
     for name, total in ((f"__{stage}_seconds", seconds), (f"__{stage}_bytes", size)):
         share = total / max(len(rows), 1)
@@ -227,34 +217,27 @@ def seconds_a_row(block: pa.Table, stage: str) -> float:
     return float(seconds.mean()) if len(seconds) else 0.0
 
 
-def scatter(values: Column, places: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
-    """Return a column of `length` rows, with `values` at the ascending `places` and null at all others."""
+def scatter(values: Column, rows: np.ndarray, length: int) -> pa.Array | pa.ChunkedArray:
+    """Return a column of `length` rows, with `values` at the ascending numbers `rows` and null at all others."""
     column = values if isinstance(values, pa.ChunkedArray) else to_arrow(values)
-    if len(places) == length:
+    if len(rows) == length:
         return column
-    sources = np.zeros(length, np.int64)
-    sources[places] = np.arange(len(places))
-    missing = np.ones(length, bool)
-    missing[places] = False
-    return column.take(pa.array(sources, mask=missing))
+    sources = np.full(length, -1)
+    sources[rows] = np.arange(len(rows))
+    return column.take(pa.array(sources, mask=sources < 0))
 
 
-def with_errors(block: pa.Table, failed: Mapping[int, Exception], stage: str) -> pa.Table:
-    """Return `block` with the failed rows quarantined by `stage`; `failed` maps the place of each to its error."""
-    if not failed:
+def with_errors(block: pa.Table, errors: Mapping[int, Exception], stage: str) -> pa.Table:
+    """Return `block` with rows quarantined by `stage`; `errors` maps the number of each to its error."""
+    if not errors:
         return block
-    state = block["__state"].to_numpy().copy()
-    state[list(failed)] = QUARANTINED
-    block = with_column(block, "__state", pa.array(state))
-    for name, describe in (
-        ("__stage", lambda _: stage),
-        ("__error_type", error_type),
-        ("__error_message", error_message),
-    ):
-        values = block[name].to_pylist()
-        for row, error in failed.items():
-            values[row] = describe(error)
-        block = with_column(block, name, pa.array(values, pa.string()))
+    block = _with_state(block, list(errors), QUARANTINED)
+    reasons = {row: (stage, error_type(error), error_message(error)) for row, error in errors.items()}
+    for part, name in enumerate(REASON):
+        texts = block[name].to_pylist()
+        for row, reason in reasons.items():
+            texts[row] = reason[part]
+        block = with_column(block, name, pa.array(texts, pa.string()))
     return block
 
 

@@ -9,20 +9,11 @@ EXPECTED = "binary, or a struct with bytes"
 
 def holds_files(kind: pa.DataType) -> bool:
     """Return True if the values of a type are files: bytes, or structs with a field `bytes`."""
-    return _is_bytes(kind) or _is_struct_of_files(kind)
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return types.is_binary(kind) or types.is_large_binary(kind)
 
 
 def files_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the bytes of the files in a column of bytes, or of structs with a field `bytes`.
-
-    They are null for a null struct, and for null bytes in it.
-    """
+    """Return the bytes of the files in such a column; null for a null struct, and for null bytes in it."""
     return pc.struct_field(column, "bytes") if types.is_struct(column.type) else column
-
-
-def _is_struct_of_files(kind: pa.DataType) -> bool:
-    return types.is_struct(kind) and kind.get_field_index("bytes") >= 0 and _is_bytes(kind.field("bytes").type)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return types.is_binary(kind) or types.is_large_binary(kind)

@@ -1,7 +1,6 @@
 """Convert the columns of a published CSV or JSON Lines file to the types in which they were published.
 
-The receipt of a publish names the type of each column. A column of a type without inner types is read as the text or
-number that the sink wrote, and becomes that type again. Lists, structs and maps stay as the file has them.
+The receipt of a publish names the type of each column. Lists, structs and maps stay as the file has them.
 """
 
 import base64
@@ -16,6 +15,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.rows.arrow_types import is_bytes
+from overnight.tasks.rows.blocks import with_column
 
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
@@ -25,8 +25,12 @@ _DECIMALS = {"32": pa.decimal32, "64": pa.decimal64, "128": pa.decimal128, "256"
 
 def published_types(receipt: Mapping[str, Any]) -> dict[str, pa.DataType]:
     """Return column -> type of the published columns whose type has no inner types; also `row_id`."""
-    found = {name: _type_of(record["type"]) for name, record in receipt.get("columns", {}).items()}
-    return {"row_id": pa.string(), **{name: kind for name, kind in found.items() if kind is not None}}
+    kinds = {"row_id": pa.string()}
+    for name, record in receipt.get("columns", {}).items():
+        kind = _type_of(record["type"])
+        if kind is not None:
+            kinds[name] = kind
+    return kinds
 
 
 def carriers(kinds: Mapping[str, pa.DataType], sink_kind: str) -> dict[str, str]:
@@ -38,16 +42,16 @@ def carriers(kinds: Mapping[str, pa.DataType], sink_kind: str) -> dict[str, str]
 
 def as_written(schema: pa.Schema, kinds: Mapping[str, pa.DataType], sink_kind: str) -> pa.Schema:
     """Return the schema with the types of `carriers` for the columns in `kinds`."""
-    found = {name: pa.type_for_alias(kind) for name, kind in carriers(kinds, sink_kind).items()}
-    return pa.schema([field.with_type(found.get(field.name, field.type)) for field in schema])
+    types_in_file = {name: pa.type_for_alias(kind) for name, kind in carriers(kinds, sink_kind).items()}
+    return pa.schema([field.with_type(types_in_file.get(field.name, field.type)) for field in schema])
 
 
 def restored(table: pa.Table, kinds: Mapping[str, pa.DataType]) -> pa.Table:
     """Return the table with the columns in `kinds` in their published types. Raise `InputError` for another value."""
-    for place, name in enumerate(table.column_names):
+    for name in table.column_names:
         if name in kinds and kinds[name] != table.schema.field(name).type:
             try:
-                table = table.set_column(place, name, _restored(table[name], kinds[name]))
+                table = with_column(table, name, _restored(table[name], kinds[name]))
             except (pa.ArrowInvalid, ValueError) as error:
                 raise InputError(f"column {name!r}: expected {kinds[name]} as it was published: {error}") from error
     return table
@@ -85,8 +89,7 @@ def _in_json(kind: pa.DataType) -> str:
 
 def _restored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
     if is_bytes(kind):
-        decoded = (None if text is None else base64.b64decode(text) for text in column.to_pylist())
-        return pa.array(decoded, kind)
+        return pa.array([None if text is None else base64.b64decode(text) for text in column.to_pylist()], kind)
     if types.is_timestamp(kind):  # the text may have more digits than the unit has
         finest = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(finest, kind.tz)).cast(kind)

@@ -14,35 +14,34 @@ _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;
 def short_reason(error_type: str, error_message: str, uri: str = "") -> str:
     """Return why a row was quarantined in a few words, such as `truncated PNG`, from its row in the quarantine.
 
-    A message that is not among the known forms is cut after `LONGEST` characters. The file type in `uri` names the file
-    if the message does not.
+    A message of another form is shortened. The file type in `uri` names the file if the message does not.
     """
     line = _PLACE.sub("", error_message.partition("\n")[0])
     is_cut = "truncated" in line
-    if found := _WHOLE.search(line):
-        return f"{'truncated' if is_cut else 'damaged'} {found[1]}"
+    if match := _WHOLE.search(line):
+        return f"{'truncated' if is_cut else 'damaged'} {match[1]}"
     if "(0 bytes)" in line:
         return "empty file"
     if is_cut:
         suffix = PurePosixPath(uri).suffix.lstrip(".")
         return f"truncated {suffix.upper() if suffix.isalnum() else 'file'}"
-    if found := _EXPECTED.match(line):
-        return f"{found['where'] or ''}not {found['what']}"
-    whole = line if error_type == "RowError" or line.startswith(error_type) else f"{error_type}: {line}"
-    return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 1]}…"
+    if match := _EXPECTED.match(line):
+        return f"{match['where'] or ''}not {match['what']}"
+    if error_type != "RowError" and not line.startswith(error_type):
+        line = f"{error_type}: {line}"
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def count_reasons(rows: Iterable[Mapping[str, str]]) -> list[tuple[str, int]]:
     """Return each short reason with its number of rows, the most frequent first. `rows` are rows of a quarantine."""
-    found = (short_reason(row["error_type"], row["error_message"], row["uri"] or "") for row in rows)
-    return Counter(found).most_common()
+    reasons = (short_reason(row["error_type"], row["error_message"], row["uri"] or "") for row in rows)
+    return Counter(reasons).most_common()
 
 
 def told(reasons: Sequence[tuple[str, int]]) -> str:
-    """Return the most frequent reasons, and the number of rows with other reasons, as one text.
-
-    `reasons` are from `count_reasons`. An example of the text is `2 truncated PNG, 1 not an image`.
-    """
+    """Return the reasons of `count_reasons` as one text, such as `2 truncated PNG, 1 for other reasons`."""
     parts = [f"{count:,} {reason}" for reason, count in reasons[:TOLD]]
-    others = sum(count for _, count in reasons[TOLD:])
-    return ", ".join([*parts, *([f"{others:,} for other reasons"] if others else [])])
+    remainder = sum(count for _, count in reasons[TOLD:])
+    if remainder:
+        parts.append(f"{remainder:,} for other reasons")
+    return ", ".join(parts)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.rows import nested_rows
-from overnight.tasks.rows.blocks import HIDDEN, counts, live_rows, with_outputs
+from overnight.tasks.rows.blocks import HIDDEN, counts, has_outputs, live_rows, with_outputs
 
 SECONDS_AT_ONCE = 5.0  # the longest time for which small blocks are collected
 
@@ -16,7 +16,9 @@ SECONDS_AT_ONCE = 5.0  # the longest time for which small blocks are collected
 def joined(blocks: Iterable[pa.Table]) -> pa.Table:
     """Return all blocks as one, although their columns may differ; an empty block if there are none."""
     blocks = list(blocks)
-    return pa.concat_tables(blocks, promote_options="permissive") if blocks else HIDDEN.empty_table()
+    if not blocks:
+        return HIDDEN.empty_table()
+    return pa.concat_tables(blocks, promote_options="permissive")
 
 
 def rebatch_rows(
@@ -24,24 +26,26 @@ def rebatch_rows(
 ) -> Iterator[pa.Table]:
     """Yield the same rows in blocks of `length()` rows. Memory holds little more than one block.
 
-    The last block may be shorter, and so may a block that took `seconds` to collect. If the blocks have output rows,
-    `length` counts those. A block may then be longer, because the output rows of a source row stay together.
+    The last block may be shorter, and so may a block that took `seconds` to collect. Output rows are counted, if there
+    are any. A block may then be longer, because the output rows of a source row stay together.
     """
-    held: list[tuple[pa.Table, np.ndarray]] = []
-    began = time.monotonic()
+    waiting: list[pa.Table] = []
+    numbers = np.empty(0, np.int64)  # of the rows that each row counts as
+    start = time.monotonic()
     for block in blocks:
-        held.append((block, counts(block)))
-        while sum(int(each.sum()) for _, each in held) >= length():
-            whole, each = joined(table for table, _ in held), np.concatenate([each for _, each in held])
-            stop = int(np.searchsorted(np.cumsum(each), length())) + 1
+        waiting.append(block)
+        numbers = np.concatenate([numbers, counts(block)])
+        while numbers.sum() >= length():
+            whole = joined(waiting)
+            stop = int(np.searchsorted(np.cumsum(numbers), length())) + 1
             yield whole[:stop]
-            held = [(whole[stop:], each[stop:])] if len(whole) > stop else []
-            began = time.monotonic()
-        if held and time.monotonic() - began >= seconds:
-            yield joined(table for table, _ in held)
-            held, began = [], time.monotonic()
-    if held:
-        yield joined(table for table, _ in held)
+            waiting, numbers = [whole[stop:]], numbers[stop:]
+            start = time.monotonic()
+        if len(numbers) and time.monotonic() - start >= seconds:
+            yield joined(waiting)
+            waiting, numbers, start = [], numbers[:0], time.monotonic()
+    if len(numbers):
+        yield joined(waiting)
 
 
 def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
@@ -49,16 +53,16 @@ def rebatch_bytes(blocks: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
 
     The last block may be smaller, and so may a block that took `SECONDS_AT_ONCE` to collect.
     """
-    held: list[pa.Table] = []
-    size, began = 0, time.monotonic()
+    waiting: list[pa.Table] = []
+    size, start = 0, time.monotonic()
     for block in blocks:
-        held.append(block)
+        waiting.append(block)
         size += block.nbytes
-        if size >= least or time.monotonic() - began >= SECONDS_AT_ONCE:
-            yield joined(held).combine_chunks()
-            held, size, began = [], 0, time.monotonic()
-    if held:
-        yield joined(held).combine_chunks()
+        if size >= least or time.monotonic() - start >= SECONDS_AT_ONCE:
+            yield joined(waiting).combine_chunks()
+            waiting, size, start = [], 0, time.monotonic()
+    if waiting:
+        yield joined(waiting).combine_chunks()
 
 
 def cut(block: pa.Table, most: int) -> Iterator[pa.Table]:
@@ -73,8 +77,8 @@ def cut(block: pa.Table, most: int) -> Iterator[pa.Table]:
 
 def first_rows(block: pa.Table, most: int) -> pa.Table:
     """Return a block of the first `most` rows; if the block has output rows, `most` counts these."""
-    if nested_rows.COLUMN not in block.column_names:
+    if not has_outputs(block):
         return block[:most]
-    table, places = live_rows(block)
-    cut = with_outputs(block, table[:most], places[:most])
-    return cut.filter(cut[nested_rows.COLUMN].is_valid())
+    rows, sources = live_rows(block)
+    block = with_outputs(block, rows[:most], sources[:most])
+    return block.filter(block[nested_rows.COLUMN].is_valid())

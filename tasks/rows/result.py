@@ -15,6 +15,7 @@ from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.tensors import Column, to_arrow
 
 SUFFIX = "__suffix"
+PADDING = "__padding"  # a column of nulls, which gives a table without columns its number of rows
 
 
 @dataclass
@@ -54,8 +55,8 @@ def several(
     Output rows also get the other columns of their row. Bytes and arrays of two or more dimensions are excepted, unless
     `sink.keep_columns` names them, because their copies would fill the memory. The receipt names the excepted columns.
     """
-    marked = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
-    return Outcome(marked, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
+    columns = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
+    return Outcome(columns, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 
 
 def one_each(outcome: Outcome, count: int) -> Outcome:
@@ -63,27 +64,42 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
 
     Each of the `count` rows must have become exactly one row, or failed.
     """
-    made_of = np.asarray(outcome.made_of)
-    columns = {name: scatter(to_arrow(v), made_of, count) for name, v in outcome.columns.items() if name != SUFFIX}
+    sources = np.asarray(outcome.made_of)
+    columns = {name: scatter(values, sources, count) for name, values in outcome.columns.items() if name != SUFFIX}
     return Outcome(columns, failed=outcome.failed)
 
 
-def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int]) -> Outcome:
-    """Join the outcomes of several calls, each on the next rows of a table, into one with `columns` and `failed`.
+def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "infer") -> Outcome:
+    """Join the outcomes of several calls, each on the next rows of a table. `lengths` has the rows of each call.
 
-    `lengths` has the number of rows of each call. Raise `ContractError` if a column's types have no common type.
+    Raise `ContractError`, with this stage, if a column's types have no common type.
     """
     if len(outcomes) == 1:
         return outcomes[0]
-    tables = [pa.table({name: to_arrow(values) for name, values in one.columns.items()}) for one in outcomes]
-    table = concatenated(tables, "infer")
-    starts = np.cumsum([0, *lengths[:-1]])
-    failed = {
-        int(start) + row: error
-        for start, one in zip(starts, outcomes, strict=True)
-        for row, error in one.failed.items()
-    }
-    return Outcome({name: table[name] for name in table.column_names}, failed=failed)
+    makes_rows = any(outcome.made_of is not None for outcome in outcomes)
+    tables: list[pa.Table] = []
+    sources: list[np.ndarray] = []
+    keeps: list[np.ndarray] = []
+    errors: dict[int, Exception] = {}
+    start = 0
+    for outcome, length in zip(outcomes, lengths, strict=True):
+        rows = outcome.made_of if makes_rows else np.arange(length)
+        if rows is None:
+            rows = np.setdiff1d(np.arange(length), list(outcome.failed))
+        sources.append(start + rows)
+        keeps.append(np.ones(len(rows), bool) if outcome.keep is None else outcome.keep)
+        columns = {name: to_arrow(values) for name, values in outcome.columns.items()}
+        tables.append(pa.table(columns or {PADDING: pa.nulls(len(rows))}))
+        errors |= {start + row: error for row, error in outcome.failed.items()}
+        start += length
+    table = concatenated(tables, stage)
+    joined = Outcome({name: table[name] for name in table.column_names if name != PADDING}, failed=errors)
+    joined.order = next((outcome.order for outcome in outcomes if outcome.order is not None), None)
+    if any(outcome.keep is not None for outcome in outcomes):
+        joined.keep = np.concatenate(keeps)
+    if makes_rows:
+        joined.made_of = np.concatenate(sources)
+    return joined
 
 
 def concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
@@ -91,18 +107,19 @@ def concatenated(tables: Sequence[pa.Table], stage: str) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as error:
-        raise ContractError(_clash(tables) or f"the rows differ in type: {error}.", stage) from error
+        raise ContractError(_type_conflict(tables) or f"the rows differ in type: {error}.", stage) from error
 
 
-def _clash(tables: Sequence[pa.Table]) -> str:
-    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+def _type_conflict(tables: Sequence[pa.Table]) -> str:
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    for name in names:
         parts = [table.select([name]) for table in tables if name in table.column_names]
-        kinds = list(dict.fromkeys(part.schema.field(name).type for part in parts))
         try:
             pa.concat_tables(parts, promote_options="permissive")
         except pa.ArrowException:
+            kinds = dict.fromkeys(str(part.schema.field(name).type) for part in parts)
             return (
-                f"column {name!r}: expected values of one type, found {' and '.join(map(str, kinds))}. "
+                f"column {name!r}: expected values of one type, found {' and '.join(kinds)}. "
                 "Return one type, or JSON text (json.dumps)."
             )
     return ""

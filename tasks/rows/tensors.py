@@ -1,11 +1,10 @@
 """Convert arrays to Arrow columns and back.
 
 In blocks, arrays (images, embeddings) have the type `TENSOR`, a plain Arrow struct. So rows of different shapes and
-null rows fit into one column, and a stacked array needs no copy. This file does not use rows, files, models or Ray.
+null rows fit into one column, and a stacked array needs no copy.
 """
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,38 +17,38 @@ Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value p
 
 
 def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
-    """Return a column as one array.
+    """Return a column as one array: stacked tensors, a matrix of fixed-size lists, otherwise as `pyarrow` converts it.
 
-    Tensors of one shape are stacked; tensors of several shapes become an object array of arrays. Fixed-size lists of
-    numbers become a matrix, other lists an object array of arrays. All other types are converted by `pyarrow`. With
-    `writable`, the result and the arrays in it are copied if they are read-only.
+    Tensors of several shapes, and other lists, become an object array of arrays. With `writable`, the result and the
+    arrays in it are copied if they are read-only.
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # zero chunks
-        array = pa.array([], array.type)
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        array = column.combine_chunks()
     if array.type == TENSOR:
         result = _tensors_to_numpy(array)
     elif pa.types.is_fixed_size_list(array.type) and not array.null_count and not array.flatten().null_count:
-        flat = array.flatten().to_numpy(zero_copy_only=False)
-        result = flat.reshape(len(array), array.type.list_size)
+        numbers = array.flatten().to_numpy(zero_copy_only=False)
+        result = numbers.reshape(len(array), array.type.list_size)
     elif pa.types.is_string(array.type):
         return _texts_to_numpy(array)
     else:
         result = array.to_numpy(zero_copy_only=False)
     if not writable:
         return result
-    result = result if result.flags.writeable else result.copy()
-    for place, cell in enumerate(result if result.dtype == object else ()):
-        if isinstance(cell, np.ndarray) and not cell.flags.writeable:
-            result[place] = cell.copy()
+    if not result.flags.writeable:
+        result = result.copy()
+    if result.dtype == object:
+        for row, cell in enumerate(result):
+            if isinstance(cell, np.ndarray) and not cell.flags.writeable:
+                result[row] = cell.copy()
     return result
 
 
 def to_arrow(values: Column) -> pa.Array:
-    """Return a column's values, one per row, as an Arrow array.
+    """Return a column's values, one per row, as an Arrow array. Arrays in it become `TENSOR`.
 
-    Values that are arrays of one or more dimensions become `TENSOR`. Raise `pa.ArrowException` for values without an
-    Arrow type.
+    Raise `pa.ArrowException` for values without an Arrow type.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -60,26 +59,68 @@ def to_arrow(values: Column) -> pa.Array:
         if not isinstance(dtype, np.dtype) and getattr(dtype, "kind", "") in list("biufM"):
             return pa.Array.from_pandas(values)  # NumPy has no nulls and no zones for these types of pandas
         values = np.asarray(values)  # torch, jax and pandas values on the host
-    if not isinstance(values, np.ndarray):
-        values = _without_stray_nan([_plain(value) for value in values])
-        arrays = [value for value in values if isinstance(value, np.ndarray)]
-        if any(array.dtype == object for array in arrays):  # its bytes would be addresses
-            return pa.array([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
-        if any(is_pandas_value(value) for value in values):
-            return _pandas_times(values)
-        time = next((value for value in values if isinstance(value, np.datetime64 | np.timedelta64)), None)
-        if time is not None:
-            return pa.array(np.array([type(time)("NaT") if value is None else value for value in values]))
-        return _tensors_to_arrow(values) if arrays else pa.array(values)
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    if values.ndim > 1 and values.dtype != object:
+    if not isinstance(values, np.ndarray) or values.dtype == object:
+        return _cells_to_arrow(list(values))
+    values = in_native_order(values)
+    if values.ndim > 1:
         return _stacked_to_arrow(values)
-    if values.dtype == object:
-        return to_arrow(list(values))
     if values.dtype.kind in "US":
         return pa.array(values.tolist())
-    return pa.array(_in_arrow_units(values) if values.dtype.kind in "mM" else values)
+    if values.dtype.kind in "mM":
+        values = _in_arrow_units(values)
+    return pa.array(values)
+
+
+def _cells_to_arrow(cells: list[Any]) -> pa.Array:
+    cells = _without_stray_nan([_plain(cell) for cell in cells])
+    arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
+    if any(array.dtype == object for array in arrays):  # its bytes would be addresses
+        return pa.array([cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells])
+    if any(map(is_pandas_value, cells)):
+        return _pandas_times(cells)
+    kinds = {type(cell) for cell in cells} & {np.datetime64, np.timedelta64}
+    if kinds:
+        missing = kinds.pop()("NaT")
+        return pa.array(np.array([missing if cell is None else cell for cell in cells]))
+    return _tensors_to_arrow(cells) if arrays else pa.array(cells)
+
+
+def _plain(cell: Any) -> Any:
+    """Return a row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
+    if is_missing(cell):
+        return None
+    if not hasattr(cell, "__array__"):
+        return cell
+    array = in_native_order(np.asarray(cell))
+    if array.ndim:
+        return array
+    return array[()] if array.dtype.kind in "mM" else array.item()
+
+
+def in_native_order(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _without_stray_nan(cells: list[Any]) -> list[Any]:
+    """Return the cells with None for NaN if the others are not numbers: pandas uses NaN for a null text or bool."""
+    values = [cell for cell in cells if cell is not None and not _is_nan(cell)]
+    are_numbers = all(isinstance(value, bool | int | float | np.number) for value in values)
+    are_bools = bool(values) and all(isinstance(value, bool) for value in values)
+    if are_numbers and not are_bools:
+        return cells
+    return [None if _is_nan(cell) else cell for cell in cells]
+
+
+def _is_nan(cell: Any) -> bool:
+    return isinstance(cell, float) and math.isnan(cell)
+
+
+def _pandas_times(cells: list[Any]) -> pa.Array:
+    """Convert pandas values with their own unit and zone: `pa.array` truncates nanoseconds."""
+    import pandas as pd
+
+    series = pd.Series(cells)
+    return pa.array(cells) if series.dtype == object else pa.Array.from_pandas(series)
 
 
 def _in_arrow_units(times: np.ndarray) -> np.ndarray:
@@ -97,29 +138,27 @@ def _in_arrow_units(times: np.ndarray) -> np.ndarray:
         values = times.astype(f"{times.dtype.kind}8[{coarser.get(unit, unit)}]", casting="safe")
     except TypeError as error:  # a month or a year has no fixed length
         raise pa.ArrowInvalid(str(error)) from None
-    if not np.array_equal(values.astype(times.dtype)[~np.isnat(times)], times[~np.isnat(times)]):
+    exists = ~np.isnat(times)
+    if not np.array_equal(values.astype(times.dtype)[exists], times[exists]):
         raise pa.ArrowInvalid(f"a time of {times.dtype} that {values.dtype} cannot represent")
     return values
 
 
 def as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Return a column of arrays (`TENSOR`) as lists of their entries, and a column of another type unchanged.
-
-    The entries of an array of two or more dimensions are arrays.
-    """
+    """Return a column of `TENSOR` as lists of the arrays' entries, and a column of another type unchanged."""
     if column.type != TENSOR:
         return column
     cells = to_numpy(column)
-    present = [cell for cell in cells if cell is not None]
-    if not present:
+    arrays = [cell for cell in cells if cell is not None]
+    if not arrays:
         return pa.nulls(len(column), pa.list_(pa.null()))
     try:
-        entries: Column = np.concatenate(present)
+        entries: Column = np.concatenate(arrays)
     except ValueError:  # of different shapes
-        entries = [entry for cell in present for entry in cell]
+        entries = [entry for array in arrays for entry in array]
     ends = np.cumsum([0 if cell is None else len(cell) for cell in cells])
-    missing = pa.array([cell is None for cell in cells])
-    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), to_arrow(entries), mask=missing)
+    mask = pa.array([cell is None for cell in cells])
+    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), to_arrow(entries), mask=mask)
 
 
 def rank(column: pa.ChunkedArray) -> int | None:
@@ -132,11 +171,9 @@ def rank(column: pa.ChunkedArray) -> int | None:
 
 def is_missing(value: Any) -> bool:
     """Return True if a value represents null: None, NumPy's masked value, or the missing values of pandas (NaT, NA)."""
-    return (
-        value is None
-        or value is np.ma.masked
-        or (is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType"))
-    )
+    if value is None or value is np.ma.masked:
+        return True
+    return is_pandas_value(value) and type(value).__name__ in ("NaTType", "NAType")
 
 
 def is_pandas_value(value: Any) -> bool:
@@ -162,86 +199,61 @@ def same(values: Any, before: Any) -> bool:
 
 def _stacked_to_arrow(values: np.ndarray) -> pa.Array:
     values = np.ascontiguousarray(values)
-    count, shape = len(values), values.shape[1:]
-    row_bytes = values[0].nbytes if count else 0
-    offsets = np.arange(count + 1, dtype=np.int64) * row_bytes
-    buffer = pa.py_buffer(values.reshape(-1).view(np.uint8)) if values.size else pa.py_buffer(b"")
-    data = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, pa.py_buffer(offsets), buffer])
-    shapes = pa.ListArray.from_arrays(
-        pa.array(np.arange(count + 1) * len(shape), pa.int32()), pa.array(np.tile(shape, count), pa.int32())
-    )
-    return pa.StructArray.from_arrays(
-        [pa.array([values.dtype.str] * count, pa.string()), shapes, data], fields=list(TENSOR)
-    )
+    count, row_bytes = len(values), values.nbytes // max(len(values), 1)
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * row_bytes)
+    content = pa.py_buffer(values.reshape(-1).view(np.uint8))
+    data = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, offsets, content])
+    shapes = pa.repeat(pa.scalar(list(values.shape[1:]), pa.list_(pa.int32())), count)
+    dtypes = pa.repeat(values.dtype.str, count)
+    return pa.StructArray.from_arrays([dtypes, shapes, data], fields=list(TENSOR))
 
 
-def _tensors_to_arrow(values: Iterable[Any]) -> pa.Array:
-    cells = []
+def _tensors_to_arrow(values: list[Any]) -> pa.Array:
+    cells: list[dict[str, Any] | None] = []
     for value in values:
-        array = None if value is None else np.ascontiguousarray(value)
-        cells.append(None if array is None else (array.dtype.str, list(array.shape), array.tobytes()))
-    return pa.array(
-        [None if cell is None else dict(zip(("dtype", "shape", "data"), cell, strict=True)) for cell in cells], TENSOR
-    )
+        if value is None:
+            cells.append(None)
+            continue
+        array = np.ascontiguousarray(value)
+        cells.append({"dtype": array.dtype.str, "shape": list(array.shape), "data": array.tobytes()})
+    return pa.array(cells, TENSOR)
 
 
 def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
-    count = len(array)
-    dtypes, data = array.field("dtype"), array.field("data")
-    shapes = array.field("shape")
-    flat = shapes.flatten().to_numpy() if count else np.empty(0, np.int32)
-    one_shape = count and not array.null_count and len(flat) % count == 0
-    if one_shape:
-        per_row = flat.reshape(count, -1)
-        one_shape = bool((per_row == per_row[0]).all()) and len(pc.unique(dtypes)) == 1
-    if one_shape and not data.null_count:
-        dtype, shape = np.dtype(dtypes[0].as_py()), tuple(int(n) for n in per_row[0])
-        offsets = np.frombuffer(data.buffers()[1], np.int64)[data.offset : data.offset + count + 1]
-        if data.buffers()[2] is None:
-            return np.empty((count, *shape), dtype)
-        raw = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
-        return raw.view(dtype).reshape(count, *shape) if raw.size else np.empty((count, *shape), dtype)
-    result = np.empty(count, object)
+    result = _stacked_to_numpy(array)
+    if result is not None:
+        return result
+    cells = np.empty(len(array), object)
     for row, cell in enumerate(array):
         if cell.is_valid:
-            dtype, shape = np.dtype(cell["dtype"].as_py()), cell["shape"].as_py()
-            result[row] = np.frombuffer(cell["data"].as_buffer(), dtype).reshape(shape)
-    return result
+            values = np.frombuffer(cell["data"].as_buffer(), np.dtype(cell["dtype"].as_py()))
+            cells[row] = values.reshape(cell["shape"].as_py())
+    return cells
+
+
+def _stacked_to_numpy(array: pa.StructArray) -> np.ndarray | None:
+    """Return tensors of one type and shape as one array, without a copy. Return None for others."""
+    count = len(array)
+    dtypes, shapes, data = (array.field(name) for name in ("dtype", "shape", "data"))
+    if not count or array.null_count or data.null_count or len(pc.unique(dtypes)) > 1:
+        return None
+    if len(pc.unique(pc.list_value_length(shapes))) > 1:
+        return None
+    lengths = shapes.flatten().to_numpy().reshape(count, -1)
+    if (lengths != lengths[0]).any():
+        return None
+    dtype, shape = np.dtype(dtypes[0].as_py()), (count, *lengths[0].tolist())
+    _, offsets_buffer, values = data.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[data.offset : data.offset + count + 1]
+    if offsets[0] == offsets[-1]:
+        return np.empty(shape, dtype)
+    return np.frombuffer(values, np.uint8)[offsets[0] : offsets[-1]].view(dtype).reshape(shape)
 
 
 def _texts_to_numpy(array: pa.StringArray) -> np.ndarray:
     """Return texts as Python objects. A text that many rows have becomes one object, such as the URI of a table."""
     if len(array[:FIRST_TEXTS].unique()) > REPEATED_TEXTS or len(array) < FIRST_TEXTS:
         return array.to_numpy(zero_copy_only=False)
-    coded = array.dictionary_encode()
-    texts = np.append(coded.dictionary.to_numpy(zero_copy_only=False), [None])
-    return texts[coded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)]
-
-
-def _without_stray_nan(values: list[Any]) -> list[Any]:
-    """Return the values with None for NaN if the others are not numbers: pandas uses NaN for a null text or bool."""
-    others = [value for value in values if value is not None and not (isinstance(value, float) and math.isnan(value))]
-    is_number = all(isinstance(value, bool | int | float | np.number) for value in others)
-    if is_number and not (others and all(isinstance(value, bool) for value in others)):
-        return values
-    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
-
-
-def _pandas_times(values: list[Any]) -> pa.Array:
-    """Convert pandas values with their own unit and zone: `pa.array` truncates nanoseconds."""
-    import pandas as pd
-
-    series = pd.Series(values)
-    return pa.array(values) if series.dtype == object else pa.Array.from_pandas(series)
-
-
-def _plain(value: Any) -> Any:
-    """Return a row's value: an array of one or more dimensions in this machine's byte order, or a Python value."""
-    if is_missing(value):
-        return None
-    if hasattr(value, "__array__"):
-        value = np.asarray(value)
-        if not value.dtype.isnative:
-            value = value.astype(value.dtype.newbyteorder("="))
-        return value if value.ndim else value[()] if value.dtype.kind in "mM" else value.item()
-    return value
+    codes = array.dictionary_encode()
+    texts = np.append(codes.dictionary.to_numpy(zero_copy_only=False), [None])
+    return texts[codes.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)]

@@ -9,10 +9,11 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows import user_values
 from overnight.tasks.rows.blocks import IDENTITY
-from overnight.tasks.rows.plain_values import owned, plain_column, snapshot
+from overnight.tasks.rows.plain_values import plain_column
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.rows.returned_columns import returned_columns
 from overnight.tasks.rows.tensors import Column, to_arrow, to_numpy
+from overnight.tasks.rows.user_values import owned, snapshot
 
 COLUMNS_NAMED = 30  # in the message for a missing column
 
@@ -27,35 +28,41 @@ def outcome_of(
 ) -> Outcome:
     """Call `function` with the rows' columns as writable arrays, and return its checked result with one value per row.
 
-    `returned_columns.py` lists the forms that `function` may return. It may also return an `Outcome` that names the
-    failed rows; then no other row runs again to find them. `given_as` makes the array of a column from its name and its
-    values. `what` names the code in messages.
-
     The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
-    support. The others are Arrow arrays, and lists of Python values for the names in `as_cells`. They are in memory of
-    their own, because the code may use its memory again. Raise `ContractError` for another form, and `InvalidValues`
-    for a value that no column can have.
+    support. The others are in memory of their own. Raise `ContractError` for another form than `returned_columns.py`
+    lists, and `InvalidValues` for a value that no column can have.
+
+    Args:
+        function: May also return an `Outcome` that names the failed rows; then no other row runs again to find them.
+        what: Names the code in messages.
+        given_as: Makes the array of a column from its name and its values.
+        as_cells: The columns that become lists of Python values; the others become Arrow arrays.
     """
-    given = {name: given_as(name, rows[name]) for name in rows.column_names}
+    batch = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:
-        made = returned_columns(function(dict(given)), rows, stage, what)
+        outcome = returned_columns(function(batch), rows, stage, what)
     except KeyError as error:
         name_columns(error, rows.column_names)
         raise
     columns: dict[str, Column] = {}
-    for name, values in made.columns.items():
-        if name in given and user_values.changed(values, rows[name]) is None:
-            continue
-        new = plain_column(name, values)
-        new = user_values.changed(new, rows[name]) if name in given else new
-        if new is not None:
-            columns[name] = _cells(new) if name in as_cells else owned(name, new)
+    for name, values in outcome.columns.items():
+        new_values = _changed(name, values, rows)
+        if new_values is not None:
+            columns[name] = _cells(new_values) if name in as_cells else owned(name, new_values)
     _refuse_other_ids(columns, rows, stage, what)
-    return Outcome(columns, failed=made.failed)
+    return Outcome(columns, failed=outcome.failed)
+
+
+def _changed(name: str, values: Column, rows: pa.Table) -> Column | None:
+    """Return the values as `plain_column` returns them, or None if the rows have the same values in this column."""
+    if name not in rows.column_names:
+        return plain_column(name, values)
+    if user_values.changed(values, rows[name]) is None:
+        return None
+    return user_values.changed(plain_column(name, values), rows[name])
 
 
 def _cells(values: Column) -> list[Any]:
-    """Return the values as Python values, and arrays, in memory of their own."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = to_numpy(values)
     return [snapshot(value) for value in values]
@@ -75,23 +82,23 @@ def name_columns(error: KeyError, columns: list[str]) -> None:
     """
     missing = error.args[0] if len(error.args) == 1 else None
     if isinstance(missing, str) and not isinstance(missing, _Unquoted) and missing not in columns:
-        others = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""
-        error.args = (_Unquoted(f"{missing!r}; the columns are {', '.join(columns[:COLUMNS_NAMED])}{others}"),)
+        more = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""
+        error.args = (_Unquoted(f"{missing!r}; the columns are {', '.join(columns[:COLUMNS_NAMED])}{more}"),)
 
 
 def _refuse_other_ids(columns: Mapping[str, Column], rows: pa.Table, stage: str, what: str) -> None:
     """Raise `ContractError` if the code returned other ids or URIs: after a sort of a frame, or of its own."""
-    for name in (known for known in IDENTITY if known in columns):
-        before = rows[name].to_pylist() if name in rows.column_names else []
+    for name in IDENTITY:
+        if name not in columns:
+            continue
+        before = []
+        if name in rows.column_names:
+            before = rows[name].to_pylist()
         after = to_arrow(columns[name]).to_pylist()
         if after != before and set(after) == set(before):
-            raise ContractError(
-                f"{what}: the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}. "
-                "Return the rows in the order of the batch; other columns keep it.",
-                stage,
-            )
-        raise ContractError(
-            f"{what}: expected {name} unchanged, because Overnight names the rows, found {after[0]!r}. "
-            "Return the values in a column of another name.",
-            stage,
-        )
+            problem = f"the rows come back in another order: the first is {after[0]!r}, expected {before[0]!r}"
+            remedy = "Return the rows in the order of the batch; other columns keep it"
+        else:
+            problem = f"expected {name} unchanged, because Overnight names the rows, found {after[0]!r}"
+            remedy = "Return the values in a column of another name"
+        raise ContractError(f"{what}: {problem}. {remedy}.", stage)

@@ -28,9 +28,9 @@ PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
-HIDDEN = ("__unit", "__row")
-QUARANTINE = pa.schema(dict.fromkeys(("row_id", "uri", "stage", "error_type", "error_message"), pa.string()))
-DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
+HIDDEN = tuple(blocks.SOURCE_ROW.names)
+QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
+DETAILS = pa.schema([*QUARANTINE, *blocks.SOURCE_ROW])
 Measures = dict[str, dict[str, float]]  # stage -> its seconds, rows and bytes
 
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from overnight.tasks.config.settings import Leaf
+from overnight.tasks.engine.passing_on import PartSize
 from overnight.tasks.errors import ContractError
-from overnight.tasks.rows.part_size import PartSize
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.memory_bound import shortage
+from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.csv_types import known_types
 from overnight.tasks.ingest.formats.sql_query import connection, rows
@@ -29,7 +30,6 @@ from overnight.tasks.ingest.reading.table_blocks import table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
-from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import File
 

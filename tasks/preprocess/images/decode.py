@@ -1,14 +1,16 @@
-"""Decode one image file: bytes in, uint8 H x W x 3 RGB out.
+"""Decode one image file: bytes in, uint8 H x W x 3 RGB out, upright by its EXIF orientation.
 
-EXIF orientation is applied, and the first frame of an animation is used. Colours become RGB as in Pillow's
-`convert("RGB")`. Grey is repeated, palettes are looked up, and CMYK is converted without a profile. Alpha is dropped,
-so that the colours under transparent pixels show. 16-bit channels keep their high byte, grey too, while Pillow itself
-would clip. A truncated file is an error, unless all of its pixels are there.
+Colours become RGB as in Pillow's `convert("RGB")`: grey is repeated, palettes are looked up, CMYK has no profile. Alpha
+is dropped, so that the colours under transparent pixels show. 16-bit channels keep their high byte, while Pillow itself
+would clip. The first frame of an animation is used. A truncated file is an error, unless all of its pixels are there.
 """
 
 import contextlib
 import io
 import re
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,11 +19,13 @@ from pydantic import Field, PositiveInt
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
-from overnight.tasks.preprocess.images.complete_lines import missing_lines
 from overnight.tasks.rows.image_formats import FORMATS, readable_formats
 
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")  # ISO/IEC 23008-12, annex B
 ORIENTATION = 0x0112
+IMAGE_LENGTH = 257  # TIFF's tag of the height, before the image is turned upright
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a PNG file, by its type of colour
+BYTES_AT_ONCE = 2**20
 
 MaxImagePixels = Annotated[
     PositiveInt, Field(description="Images of more pixels are quarantined before they are decoded.")
@@ -29,10 +33,7 @@ MaxImagePixels = Annotated[
 
 
 def allow_pixels(max_image_pixels: int) -> None:
-    """Let Pillow in this process decode images of up to this number of pixels, and refuse truncated images.
-
-    Pillow decodes HEIF images too if pillow_heif is installed.
-    """
+    """Let Pillow in this process decode images of this many pixels, and HEIF images if pillow_heif is installed."""
     from PIL import Image, ImageFile
 
     with contextlib.suppress(ImportError):  # `decode_image` reports it when an image needs it
@@ -47,10 +48,8 @@ def allow_pixels(max_image_pixels: int) -> None:
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
     """Decode one image file, and return it upright as uint8 H x W x 3, RGB.
 
-    Raises:
-        RowError: The bytes are None, empty, or not a whole image of a known format. Or the image has more than
-            `max_image_pixels` pixels.
-        JobError: The image is a HEIF image, and pillow_heif is not installed.
+    Raise `RowError` unless the bytes are a whole image of at most `max_image_pixels` pixels in a known format, and
+    `JobError` for a HEIF image if pillow_heif is not installed.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -60,49 +59,92 @@ def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray
         raise RowError("expected an encoded image, the file is empty (0 bytes)")
     try:
         with Image.open(io.BytesIO(encoded), formats=readable_formats()) as image:
-            if image.width * image.height > max_image_pixels:
-                raise RowError(
-                    f"expected at most max_image_pixels = {max_image_pixels} pixels, "
-                    f"found {image.width} x {image.height} = {image.width * image.height}"
-                )
-            tiles = list(image.tile)
-            try:
-                image.load()
-            except Exception as error:
-                raise RowError(
-                    f"expected a whole {image.format} image of {image.width} x {image.height}, "
-                    f"found {encoded.size} bytes that do not decode: {error}"
-                ) from error
-            if missing := missing_lines(image, tiles, encoded):
-                raise RowError(f"expected a whole {image.format} image of {image.width} x {image.height}, {missing}")
-            return np.asarray(_upright(_rgb(image)))
+            return _pixels(image, encoded, max_image_pixels)
     except RowError:
         raise
     except UnidentifiedImageError as error:
-        start = bytes(encoded[:16])
-        if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS:
-            require_extra("pillow_heif", "a HEIF image", "preprocess")
-        found = f"found {encoded.size} bytes that begin with {start!r}"
-        if begun := _begun(start):
-            raise RowError(f"expected a whole {begun} image, {found} and have no header that can be read") from error
-        raise RowError(f"expected an image ({', '.join(FORMATS)}), {found}") from error
+        raise _unidentified(encoded) from error
     except Image.DecompressionBombError as error:  # of Pillow's limit, which is twice the one that is set
         size = re.search(r"\d+", str(error))
-        found = f"{size.group()} pixels" if size else str(error)
-        raise RowError(f"expected at most max_image_pixels = {max_image_pixels} pixels, found {found}") from error
+        pixels = f"{size.group()} pixels" if size else str(error)
+        raise RowError(f"expected at most max_image_pixels = {max_image_pixels} pixels, found {pixels}") from error
     except Exception as error:
         raise RowError(f"expected an image, found {encoded.size} bytes that do not decode: {error}") from error
 
 
-def _begun(start: bytes) -> str:
-    """Return the format whose images begin like this, by Pillow's own test; empty without a match."""
+def _pixels(image: Any, encoded: pa.Buffer, max_image_pixels: int) -> np.ndarray:
+    if image.width * image.height > max_image_pixels:
+        raise RowError(
+            f"expected at most max_image_pixels = {max_image_pixels} pixels, "
+            f"found {image.width} x {image.height} = {image.width * image.height}"
+        )
+    prefix = f"expected a whole {image.format} image of {image.width} x {image.height}"
+    tiles = list(image.tile)  # Pillow removes them when it loads the image
+    try:
+        image.load()
+    except Exception as error:
+        raise RowError(f"{prefix}, found {encoded.size} bytes that do not decode: {error}") from error
+    if problem := _missing_lines(image, tiles, encoded):
+        raise RowError(f"{prefix}, {problem}")
+    rgb = _rgb(image)
+    return upright(np.asarray(rgb), orientation_of(rgb))
+
+
+def _unidentified(encoded: pa.Buffer) -> RowError:
     from PIL import Image
 
+    start = bytes(encoded[:16])
+    if start[4:8] == b"ftyp" and start[8:12] in HEIF_BRANDS:
+        require_extra("pillow_heif", "a HEIF image", "preprocess")
+    content = f"found {encoded.size} bytes that begin with {start!r}"
     for name in FORMATS:
         accepts = Image.OPEN[name][1] if name in Image.OPEN else None
         if accepts and accepts(start) is True:
-            return name
-    return ""
+            return RowError(f"expected a whole {name} image, {content} and have no header that can be read")
+    return RowError(f"expected an image ({', '.join(FORMATS)}), {content}")
+
+
+def _missing_lines(image: Any, tiles: Sequence[Any], encoded: pa.Buffer) -> str:
+    """Return a text such as `found 3 of its 8 lines`, or an empty text if the image has all its lines.
+
+    Pillow leaves lines black if the data of a PNG file, or the strips of a TIFF file (`tiles`), end before the height.
+    """
+    height = count = image.height
+    if image.format == "TIFF" and tiles:
+        height, count = int(image.tag_v2[IMAGE_LENGTH]), max(extents[3] for _, extents, *_ in tiles)
+    elif image.format == "PNG":
+        last_line = image.crop((0, height - 1, image.width, height))
+        if last_line.getbbox(alpha_only=False) is None:
+            count = _lines_of_png(memoryview(encoded))
+    return f"found {count} of its {height} lines" if count < height else ""
+
+
+def _lines_of_png(content: memoryview) -> int:
+    """Count the lines in the compressed data; for an interlaced file, whose lines come in any order, return the height.
+
+    https://www.w3.org/TR/png-3/#7Scanline
+    """
+    width, height, depth, colour, _, _, interlacing = struct.unpack_from(">IIBBBBB", content, 16)
+    if interlacing:
+        return int(height)
+    line_bytes = 1 + (width * CHANNELS[colour] * depth + 7) // 8
+    inflating, count = zlib.decompressobj(), 0
+    with contextlib.suppress(zlib.error):
+        for chunk in _png_data(content):
+            data: bytes | memoryview = chunk
+            while data and count < height * line_bytes:
+                count += len(inflating.decompress(data, BYTES_AT_ONCE))
+                data = inflating.unconsumed_tail
+    return count // line_bytes
+
+
+def _png_data(content: memoryview) -> Iterator[memoryview]:
+    start = 8
+    while start + 8 <= len(content):
+        size, kind = struct.unpack_from(">I4s", content, start)
+        if kind == b"IDAT":
+            yield content[start + 8 : start + 8 + size]
+        start += 12 + size
 
 
 def _rgb(image: Any) -> Any:
@@ -118,30 +160,21 @@ def _rgb(image: Any) -> Any:
     return image.convert("RGB")
 
 
-def _upright(image: Any) -> Any:
-    """Return the image upright.
-
-    Unlike `ImageOps.exif_transpose`, this keeps the EXIF data: rewriting fails if they are malformed.
-    """
-    from PIL.Image import Transpose
-
-    turns = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
-    turn = turns.get(orientation_of(image))
-    return image if turn is None else image.transpose(turn)
+def upright(image: np.ndarray, orientation: int) -> np.ndarray:
+    """Turn and mirror pixels by the EXIF orientation, from 1 to 8."""
+    if orientation > 4:
+        image = image.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return np.ascontiguousarray(image)
 
 
 def orientation_of(image: Any) -> int:
     """Return the EXIF orientation of Pillow's image, from 1 to 8. Return 1 if its EXIF data cannot be read."""
     try:
-        found = image.getexif().get(ORIENTATION, 1)
+        orientation = image.getexif().get(ORIENTATION, 1)
     except Exception:  # unreadable EXIF data do not matter for the pixels; viewers show these unchanged
         return 1
-    return found if found in range(1, 9) else 1
+    return orientation if orientation in range(1, 9) else 1

@@ -1,13 +1,25 @@
-"""Scale one image to cover the target size, and cut out its middle, with Pillow or, faster, with OpenCV."""
+"""Scale one image to cover the target size, and cut out its middle: exactly with Pillow, or faster with OpenCV.
+
+The fast way scales JPEG files while they are decoded: libjpeg-turbo scales in its DCT, only by halves, and never below
+the size that covers the target. An image of less than twice the target is decoded whole, to exactly the pixels of
+`decode: exact`. `decode.py` decodes other formats and unusual JPEG files (CMYK, cut off, too large), and reports their
+errors.
+"""
+
+import io
+import math
 
 import numpy as np
+import pyarrow as pa
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess.images.decode import decode_image, orientation_of, upright
 
 # A strip whose scaled size is this number of times its crop is cropped while it is scaled: 1 x 100,000 pixels would
 # become 15 GB. Other images are cropped afterwards, because Pillow rounds between its two passes and orders them by
 # size.
 LARGEST_CROP = 64
+JPEG_START = b"\xff\xd8\xff"
 
 
 def covering_size(height: int, width: int, target_height: int, target_width: int) -> tuple[int, int]:
@@ -27,26 +39,25 @@ def resize_image(image: np.ndarray | None, height: int, width: int, resample: st
     if image is None:
         raise RowError("expected an image, found null")
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-        shape = " x ".join(str(length) for length in image.shape)
+        shape = " x ".join(map(str, image.shape))
         raise RowError(f"expected an image of uint8 H x W x 3, found {image.dtype} {shape}")
     scaled_height, scaled_width = covering_size(image.shape[0], image.shape[1], height, width)
-    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
+    y, x = (scaled_height - height) // 2, (scaled_width - width) // 2
     filter_ = Image.Resampling[resample.upper()]
     if scaled_height * scaled_width > LARGEST_CROP * height * width:
         across, down = image.shape[1] / scaled_width, image.shape[0] / scaled_height
-        box = (left * across, top * down, (left + width) * across, (top + height) * down)
+        box = (x * across, y * down, (x + width) * across, (y + height) * down)
         return np.asarray(Image.fromarray(image).resize((width, height), filter_, box))
-    scaled = Image.fromarray(image).resize((scaled_width, scaled_height), filter_)
-    return np.asarray(scaled)[top : top + height, left : left + width]
+    pixels = np.asarray(Image.fromarray(image).resize((scaled_width, scaled_height), filter_))
+    return pixels[y : y + height, x : x + width]
 
 
 def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Scale an image, uint8 H x W x 3, until it just covers height x width, and crop the middle of this size.
+    """Scale an image like `resize_image`, but faster; only an image that must grow gets the same pixels, by `bicubic`.
 
-    It is faster than `resize_image`. An image that must grow gets the same pixels as there, by `bicubic`. Any other
-    image gets other pixels. OpenCV averages areas if the image has at least twice the target's size, and otherwise
-    interpolates between the nearest pixels. Areas would be closer to the exact pixels there too (1.1 instead of 2.2 of
-    255 on average), but take a millisecond more.
+    OpenCV averages areas if the image has at least twice the target's size, and otherwise interpolates between the
+    nearest pixels. Areas would be closer to the exact pixels there too (1.1 instead of 2.2 of 255 on average), but take
+    a millisecond more.
     """
     import cv2
 
@@ -56,10 +67,54 @@ def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
         return resize_image(np.ascontiguousarray(image), height, width, "bicubic")
     method = cv2.INTER_AREA if max(down, across) >= 2 else cv2.INTER_LINEAR
     if scaled_height * scaled_width > LARGEST_CROP * height * width:
-        tall, wide = round(height * down), round(width * across)
-        top, left = (image.shape[0] - tall) // 2, (image.shape[1] - wide) // 2
-        cut = np.ascontiguousarray(image[top : top + tall, left : left + wide])
-        return cv2.resize(cut, (width, height), interpolation=method)
-    scaled = cv2.resize(np.ascontiguousarray(image), (scaled_width, scaled_height), interpolation=method)
-    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
-    return scaled[top : top + height, left : left + width]
+        strip = np.ascontiguousarray(_middle(image, round(height * down), round(width * across)))
+        return cv2.resize(strip, (width, height), interpolation=method)
+    pixels = cv2.resize(np.ascontiguousarray(image), (scaled_width, scaled_height), interpolation=method)
+    return _middle(pixels, height, width)
+
+
+def _middle(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    y, x = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
+    return image[y : y + height, x : x + width]
+
+
+def decode_scaled(encoded: pa.Buffer | None, height: int, width: int, max_image_pixels: int) -> np.ndarray:
+    """Decode one image file to uint8 H x W x 3, RGB. A JPEG file is scaled down, but still covers height x width.
+
+    An image in another format, or that does not cover height x width, keeps its size. Errors are those of
+    `decode_image`.
+    """
+    if encoded is not None:
+        image = _scaled_jpeg(memoryview(encoded).cast("B"), height, width, max_image_pixels)
+        if image is not None:
+            return image
+    return decode_image(encoded, max_image_pixels)
+
+
+def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels: int) -> np.ndarray | None:
+    """Return a JPEG upright and scaled, still covering the target. Return None if the exact decoder must check it."""
+    import cv2
+    from PIL import Image
+
+    if encoded[:3] != JPEG_START:
+        return None
+    try:
+        with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as header:
+            size, colours, orientation = (header.height, header.width), header.mode, orientation_of(header)
+    except Exception:
+        return None
+    if colours not in ("L", "RGB") or math.prod(size) > max_image_pixels:
+        return None
+    target = (width, height) if orientation > 4 else (height, width)
+    least = covering_size(*size, *target)
+    if size[0] < least[0]:  # it must grow: every pixel counts, and there are few
+        return None
+    mode = cv2.IMREAD_COLOR
+    for divisor in (2, 4, 8):  # of libjpeg-turbo
+        if math.ceil(size[0] / divisor) >= least[0] and math.ceil(size[1] / divisor) >= least[1]:
+            mode = getattr(cv2, f"IMREAD_REDUCED_COLOR_{divisor}")
+    try:
+        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), mode | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error:
+        return None
+    return None if image is None else upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), orientation)

@@ -1,12 +1,12 @@
 """Audio files, or the sound of videos, to arrays: one channel at one sampling rate, whole or in chunks.
 
 Column in: `column` (files). Columns out: `audio` (float32 of shape 1 x samples, from -1 to 1), `sampling_rate` (int64),
-`start_seconds` and `end_seconds` (float64). The bytes are dropped, except those of a whole file in a column that is not
-`audio`. FFmpeg converts rates. Several channels become their mean, as in the training of speech models. With
-`chunk_seconds` a file becomes several rows, whose `row_id` gets the chunk's number, from 0 (`talk.mp3#2`). A worker
-holds a whole file in memory, 64 kB per second at 16 kHz.
+`start_seconds` and `end_seconds` (float64). Several channels become their mean, as in the training of speech models.
+With `chunk_seconds` a file becomes several rows, whose `row_id` gets the chunk's number, from 0 (`talk.mp3#2`). A
+worker holds a whole file in memory, 64 kB per second at 16 kHz.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +16,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_file
-from overnight.tasks.preprocess.file_rows import FileRows, expand_files
+from overnight.tasks.preprocess.input_columns import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -43,8 +43,8 @@ class DecodeAudio(PreprocessStep):
 
     @model_validator(mode="after")
     def _overlap_leaves_half(self) -> Self:
-        if self.overlap_seconds and self.overlap_seconds * 2 > (self.chunk_seconds or 0):
-            half = (self.chunk_seconds or 0) / 2
+        half = (self.chunk_seconds or 0) / 2
+        if self.overlap_seconds > half:
             raise ValueError(f"overlap_seconds: expected at most half of chunk_seconds ({half:g})")
         return self
 
@@ -52,67 +52,72 @@ class DecodeAudio(PreprocessStep):
         return ("av",)
 
     def column_effect(self) -> ColumnEffect:
-        gone = [self.column] if self.chunk_seconds else []
-        return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=gone)
+        removes = [self.column] if self.chunk_seconds else []
+        return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=removes)
 
     def build(self) -> result.Work:
         av = load_av("decode_audio")
-        kinds = pa.schema([("audio", pa.null()), *COLUMNS.items()])
+        schema = pa.schema([("audio", pa.null()), *COLUMNS.items()])
 
         def decode(table: pa.Table) -> result.Outcome:
-            made = expand_files(table, self.column, EXPECTED, kinds, lambda content, _: self._chunks(av, content))
-            return made if self.chunk_seconds else result.one_each(made, len(table))
+            outcome = expand_files(table, self.column, EXPECTED, schema, lambda file, _: self._chunks(av, file))
+            return outcome if self.chunk_seconds else result.one_each(outcome, len(table))
 
         return decode
 
-    def _chunks(self, av: Any, content: bytes) -> FileRows:
-        samples = np.concatenate(list(self._decoded(av, content)), axis=1)
+    def _chunks(self, av: Any, file: bytes) -> FileRows:
+        samples = np.concatenate(list(self._samples(av, file)), axis=1)
         if not np.isfinite(samples).all():
             raise RowError(f"{EXPECTED}, found samples that are not finite numbers")
         rate, length = self.sampling_rate, samples.shape[1]
-        size, overlap = (round((seconds or 0) * rate) for seconds in (self.chunk_seconds, self.overlap_seconds))
-        starts = range(0, max(length - overlap, 1), max(size - overlap, 1)) if self.chunk_seconds else [0]
-        stops = [min(start + (size if self.chunk_seconds else length), length) for start in starts]
-        columns: dict[str, list[Any]] = {
-            "audio": [samples[:, start:stop] for start, stop in zip(starts, stops, strict=True)],
-            "sampling_rate": [rate] * len(starts),
-            "start_seconds": [start / rate for start in starts],
-            "end_seconds": [stop / rate for stop in stops],
-        }
+        starts, size = range(1), length
+        if self.chunk_seconds:
+            size, overlap = round(self.chunk_seconds * rate), round(self.overlap_seconds * rate)
+            starts = range(0, max(length - overlap, 1), max(size - overlap, 1))
+        columns: dict[str, list[Any]] = {"audio": [], "sampling_rate": [], "start_seconds": [], "end_seconds": []}
+        for start in starts:
+            end = min(start + size, length)
+            columns["audio"].append(samples[:, start:end])
+            columns["sampling_rate"].append(rate)
+            columns["start_seconds"].append(start / rate)
+            columns["end_seconds"].append(end / rate)
         return FileRows(range(len(starts)), columns)
 
-    def _decoded(self, av: Any, content: bytes) -> Iterator[np.ndarray]:
-        with opened(av, content, "audio", EXPECTED) as (container, stream):
+    def _samples(self, av: Any, file: bytes) -> Iterator[np.ndarray]:
+        with opened(av, file, "audio", EXPECTED) as (container, stream):
             resampler = av.AudioResampler(format="flt", rate=self.sampling_rate)
-            seconds, heard, count = 0.0, 0, 0
-            for frame in container.decode(stream):
-                if frame.sample_rate > MOST_RATE:
-                    most = f"of at most {MOST_RATE:,} samples a second"
-                    raise RowError(f"{EXPECTED} {most}, found one of {frame.sample_rate:,}")
-                heard += frame.samples
-                seconds += frame.samples / frame.sample_rate
-                if seconds > self.max_seconds:
-                    raise RowError(f"{EXPECTED} of at most max_seconds = {self.max_seconds:g}, found a longer one")
-                for out in _resampled(resampler, frame):
-                    count += out.samples
-                    yield _mixed(out)
-            for out in resampler.resample(None) if seconds else ():
-                count += out.samples
-                yield _mixed(out)
-            if not heard:
+            seconds, input_samples, output_samples = 0.0, 0, 0
+            for frame in itertools.chain(container.decode(stream), [None]):  # None: the end of the sound
+                if frame is not None:
+                    input_samples += frame.samples
+                    seconds += frame.samples / frame.sample_rate
+                    self._refuse_large(frame.sample_rate, seconds)
+                if frame is None and not seconds:
+                    break
+                for part in _resampled(resampler, frame):
+                    output_samples += part.samples
+                    yield _mixed(part)
+            if not input_samples:
                 raise RowError(f"{EXPECTED}, found one without a single sample")
-            if not count:
+            if not output_samples:
                 rate = f"sampling_rate = {self.sampling_rate}"
-                raise RowError(f"{EXPECTED}, found one of {heard} samples, too few to make some at {rate} of them")
-            require_complete_file(stream, container, content, seconds, EXPECTED)
+                raise RowError(
+                    f"{EXPECTED}, found one of {input_samples} samples, too few to make some at {rate} of them"
+                )
+            require_complete_file(stream, container, file, seconds, EXPECTED)
+
+    def _refuse_large(self, rate: int, seconds: float) -> None:
+        if rate > MOST_RATE:
+            raise RowError(f"{EXPECTED} of at most {MOST_RATE:,} samples a second, found one of {rate:,}")
+        if seconds > self.max_seconds:
+            raise RowError(f"{EXPECTED} of at most max_seconds = {self.max_seconds:g}, found a longer one")
 
 
 def _resampled(resampler: Any, frame: Any) -> list[Any]:
     try:
-        found: list[Any] = resampler.resample(frame)
+        return list(resampler.resample(frame))
     except ValueError as error:  # PyAV's, for a frame of another format than the first
         raise RowError(f"{EXPECTED} of one sampling rate and the same channels throughout: {error}") from error
-    return found
 
 
 def _mixed(frame: Any) -> np.ndarray:

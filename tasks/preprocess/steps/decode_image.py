@@ -1,7 +1,6 @@
 """Image files in a column to arrays: uint8 H x W x 3 RGB, and one stacked array if all sizes agree.
 
-`images/decode.py` decodes each image. Rows that are decoded already pass unchanged. This file does not use the source
-of the bytes.
+Rows that are decoded already pass unchanged.
 """
 
 from typing import Annotated, Literal
@@ -10,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.errors import ContractError, RowError
+from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.images.decode import MaxImagePixels, allow_pixels, decode_image
+from overnight.tasks.preprocess.input_columns import files_of, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.column_effect import ColumnEffect
-from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
@@ -33,35 +32,21 @@ class DecodeImage(PreprocessStep):
         allow_pixels(self.max_image_pixels)
 
         def decode(table: pa.Table) -> result.Outcome:
-            if self.column not in table.column_names:
-                raise ContractError(
-                    f"decode_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
-                    "preprocess",
-                )
-            encoded = table[self.column]
-            if encoded.type == tensors.TENSOR:
+            require_columns(table, [self.column], self.kind)
+            if table[self.column].type == tensors.TENSOR:
                 return result.Outcome()
-            if not holds_files(encoded.type):
-                raise ContractError(
-                    f"decode_image: expected encoded images ({EXPECTED}) in column {self.column!r}, "
-                    f"found {encoded.type}.",
-                    "preprocess",
-                )
-            images: list[np.ndarray | None] = [None] * len(encoded)
-            failed: dict[int, Exception] = {}
-            for row, value in enumerate(files_in(encoded)):
+            images: list[np.ndarray | None] = [None] * len(table)
+            errors: dict[int, Exception] = {}
+            for row, file in enumerate(files_of(table, self.column, "decode_image: expected encoded images")):
                 try:
-                    images[row] = decode_image(value.as_buffer(), self.max_image_pixels)
+                    images[row] = decode_image(file.as_buffer(), self.max_image_pixels)
                 except RowError as error:
-                    failed[row] = error
-            return result.Outcome({self.column: _column(images)}, failed=failed)
+                    errors[row] = error
+            column: tensors.Column = images
+            if len(errors) == len(images):
+                column = pa.nulls(len(images), tensors.TENSOR)
+            elif not errors and len({image.shape for image in images if image is not None}) == 1:
+                column = np.stack(images)  # type: ignore[arg-type]
+            return result.Outcome({self.column: column}, failed=errors)
 
         return decode
-
-
-def _column(images: list[np.ndarray | None]) -> tensors.Column:
-    if all(image is None for image in images):
-        return pa.nulls(len(images), tensors.TENSOR)
-    if len({None if image is None else image.shape for image in images}) == 1:
-        return np.stack(images)  # type: ignore[arg-type]
-    return images

@@ -1,11 +1,8 @@
-"""Drop duplicates: of rows with equal values, or with nearly the same text or vector, the first stays.
+"""Drop duplicates: of rows with equal values, or with nearly the same text or vector, the first in the manifest stays.
 
-The first row is the one that comes first in the manifest: files are in order of their paths, and rows of their places.
-The order of reading does not matter. The other rows count as filtered. A row without a value to compare stays.
-`tasks/duplicates/` has the comparison.
-
-`build` compares the rows of one table. A run compares the rows of the whole partition: before the stream
-(`tasks/infer/first_reading.py`), or after the last model (`tasks/write/merge/drop_duplicates.py`).
+The others count as filtered. A row without a value to compare stays. `build` compares the rows of one table. A run
+compares the rows of the whole partition: before the stream (`tasks/preprocess/decided_duplicates.py`), or after the
+last model (`tasks/write/merge/drop_duplicates.py`).
 """
 
 from typing import Annotated, Literal
@@ -17,8 +14,8 @@ from overnight.tasks.config.settings import Settings
 from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.rule import Rule, duplicates_in
+from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work
 
@@ -53,9 +50,9 @@ class Deduplicate(PreprocessStep):
     @model_validator(mode="after")
     def _has_one_rule(self) -> "Deduplicate":
         if (self.columns is None) == (self.near is None):
-            found = "neither" if self.near is None else "both"
+            settings = "neither" if self.near is None else "both"
             raise ValueError(
-                f"expected either columns or near, found {found}. Write columns: [url] for rows that are equal, or "
+                f"expected either columns or near, found {settings}. Write columns: [url] for rows that are equal, or "
                 "near: {column: text, threshold: 0.8} for similar ones"
             )
         return self

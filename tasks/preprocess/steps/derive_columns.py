@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.rows.blocks import IDENTITY, with_column
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome, Work
@@ -38,27 +38,23 @@ class DeriveColumns(PreprocessStep):
         return [name for expression in self.columns.values() for name in Expression(expression).columns]
 
     def column_effect(self) -> ColumnEffect:
-        read: list[str] = []
-        for place, expression in enumerate(self.columns.values()):
-            derived = {name.lower() for name in list(self.columns)[:place]}
-            read += [name for name in Expression(expression).required if name.lower() not in derived]
-        return ColumnEffect(reads_in_sql=read, makes=list(self.columns))
+        inputs: list[str] = []
+        earlier: set[str] = set()
+        for column, expression in self.columns.items():
+            inputs += [name for name in Expression(expression).required if name.lower() not in earlier]
+            earlier.add(column.lower())
+        return ColumnEffect(reads_in_sql=inputs, makes=list(self.columns))
 
     def build(self) -> Work:
         expressions = {name: Expression(expression) for name, expression in self.columns.items()}
 
         def derive(table: pa.Table) -> Outcome:
-            derived: dict[str, pa.Array] = {}
-            failed: dict[int, Exception] = {}
+            columns: dict[str, pa.Array] = {}
+            first_errors: dict[int, Exception] = {}
             for name, expression in expressions.items():
-                derived[name], fails = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
-                failed = fails | failed  # a row's first error is the one that is reported
-                place = table.schema.get_field_index(name)
-                table = (
-                    table.append_column(name, derived[name])
-                    if place < 0
-                    else table.set_column(place, name, derived[name])
-                )
-            return Outcome(derived, failed=failed)
+                columns[name], errors = expression.evaluate(table, f"derive_columns: {name}", "preprocess")
+                first_errors = errors | first_errors
+                table = with_column(table, name, columns[name])
+            return Outcome(columns, failed=first_errors)
 
         return derive

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.preprocess.input_columns import lists_in, numbered, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import lists_in, require_columns
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
 
@@ -37,19 +37,17 @@ class Explode(PreprocessStep):
             lists = {name: lists_in(table, name, self.kind) for name in self.columns}
             lengths = {name: _lengths(values) for name, values in lists.items()}
             first = lengths[self.columns[0]]
-            failed: dict[int, Exception] = {}
-            for name, found in lengths.items():
-                for row in np.flatnonzero(found != first).tolist():
-                    failed[row] = RowError(
+            errors: dict[int, Exception] = {}
+            for name, column_lengths in lengths.items():
+                for row in np.flatnonzero(column_lengths != first).tolist():
+                    errors[row] = RowError(
                         f"explode: expected lists of one length, found {first[row]} entries in {self.columns[0]!r} and "
-                        f"{found[row]} in {name!r}"
+                        f"{column_lengths[row]} in {name!r}"
                     )
-            good = ~np.isin(np.arange(len(table)), list(failed))
-            counts = np.where(good, first, 0)
-            made_of = np.repeat(np.arange(len(table)), counts)
-            numbers = [number for count in counts.tolist() for number in range(count)]
-            columns = {name: pc.list_flatten(values.filter(pa.array(good))) for name, values in lists.items()}
-            return result.several(columns, made_of, numbers, failed)
+            is_good = ~np.isin(np.arange(len(table)), list(errors))
+            sources, numbers = numbered(np.where(is_good, first, 0))
+            columns = {name: pc.list_flatten(values.filter(pa.array(is_good))) for name, values in lists.items()}
+            return result.several(columns, sources, numbers, errors)
 
         return explode
 

@@ -37,7 +37,7 @@ class FilterRows(PreprocessStep):
         condition = Expression(self.expression)
 
         def keep(table: pa.Table) -> Outcome:
-            kept, failed = condition.holds(table, "filter_rows", "preprocess")
-            return Outcome(keep=kept, failed=failed)
+            holds, errors = condition.holds(table, "filter_rows", "preprocess")
+            return Outcome(keep=holds, failed=errors)
 
         return keep

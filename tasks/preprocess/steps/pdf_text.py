@@ -1,16 +1,9 @@
 """The text of PDF files, by PDFium: a file in, one row out for each page with text.
 
-PDFium believes the number of pages that a file declares. If qpdf finds more pages, all of them are read.
-
 Column in: `column` (files). Columns out: `text` (string), `page` (int64, from 1 like in viewers) and `pages` (int64,
-the number in the file). The text is all that a viewer shows of the page: its own text and that of annotations (text
-boxes, stamps, ticked boxes) as PDFium returns it, and then the values of form fields, one per line. Comments that a
-viewer shows in a window of their own are not part of it. The bytes are dropped. `row_id` gets the page: `report.pdf#3`.
-A file is quarantined if it has no text (perhaps scanned pages), is encrypted and no given password opens it, has an
-unreadable page, or is a form whose pages only Adobe's programs can show (dynamic XFA).
-
-Passwords are in environment variables of the workers, or in a column, which is dropped. No message and no receipt
-contains one.
+the number in the file). The text is all that a viewer shows of the page: its own text and that of annotations as PDFium
+returns it, and then the values of form fields, one per line. `row_id` gets the page: `report.pdf#3`. No message and no
+receipt contains a password.
 """
 
 import ctypes
@@ -26,9 +19,8 @@ from pydantic import Field, field_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.preprocess.file_rows import FileRows, expand_files
+from overnight.tasks.preprocess.input_columns import FileRows, expand_files, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import require_columns
 from overnight.tasks.rows import result
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -74,32 +66,32 @@ class PdfText(PreprocessStep):
         return LIBRARIES
 
     def column_effect(self) -> ColumnEffect:
-        read = [self.column, *([self.password_column] if self.password_column else [])]
-        return ColumnEffect(read, makes=COLUMNS.names, removes=read)
+        inputs = [self.column] if self.password_column is None else [self.column, self.password_column]
+        return ColumnEffect(inputs, makes=COLUMNS.names, removes=inputs)
 
     def build(self) -> result.Work:
         pdfium, qpdf = (require_extra(name, "preprocess.kind: pdf_text", "preprocess") for name in self.libraries())
-        for_all = [expand(variable) for variable in _listed(self.password)]
+        shared_passwords = [expand(variable) for variable in _listed(self.password)]
 
         def work(table: pa.Table) -> result.Outcome:
-            own = self._passwords(table)
+            passwords = self._passwords(table)
 
-            def pages(content: bytes, row: int) -> FileRows:
-                return _pages(pdfium, qpdf, content, [own[row], *for_all] if own[row] else for_all)
+            def pages(file: bytes, row: int) -> FileRows:
+                return _pages(pdfium, qpdf, file, [*passwords[row], *shared_passwords])
 
             with ONE_AT_A_TIME:
-                made = expand_files(table, self.column, EXPECTED, COLUMNS, pages)
+                outcome = expand_files(table, self.column, EXPECTED, COLUMNS, pages)
             if self.password_column is not None:
-                gone = {self.password_column, *COLUMNS.names, *IDENTITY}
-                made.order = [*(name for name in table.column_names if name not in gone), *COLUMNS.names]
-            return made
+                old_names = {self.password_column, *COLUMNS.names, *IDENTITY}
+                outcome.order = [*(name for name in table.column_names if name not in old_names), *COLUMNS.names]
+            return outcome
 
         return work
 
-    def _passwords(self, table: pa.Table) -> list[str | None]:
-        """Return each row's own password. Raise `ContractError` if the column is missing or has no texts."""
+    def _passwords(self, table: pa.Table) -> list[list[str]]:
+        """Return each row's own passwords. Raise `ContractError` if the column is missing or has no texts."""
         if self.password_column is None:
-            return [None] * len(table)
+            return [[]] * len(table)
         require_columns(table, [self.password_column], "pdf_text: password_column")
         column = table[self.password_column]
         if not (types.is_string(column.type) or types.is_large_string(column.type) or types.is_null(column.type)):
@@ -107,15 +99,14 @@ class PdfText(PreprocessStep):
                 f"pdf_text: expected texts in password_column {self.password_column!r}, found {column.type}.",
                 "preprocess",
             )
-        found: list[str | None] = column.to_pylist()
-        return found
+        return [_listed(password or None) for password in column.to_pylist()]
 
 
 def _listed(password: str | list[str] | None) -> list[str]:
     return [password] if isinstance(password, str) else password or []
 
 
-def _pages(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | None]) -> FileRows:
+def _pages(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str]) -> FileRows:
     document = _opened(pdfium, qpdf, content, passwords)
     try:
         if document.get_formtype() == pdfium.raw.FORMTYPE_XFA_FULL:
@@ -127,19 +118,23 @@ def _pages(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | Non
         except pdfium.PdfiumError as error:
             raise RowError(f"{EXPECTED}, found an unreadable form: {error}") from error
         count = len(document)
-        texts = [_text(pdfium, document, number, count) for number in range(count)]
+        columns: dict[str, list[Any]] = {"text": [], "page": [], "pages": []}
+        for number in range(count):
+            text = _text(pdfium, document, number, count)
+            if text.strip():
+                columns["text"].append(text)
+                columns["page"].append(number + 1)
+                columns["pages"].append(count)
     finally:
         document.close()
-    written = [(text, number) for number, text in enumerate(texts, 1) if text.strip()]
-    if not written:
+    if not columns["page"]:
         raise RowError(
             f"{EXPECTED} with text, found none on its {count} pages. If they are scanned, recognise their text before."
         )
-    pages = [number for _, number in written]
-    return FileRows(pages, {"text": [text for text, _ in written], "page": pages, "pages": [count] * len(written)})
+    return FileRows(columns["page"], columns)
 
 
-def _opened(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | None]) -> Any:
+def _opened(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str]) -> Any:
     """Return the document, without a password or with the first that fits. Raise `RowError` if none does."""
     for password in (None, *passwords):
         try:
@@ -149,22 +144,21 @@ def _opened(pdfium: Any, qpdf: Any, content: bytes, passwords: Sequence[str | No
             if not _is_encrypted(content, error):
                 break
         else:
-            corrected = _corrected(qpdf, content, password, len(document))
-            return document if corrected is None else pdfium.PdfDocument(corrected)
+            return _with_all_pages(pdfium, qpdf, document, content, password)
     raise problem
 
 
-def _corrected(qpdf: Any, content: bytes, password: str | None, count: int) -> bytes | None:
-    """Return a copy of the file that declares all its pages, without a password. Return None if `count` is right."""
+def _with_all_pages(pdfium: Any, qpdf: Any, document: Any, content: bytes, password: str | None) -> Any:
+    """Return the document, or a copy without a password if qpdf finds more pages than the file declares."""
     try:
-        with qpdf.open(io.BytesIO(content), password=password or "") as document:
-            if len(document.pages) <= count:
-                return None
+        with qpdf.open(io.BytesIO(content), password=password or "") as reader:
+            if len(reader.pages) <= len(document):
+                return document
             copy = io.BytesIO()
-            document.save(copy)
-            return copy.getvalue()
+            reader.save(copy)
     except Exception:
-        return None  # PDFium may read files that qpdf does not
+        return document  # PDFium may read files that qpdf does not
+    return pdfium.PdfDocument(copy.getvalue())
 
 
 def _is_encrypted(content: bytes, error: Exception) -> bool:
@@ -173,77 +167,77 @@ def _is_encrypted(content: bytes, error: Exception) -> bool:
 
 
 def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
+    """Return the text of a page.
+
+    PDFium has two functions for it. One returns all line breaks, and also text outside the page. The other omits line
+    breaks, so that numbers run together; it is used only if there is text outside.
+    """
     try:
         page = document[number]
-        values, is_drawn_on = _taken_annotations(pdfium.raw, document, page)
-        if is_drawn_on:
+        values, has_drawings = _take_annotations(pdfium.raw, document, page)
+        if has_drawings:  # PDFium includes their text only in the text of a flattened page
             if pdfium.raw.FPDFPage_Flatten(page, pdfium.raw.FLAT_NORMALDISPLAY) == pdfium.raw.FLATTEN_FAIL:
                 raise RowError(f"{EXPECTED}, found unreadable annotations on page {number + 1} of {count}")
             page.close()
             page = document[number]
         try:
-            return "\n".join(filter(None, [_written(page.get_textpage()), *values]))
+            text_page = page.get_textpage()
+            text = str(text_page.get_text_range()).replace(HYPHEN, "-")
+            visible_text = str(text_page.get_text_bounded()).replace(HYPHEN_OF_VISIBLE, "-")
         finally:
             page.close()
     except pdfium.PdfiumError as error:
         raise RowError(f"{EXPECTED}, found an unreadable page {number + 1} of {count}: {error}") from error
-
-
-def _written(page: Any) -> str:
-    """Return the text of a page.
-
-    PDFium has two functions for it. One returns all line breaks, and also text outside the page. The other omits line
-    breaks, so that numbers run together; it is used only if there is text outside. Each returns its own mark for a
-    hyphen at the end of a line.
-    """
-    everywhere = str(page.get_text_range()).replace(HYPHEN, "-")
-    visible = str(page.get_text_bounded()).replace(HYPHEN_OF_VISIBLE, "-")
-    return everywhere if _letters(everywhere) == _letters(visible) else visible
+    if _letters(text) != _letters(visible_text):
+        text = visible_text
+    return "\n".join(filter(None, [text, *values]))
 
 
 def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def _taken_annotations(raw: Any, document: Any, page: Any) -> tuple[list[str], bool]:
+def _take_annotations(raw: Any, document: Any, page: Any) -> tuple[list[str], bool]:
     """Return the visible texts that annotations hold as values, and remove these annotations from the page in memory.
 
-    Also return True if other annotations stay, which draw their text. PDFium includes it only in the text of a
-    flattened page.
+    Also return True if other annotations stay, which draw their text.
     """
     values: list[str] = []
-    is_drawn_on = False
-    for place in reversed(range(raw.FPDFPage_GetAnnotCount(page))):
-        annotation = raw.FPDFPage_GetAnnot(page, place)
+    has_drawings = False
+    invisible = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
+    for number in reversed(range(raw.FPDFPage_GetAnnotCount(page))):
+        annotation = raw.FPDFPage_GetAnnot(page, number)
         try:
             value = _value(raw, document, annotation)
-            is_shown = not raw.FPDFAnnot_GetFlags(annotation) & (
-                raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
-            )
+            is_visible = not raw.FPDFAnnot_GetFlags(annotation) & invisible
             draws = raw.FPDFAnnot_GetSubtype(annotation) not in (raw.FPDF_ANNOT_LINK, raw.FPDF_ANNOT_POPUP)
         finally:
             raw.FPDFPage_CloseAnnot(annotation)
         if value is None:
-            is_drawn_on = is_drawn_on or (is_shown and draws)
+            has_drawings = has_drawings or (is_visible and draws)
             continue
-        raw.FPDFPage_RemoveAnnot(page, place)
-        if is_shown:
-            values.append(value.strip())
-    return values[::-1], is_drawn_on
+        raw.FPDFPage_RemoveAnnot(page, number)
+        if is_visible:
+            values.insert(0, value.strip())
+    return values, has_drawings
 
 
 def _value(raw: Any, document: Any, annotation: Any) -> str | None:
     """Return the text of a form field, or of a text box that is not drawn. Return None for another annotation."""
-    form, none = document.formenv, raw.FPDF_FORMFIELD_UNKNOWN
-    field = raw.FPDFAnnot_GetFormFieldType(form, annotation) if form else none
-    if field == raw.FPDF_FORMFIELD_TEXTFIELD and raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & PASSWORD:
+    form, field = document.formenv, raw.FPDF_FORMFIELD_UNKNOWN
+    if form:
+        field = raw.FPDFAnnot_GetFormFieldType(form, annotation)
+    is_text = field == raw.FPDF_FORMFIELD_TEXTFIELD
+    is_list = field in (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
+    if is_text and raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & PASSWORD:
         return ""
-    if field in (raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
+    if is_list:
         options = range(raw.FPDFAnnot_GetOptionCount(form, annotation))
-        chosen = [option for option in options if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)]
-        if chosen:
-            return "\n".join(_read(raw, raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in chosen)
-    if field in (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX):
+        selection = [option for option in options if raw.FPDFAnnot_IsOptionSelected(form, annotation, option)]
+        labels = [_read(raw, raw.FPDFAnnot_GetOptionLabel, form, annotation, option) for option in selection]
+        if labels:
+            return "\n".join(labels)
+    if is_text or is_list:
         return _read(raw, raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     is_text_box = raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_FREETEXT
     if is_text_box and not _read(raw, raw.FPDFAnnot_GetAP, annotation, raw.FPDF_ANNOT_APPEARANCEMODE_NORMAL):
@@ -264,10 +258,10 @@ def _unreadable(content: bytes, error: Exception, passwords: int) -> RowError:
     if b"%PDF-" not in content[:1024]:
         return RowError(f"{EXPECTED}, found {len(content)} bytes that begin with {content[:16]!r}")
     if _is_encrypted(content, error):
-        if passwords:
-            tried = "the password does" if passwords == 1 else f"its {passwords} passwords do"
-            return RowError(f"{EXPECTED}, found one that is encrypted, and {tried} not open it")
-        return RowError(f"{EXPECTED}, found one that is encrypted and needs a password. Set password: ${{NAME}}")
+        if not passwords:
+            return RowError(f"{EXPECTED}, found one that is encrypted and needs a password. Set password: ${{NAME}}")
+        verdict = "the password does" if passwords == 1 else f"its {passwords} passwords do"
+        return RowError(f"{EXPECTED}, found one that is encrypted, and {verdict} not open it")
     if b"startxref" not in content:
         return RowError(f"{EXPECTED}, found the beginning of one: its last part is missing after {len(content)} bytes")
     return RowError(f"{EXPECTED}, found {len(content)} bytes in which PDFium finds no page")

@@ -1,20 +1,22 @@
 """The user's own step. It gets columns as NumPy arrays with one value per row, and returns columns to add or replace.
 
-With `explode: [text]` the step makes several rows from each row. In the named columns, the value of a row is a list
-with one entry per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`). The
-other columns are repeated, as `result.several` describes.
+With `explode: [text]` the step makes several rows from each row: the value of the named columns is a list with one
+entry per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`).
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
+from overnight.tasks.preprocess.input_columns import numbered
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, user_function
 from overnight.tasks.rows.tensors import to_arrow
@@ -49,64 +51,54 @@ class PythonStep(PreprocessStep):
 
     def build(self) -> result.Work:
         """Return the step's work. Raise `JobError` if the target cannot be imported, made or called."""
-        found = import_target(self.target, "preprocess")
-        function = partial(found, **self.kwargs)
-        if isinstance(found, type):
-            function = made(self.target, found, self.kwargs, "preprocess")
+        code = import_target(self.target, "preprocess")
+        function = partial(code, **self.kwargs)
+        if isinstance(code, type):
+            function = made(self.target, code, self.kwargs, "preprocess")
             if not callable(function):
                 raise JobError(
                     f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "preprocess"
                 )
 
         def step(table: pa.Table) -> result.Outcome:
-            made = user_function.outcome_of(function, table, "preprocess", self.target, as_cells=self.explode)
-            return exploded(made.columns, self.explode, self.target, made.failed) if self.explode else made
+            outcome = user_function.outcome_of(function, table, "preprocess", self.target, as_cells=self.explode)
+            return self._exploded(outcome) if self.explode else outcome
 
         return step
 
+    def _exploded(self, outcome: result.Outcome) -> result.Outcome:
+        """Return a row for each entry of the lists in the columns `explode`; a failed row makes no rows.
 
-def exploded(
-    columns: Mapping[str, Any], names: list[str], what: str, failed: Mapping[int, Exception]
-) -> result.Outcome:
-    """Return the rows that a step makes from lists: one row for each entry of the lists in the columns `names`.
+        Raise `ContractError` if a column is missing, a value is not a list, or the lists of a row differ in length.
+        """
+        columns = dict(outcome.columns)
+        lists: dict[str, list[Sequence[Any]]] = {}
+        for name in self.explode:
+            if name not in columns:
+                problem = f"expected column {name!r} of explode, found {', '.join(outcome.columns)}. Return it."
+                raise ContractError(f"{self.target}: {problem}", "preprocess")
+            lists[name] = []
+            for row, cell in enumerate(columns.pop(name)):
+                lists[name].append(() if row in outcome.failed else self._entries(cell, name))
+        first = self.explode[0]
+        counts = np.array([len(entries) for entries in lists[first]], np.int64)
+        for name, cells in lists.items():
+            if [len(entries) for entries in cells] != counts.tolist():
+                raise ContractError(
+                    f"{self.target}: the columns of explode ({', '.join(self.explode)}) have lists of different "
+                    f"lengths in a row: {first!r} and {name!r}. Return one entry in each for every new row.",
+                    "preprocess",
+                )
+        sources, numbers = numbered(counts)
+        rows: dict[str, Any] = {name: list(itertools.chain.from_iterable(cells)) for name, cells in lists.items()}
+        for name, values in columns.items():
+            rows[name] = to_arrow(values).take(pa.array(sources))
+        return result.several(rows, sources, numbers, outcome.failed)
 
-    `columns` are the columns that the step returned, with a value per row. `failed` maps the number of a row that makes
-    no rows to its error. `what` names the step in errors. Raise `ContractError` if a column is missing, a value is not
-    a list, or the lists of a row differ in length.
-    """
-    for name in names:
-        if name not in columns:
-            raise ContractError(
-                f"{what}: expected column {name!r} of explode, found {', '.join(columns)}. Return it.", "preprocess"
-            )
-    lists = {
-        name: [() if row in failed else _entries(value, name, what) for row, value in enumerate(columns[name])]
-        for name in names
-    }
-    counts = [len(value) for value in lists[names[0]]]
-    for name, values in lists.items():
-        if [len(value) for value in values] != counts:
-            raise ContractError(
-                f"{what}: the columns of explode ({', '.join(names)}) have lists of different lengths in a row: "
-                f"{names[0]!r} and {name!r}. Return one entry in each for every new row.",
-                "preprocess",
-            )
-    made_of = [row for row, count in enumerate(counts) for _ in range(count)]
-    made = {name: [entry for value in values for entry in value] for name, values in lists.items()}
-    others = {
-        name: to_arrow(values).take(pa.array(made_of, pa.int64()))
-        for name, values in columns.items()
-        if name not in made
-    }
-    return result.several({**made, **others}, made_of, [number for count in counts for number in range(count)], failed)
-
-
-def _entries(value: Any, name: str, what: str) -> Any:
-    if value is None:
-        return []
-    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
-        raise ContractError(
-            f"{what}: expected a list for each row in column {name!r} of explode, found {type(value).__name__}.",
-            "preprocess",
-        )
-    return value
+    def _entries(self, cell: Any, name: str) -> Any:
+        if cell is None:
+            return ()
+        if isinstance(cell, str | bytes | Mapping) or not hasattr(cell, "__len__"):
+            problem = f"expected a list for each row in column {name!r} of explode, found {type(cell).__name__}."
+            raise ContractError(f"{self.target}: {problem}", "preprocess")
+        return cell

@@ -1,15 +1,12 @@
 """Images to one size: files, or decoded uint8 H x W x 3 in; uint8 N x height x width x 3 out, one stacked array.
 
-Files are decoded here one after another, so that only one has its original size in memory. With `decode: exact` the
-algorithm is that of torchvision's `Resize` and `CenterCrop` and of the processors in transformers. Pillow scales the
-image so that it covers the target (for a square: the shorter edge becomes `size`, the longer one `size * longer //
-shorter`); smaller images grow. Then the middle is cut out, `(height - target) // 2` from the top, likewise from the
-left (transformers rounds down there, torchvision to even). With `decode: fast` the algorithm is that of
-`scaled_jpeg.py` and of OpenCV. It is more than twice as fast on photos, with other pixels (2 of 255 on average at 224).
+Files are decoded here one after another, so that only one has its original size in memory. `decode: exact` gives the
+pixels of torchvision's `Resize` and `CenterCrop` and of the processors in transformers, except that torchvision rounds
+the crop's start to even. `decode: fast` is more than twice as fast on photos, with other pixels (2 of 255 on average at
+224): see `images/scaling.py`.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +15,8 @@ from pydantic import Field, PositiveInt, model_validator
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.preprocess.images.decode import MaxImagePixels, allow_pixels, decode_image
-from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
-from overnight.tasks.preprocess.images.scaling import resize_image, shrink_image
+from overnight.tasks.preprocess.images.scaling import decode_scaled, resize_image, shrink_image
+from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -44,14 +41,14 @@ class ResizeImage(PreprocessStep):
     decode: Annotated[
         Literal["exact", "fast"],
         Field(
-            description="exact: the pixels that Pillow gives. fast: JPEG files are scaled while they are decoded, "
+            description="exact: the pixels that Pillow gives. fast: JPEG files are small_image while they are decoded, "
             "which gives slightly other pixels."
         ),
     ] = "exact"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     @model_validator(mode="after")
-    def _fast_has_its_own_filter(self) -> "ResizeImage":
+    def _fast_has_its_own_filter(self) -> Self:
         if self.decode == "fast" and "resample" in self.model_fields_set:
             raise ValueError("resample: decode: fast has its own filter. Leave one of them out")
         return self
@@ -72,47 +69,41 @@ class ResizeImage(PreprocessStep):
             cv2: Any = require_extra("cv2", "preprocess.kind: resize_image, decode: fast", "preprocess")
             cv2.setNumThreads(1)  # a worker is one thread; there are as many workers as CPUs
 
-        def of_array(image: np.ndarray | None) -> np.ndarray:
-            return resize_image(image, height, width, self.resample)
-
-        def of_file(encoded: pa.Scalar) -> np.ndarray:
+        def resize_one(image: np.ndarray | pa.Scalar | None) -> np.ndarray:
+            if not isinstance(image, pa.Scalar):
+                return resize_image(image, height, width, self.resample)
             if self.decode == "fast":
-                return shrink_image(
-                    decode_scaled(encoded.as_buffer(), height, width, self.max_image_pixels), height, width
-                )
-            return of_array(decode_image(encoded.as_buffer(), self.max_image_pixels))
+                small_image = decode_scaled(image.as_buffer(), height, width, self.max_image_pixels)
+                return shrink_image(small_image, height, width)
+            return resize_image(decode_image(image.as_buffer(), self.max_image_pixels), height, width, self.resample)
 
         def resize(table: pa.Table) -> result.Outcome:
-            images = self._images(table)
-            is_decoded = images.type == tensors.TENSOR
-            resized = np.zeros((len(table), height, width, 3), np.uint8)
-            failed: dict[int, Exception] = {}
-            one: Callable[[Any], np.ndarray] = of_array if is_decoded else of_file
-            for row, image in enumerate(tensors.to_numpy(images) if is_decoded else images):
+            pixels = np.zeros((len(table), height, width, 3), np.uint8)
+            errors: dict[int, Exception] = {}
+            for row, image in enumerate(self._images(table)):
                 try:
-                    resized[row] = one(image)
+                    pixels[row] = resize_one(image)
                 except RowError as error:
-                    failed[row] = error
-            return result.Outcome({self.column: resized}, failed=failed)
+                    errors[row] = error
+            return result.Outcome({self.column: pixels}, failed=errors)
 
         return resize
 
-    def _images(self, table: pa.Table) -> pa.ChunkedArray:
-        if self.column not in table.column_names:
+    def _images(self, table: pa.Table) -> np.ndarray | pa.ChunkedArray:
+        """Return the images, decoded or as files. Raise `ContractError` for a column without them."""
+        require_columns(table, [self.column], self.kind)
+        column = table[self.column]
+        if holds_files(column.type):
+            return files_in(column)
+        if column.type != tensors.TENSOR:
             raise ContractError(
-                f"resize_image: expected a column {self.column!r}, found {', '.join(table.column_names)}.", "preprocess"
-            )
-        found = table[self.column]
-        is_file = holds_files(found.type)
-        if found.type != tensors.TENSOR and not is_file:
-            raise ContractError(
-                f"resize_image: expected images, decoded or as files, in column {self.column!r}, found {found.type}.",
+                f"resize_image: expected images, decoded or as files, in column {self.column!r}, found {column.type}.",
                 "preprocess",
             )
-        if self.decode == "fast" and not is_file:
+        if self.decode == "fast":
             raise ContractError(
                 f"resize_image: decode: fast expects image files in column {self.column!r}, found decoded images. "
                 "Put it first, without decode_image.",
                 "preprocess",
             )
-        return files_in(found) if is_file else found
+        return tensors.to_numpy(column)

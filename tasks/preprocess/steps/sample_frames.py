@@ -1,9 +1,8 @@
 """Video files to pictures: one row for each selected frame, by time.
 
 Column in: `column` (files). Columns out: `image` (uint8 H x W x 3, RGB and upright), `frame` (int64, its number in the
-file, from 0) and `seconds` (float64, since the first frame). The bytes are dropped. `row_id` gets the frame's number:
-`clip.mp4#312`. The first frame of every `every_seconds` is selected. Memory holds all selected frames of a file, 0.9 MB
-each at 640 x 480. `longest_side` shrinks them after decoding. A file with more than `max_frames` is quarantined.
+file, from 0) and `seconds` (float64, since the first frame). `row_id` gets the frame's number: `clip.mp4#312`. The
+first frame of every `every_seconds` is selected. Memory holds all selected frames of a file, 0.9 MB each at 640 x 480.
 """
 
 import math
@@ -16,8 +15,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.ffmpeg import load_av, opened, require_complete_file
-from overnight.tasks.preprocess.file_rows import FileRows, expand_files
 from overnight.tasks.preprocess.images.decode import MaxImagePixels
+from overnight.tasks.preprocess.input_columns import FileRows, expand_files
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -65,55 +64,50 @@ class SampleFrames(PreprocessStep):
         av = load_av("sample_frames")
 
         def sample(table: pa.Table) -> result.Outcome:
-            return expand_files(table, self.column, EXPECTED, COLUMNS, lambda content, _: self._frames(av, content))
+            return expand_files(table, self.column, EXPECTED, COLUMNS, lambda file, _: self._rows(av, file))
 
         return sample
 
-    def _frames(self, av: Any, content: bytes) -> FileRows:
-        taken = list(self._taken(av, content))
-        numbers = [number for number, _, _ in taken]
-        columns: dict[str, list[Any]] = {
-            "frame": numbers,
-            "seconds": [s for _, s, _ in taken],
-            "image": [image for *_, image in taken],
-        }
-        return FileRows(numbers, columns)
+    def _rows(self, av: Any, file: bytes) -> FileRows:
+        columns: dict[str, list[Any]] = {"frame": [], "seconds": [], "image": []}
+        for number, seconds, image in self._frames(av, file):
+            columns["frame"].append(number)
+            columns["seconds"].append(seconds)
+            columns["image"].append(image)
+        return FileRows(columns["frame"], columns)
 
-    def _taken(self, av: Any, content: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
+    def _frames(self, av: Any, file: bytes) -> Iterator[tuple[int, float, np.ndarray]]:
         """Yield number, seconds and picture of each selected frame. All frames are decoded, so that damage is found."""
         interval = self.every_seconds or 1 / (self.frames_per_second or 1)
         limit = {"max_pixels": str(self.max_image_pixels + PADDING_PIXELS)}
-        with opened(av, content, "video", EXPECTED, limit) as (container, stream):
+        with opened(av, file, "video", EXPECTED, limit) as (container, stream):
             if stream.codec_context:
                 self._refuse_large(stream.codec_context.width, stream.codec_context.height)
             if "_pipe" in container.format.name:
                 raise RowError(f"{EXPECTED}, found a picture ({container.format.name.removesuffix('_pipe')})")
-            first, wanted, count, end = None, 0, 0, 0.0
+            first, next_seconds, count, end = None, 0.0, 0, 0.0
             for number, frame in enumerate(container.decode(stream)):
-                if frame.time is None or frame.is_corrupt:
-                    what = "has no time" if frame.time is None else "is damaged"
-                    raise RowError(f"{EXPECTED} that is whole, found that frame {number} {what}")
-                width, height = _shown_size(frame, stream)
+                _refuse_damaged(frame, number)
+                aspect = stream.sample_aspect_ratio or 1  # players stretch the width of pixels that are not square
+                width, height = max(round(frame.width * aspect), 1), frame.height
                 self._refuse_large(width, height)
-                first = frame.time if first is None else first
+                if first is None:
+                    first = frame.time
                 seconds = frame.time - first
                 end = max(end, seconds + float((frame.duration or 0) * frame.time_base))
-                if seconds < wanted * interval - ROUNDING_SECONDS:
+                if seconds < next_seconds - ROUNDING_SECONDS:
                     continue
-                wanted = math.floor((seconds + ROUNDING_SECONDS) / interval) + 1
+                next_seconds = (math.floor((seconds + ROUNDING_SECONDS) / interval) + 1) * interval
                 count += 1
                 if count > self.max_frames:
-                    raise RowError(
-                        f"{EXPECTED} of at most max_frames = {self.max_frames} frames, one every {interval:g} s, "
-                        "found a longer one"
-                    )
+                    most = f"of at most max_frames = {self.max_frames} frames, one every {interval:g} s"
+                    raise RowError(f"{EXPECTED} {most}, found a longer one")
                 yield number, seconds, self._picture(frame, width, height)
             if first is None:
                 raise RowError(f"{EXPECTED}, found one without a single frame")
-            require_complete_file(stream, container, content, end, EXPECTED)
+            require_complete_file(stream, container, file, end, EXPECTED)
 
     def _refuse_large(self, width: int, height: int) -> None:
-        """Raise `RowError` for frames of more pixels than the job allows."""
         if width * height > self.max_image_pixels:
             most = f"of at most max_image_pixels = {self.max_image_pixels} pixels a frame"
             raise RowError(f"{EXPECTED} {most}, found {width} x {height}")
@@ -125,10 +119,11 @@ class SampleFrames(PreprocessStep):
         return _upright(frame.to_ndarray(format="rgb24", width=width, height=height), frame)
 
 
-def _shown_size(frame: Any, stream: Any) -> tuple[int, int]:
-    """Return width and height of a frame in square pixels. Players stretch the width of pixels that are not square."""
-    aspect = stream.sample_aspect_ratio or 1  # None or 0 if the file does not declare it
-    return max(round(frame.width * aspect), 1), frame.height
+def _refuse_damaged(frame: Any, number: int) -> None:
+    if frame.time is None:
+        raise RowError(f"{EXPECTED} that is whole, found that frame {number} has no time")
+    if frame.is_corrupt:
+        raise RowError(f"{EXPECTED} that is whole, found that frame {number} is damaged")
 
 
 def _upright(image: np.ndarray, frame: Any) -> np.ndarray:

@@ -2,11 +2,8 @@
 
 Column in: `column` (string). Columns out: the chunk in its place, `chunk` (int64, from 0), `chunk_start` and
 `chunk_end` (int64): the chunk is the text's characters from `chunk_start` to before `chunk_end`. `row_id` gets the
-chunk's number, `a.txt#2` or, for a PDF's page, `report.pdf#3.2`. A text of whitespace only makes no row.
-
-semantic-text-splitter cuts at the ends of paragraphs if they fit, otherwise of sentences, otherwise of words. Size and
-overlap count characters, or tokens of the tokenizer that `tokenizer` names, without its special tokens. The overlap
-with the previous chunk consists of whole such pieces too: at most `overlap`, and often less.
+chunk's number, `a.txt#2`. semantic-text-splitter cuts at the ends of paragraphs if they fit, otherwise of sentences,
+otherwise of words. The overlap with the previous chunk consists of whole such pieces too, so it is often less.
 """
 
 import contextlib
@@ -16,12 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
-from overnight.tasks.errors import ContractError, JobError, RowError
+from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.preprocess.input_columns import numbered, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -64,13 +63,14 @@ class SplitText(PreprocessStep):
         return [self.column]
 
     def fingerprint(self) -> dict[str, str]:
-        found = {}
+        versions = {}
         with contextlib.suppress(PackageNotFoundError):  # `build` reports it
-            found[LIBRARY] = version(LIBRARY)  # another version may cut at other places, and a resume must not
-        file = _folder(self.tokenizer) / "tokenizer.json" if self.tokenizer else None
-        if file is not None and file.is_file():
-            found["tokenizer.json"] = hashlib.sha256(file.read_bytes()).hexdigest()
-        return found
+            versions[LIBRARY] = version(LIBRARY)  # another version may cut at other places, and a resume must not
+        if self.tokenizer:
+            file = _folder(self.tokenizer) / "tokenizer.json"
+            if file.is_file():
+                versions[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return versions
 
     def libraries(self) -> tuple[str, ...]:
         return ("semantic_text_splitter",)
@@ -79,36 +79,37 @@ class SplitText(PreprocessStep):
         return ColumnEffect([self.column], makes=[self.column, "chunk", "chunk_start", "chunk_end"])
 
     def build(self) -> result.Work:
-        splitter = self._splitter()
+        splitters = require_extra("semantic_text_splitter", "split_text", "preprocess").TextSplitter
+        if self.tokenizer is None:
+            splitter = splitters(self.size, self.overlap)
+        else:
+            splitter = splitters.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
         def split(table: pa.Table) -> result.Outcome:
-            if self.column not in table.column_names:
-                raise ContractError(
-                    f"split_text: expected a column {self.column!r}, found {', '.join(table.column_names)}.",
-                    "preprocess",
-                )
-            found, failed = [], {}
+            require_columns(table, [self.column], self.kind)
+            counts = np.zeros(len(table), np.int64)
+            starts: list[int] = []
+            chunks: list[str] = []
+            errors: dict[int, Exception] = {}
             for row, text in enumerate(table[self.column].to_pylist()):
-                if isinstance(text, str):
-                    found += [(row, number, *chunk) for number, chunk in enumerate(splitter.chunk_indices(text))]
-                else:
-                    what = "no value" if text is None else type(text).__name__
-                    failed[row] = RowError(f"{self.column}: expected a text, found {what}")
+                if not isinstance(text, str):
+                    kind = "no value" if text is None else type(text).__name__
+                    errors[row] = RowError(f"{self.column}: expected a text, found {kind}")
+                    continue
+                for start, chunk in splitter.chunk_indices(text):
+                    counts[row] += 1
+                    starts.append(start)
+                    chunks.append(chunk)
+            sources, numbers = numbered(counts)
             columns = {
-                self.column: pa.array([text for *_, text in found], pa.string()),
-                "chunk": pa.array([number for _, number, *_ in found], pa.int64()),
-                "chunk_start": pa.array([start for *_, start, _ in found], pa.int64()),
-                "chunk_end": pa.array([start + len(text) for *_, start, text in found], pa.int64()),
+                self.column: pa.array(chunks, pa.string()),
+                "chunk": pa.array(numbers, pa.int64()),
+                "chunk_start": pa.array(starts, pa.int64()),
+                "chunk_end": pa.array(np.array(starts, np.int64) + np.array(list(map(len, chunks)), np.int64)),
             }
-            return result.several(columns, [row for row, *_ in found], [number for _, number, *_ in found], failed)
+            return result.several(columns, sources, numbers, errors)
 
         return split
-
-    def _splitter(self) -> Any:
-        splitter = require_extra("semantic_text_splitter", "split_text", "preprocess").TextSplitter
-        if self.tokenizer is None:
-            return splitter(self.size, self.overlap)
-        return splitter.from_huggingface_tokenizer(_tokenizer(self.tokenizer), self.size, self.overlap)
 
 
 def _unusable(tokenizer: str) -> str:

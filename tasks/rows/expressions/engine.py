@@ -1,7 +1,4 @@
-"""DuckDB in this process: one database in memory with fixed settings, without access to files or the network.
-
-This file does not use tables, rows or jobs.
-"""
+"""DuckDB in this process: one database in memory with fixed settings, without access to files or the network."""
 
 import atexit
 import functools
@@ -51,12 +48,11 @@ atexit.register(database.cache_clear)
 
 @functools.cache
 def functions() -> dict[str, list[tuple[str | None, list[str], str | None]]]:
-    """Return DuckDB's functions: name in lower case -> one tuple per signature.
+    """Return DuckDB's functions: name in lower case -> definition, parameters and refusal of each signature.
 
-    A tuple has the function's definition if it is a macro, otherwise None. Then come the names of its parameters, and
-    the reason why an expression may not call it, None if it may.
+    The definition is None unless it is a macro. The refusal is None if an expression may call the function.
     """
-    found: dict[str, list[tuple[str | None, list[str], str | None]]] = {}
+    signatures: dict[str, list[tuple[str | None, list[str], str | None]]] = {}
     for name, *signature in database().cursor().execute(FUNCTIONS).fetchall():
-        found.setdefault(name, []).append(tuple(signature))
-    return found
+        signatures.setdefault(name, []).append(tuple(signature))
+    return signatures

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
+from overnight.tasks.engine.passing_on import without_weights
 from overnight.tasks.errors import STREAM_STAGES, ContractError, StageFailed
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 from overnight.tasks.rows.blocks import END, LIVE, MEASURED_STAGES, left_out
-from overnight.tasks.rows.passing_on import without_weights
 from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from overnight.tasks.engine.passing_on import passed_on
 from overnight.tasks.engine.segment import Segment, run_in_task, run_stages
-from overnight.tasks.rows.passing_on import passed_on
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from tests.tasks.engine.stages import FakeRead, Half, Thirds, units_of

@@ -8,7 +8,7 @@ from overnight.tasks.infer.link import Link, StepsBehind
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.sources.csv import Csv
-from overnight.tasks.preprocess.keyed_rows import Keys
+from overnight.tasks.preprocess.decided_duplicates import Keys
 from overnight.tasks.preprocess.kinds import Deduplicate, FilterRows
 from overnight.tasks.preprocess.run_steps import Steps
 

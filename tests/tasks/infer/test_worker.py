@@ -14,6 +14,7 @@ import pytest
 import ray
 
 from overnight.tasks.engine import segment as segment_module
+from overnight.tasks.engine.passing_on import passed_on
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
@@ -28,7 +29,6 @@ from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.resources.plan import Pool
 from overnight.tasks.rows import blocks, rebatch, result
-from overnight.tasks.rows.passing_on import passed_on
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.row_isolation import RowIsolation

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.preprocess.images.scaled_jpeg import decode_scaled
+from overnight.tasks.preprocess.images.scaling import decode_scaled
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import tensors

@@ -99,3 +99,38 @@ def test_a_changed_value_is_kept_and_the_others_of_its_column_with_it(name: str,
 def test_a_number_that_became_a_float_is_a_change() -> None:
     found = returned(lambda batch: {"column": batch["column"].astype(float)}, "whole")
     assert tensors.to_arrow(found).type == pa.float64()
+
+
+FOUND = pa.list_(pa.struct([("score", pa.float32()), ("label", pa.string())]))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([[], None], FOUND),
+        ([None, None], FOUND),
+        ([None], pa.string()),
+        (pa.array([[{"label": "a"}], []]), FOUND),
+        ([{"a": []}], pa.struct([("a", pa.list_(pa.int64())), ("b", pa.binary())])),
+    ],
+)
+def test_values_that_lack_types_or_fields_get_those_of_the_trial(values: object, kind: pa.DataType) -> None:
+    found = user_values.as_declared(values, kind)
+    assert found.type == kind
+    wider = pa.array(pa.array(values).to_pylist(), kind)
+    assert found.equals(wider)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2**60], pa.float64()),
+        ([["a"]], pa.list_(pa.int64())),
+        ([{"new": 1}], pa.struct([("a", pa.int64())])),
+        (np.array([1.5], np.float32), pa.float64()),
+        ([object()], pa.string()),
+    ],
+)
+def test_values_of_other_types_stay_as_they_are(values: object, kind: pa.DataType) -> None:
+    found = user_values.as_declared(values, kind)
+    assert found is values or found.equals(pa.array(values))

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns, SelectColumns
+from overnight.tasks.preprocess.steps.whole_columns import DropColumns, RenameColumns, SelectColumns
 from tests.contracts.steps.adapter import StepAdapter
 
 ROWS = pa.table({"text": ["x", None], "label": ["cat", ""], "size": pa.array([1, None], pa.uint8())})

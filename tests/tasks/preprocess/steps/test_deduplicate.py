@@ -6,8 +6,7 @@ import pyarrow as pa
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, PLACES
-from overnight.tasks.preprocess.decided import Decided
-from overnight.tasks.preprocess.keyed_rows import Keys
+from overnight.tasks.preprocess.decided_duplicates import Decided, Keys
 from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.explode import Explode

@@ -5,7 +5,7 @@ import pytest
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.preprocess.steps.columns import DropColumns, RenameColumns, SelectColumns
+from overnight.tasks.preprocess.steps.whole_columns import DropColumns, RenameColumns, SelectColumns
 from tests.contracts.steps.adapter import applied, made, named
 
 TABLE = named(pa.table({"text": ["x y", "z"], "label": ["cat", "dog"], "size": [1, None]}))

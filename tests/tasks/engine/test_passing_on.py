@@ -1,8 +1,10 @@
 """What a task passes on: blocks of bounded bytes, and nothing waits because its rows are slow."""
 
+import math
+
 import pyarrow as pa
 
-from overnight.tasks.rows.passing_on import LARGEST_BLOCK_BYTES, passed_on, without_weights
+from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on, without_weights
 from overnight.tasks.rows.rebatch import cut
 from tests.tasks.blocks import source_block
 
@@ -41,3 +43,10 @@ def test_a_block_is_cut_to_so_many_bytes_or_one_row() -> None:
     pieces = list(cut(block(0, 7, 1_000), 2_500))
     assert [len(piece) for piece in pieces] == [1, 2, 2, 2]
     assert [len(piece) for piece in cut(block(0, 2, 1_000), 10)] == [1, 1]
+
+
+def test_the_set_seconds_decide_unless_rows_are_set() -> None:
+    by_time, by_rows = PartSize(rows=None, seconds=6.0), PartSize(rows=7, seconds=6.0)
+    assert [by_time.is_due(rows, seconds) for rows, seconds in ((10**9, 1.9), (1, 2.0))] == [False, True]
+    assert [by_rows.is_due(rows, seconds) for rows, seconds in ((6, 10**9), (7, 0.0))] == [False, True]
+    assert (by_time.longest, by_rows.longest) == (2.0, math.inf)

@@ -3,20 +3,24 @@
 They change no value and drop no row. `row_id` and `uri`, which name rows, always stay under their names.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
-from pyarrow import types
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from overnight.tasks.errors import ContractError, did_you_mean
+from overnight.tasks.errors import ContractError
+from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
-from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect, in_use
 from overnight.tasks.rows.result import Outcome, Work
-from overnight.tasks.rows.tensors import as_lists
+
+
+def _without_identity(columns: list[str]) -> list[str]:
+    for name in columns:
+        if name in IDENTITY:
+            raise ValueError(f"{name!r} names rows: it cannot be dropped or renamed. Leave it out.")
+    return columns
 
 
 class SelectColumns(PreprocessStep):
@@ -43,12 +47,9 @@ class DropColumns(PreprocessStep):
     """Drops the columns that are named."""
 
     kind: Literal["drop_columns"] = "drop_columns"
-    columns: Annotated[list[str], Field(min_length=1, description="The columns to drop.")]
-
-    @field_validator("columns")
-    @classmethod
-    def _are_no_identity(cls, columns: list[str]) -> list[str]:
-        return _without_identity(columns)
+    columns: Annotated[
+        list[str], Field(min_length=1, description="The columns to drop."), AfterValidator(_without_identity)
+    ]
 
     def inputs(self) -> list[str]:
         return self.columns
@@ -105,41 +106,3 @@ class RenameColumns(PreprocessStep):
     def _added(self) -> list[str]:
         """Return the new names, without the names that change places with each other."""
         return [name for name in self.columns.values() if name not in self.columns]
-
-
-def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
-    """Raise `ContractError` if the table lacks one of the columns `names`. The message suggests similar names.
-
-    `what` names the step in the message.
-    """
-    for name in names:
-        if name not in table.column_names:
-            found = ", ".join(table.column_names)
-            raise ContractError(
-                f"{what}: expected a column {name!r}, found {found}{did_you_mean(name, table.column_names)}.",
-                "preprocess",
-            )
-
-
-def lists_in(table: pa.Table, name: str, what: str) -> Any:
-    """Return the column `name` as an Arrow array of lists; arrays become lists of their entries.
-
-    `what` names the step in the message. Raise `ContractError` if the column has another type.
-    """
-    lists: Any = as_lists(table[name])
-    if types.is_null(lists.type):
-        return pa.nulls(len(lists), pa.list_(pa.null()))
-    if not is_list(lists.type):
-        raise ContractError(
-            f"{what}: expected lists in column {name!r}, found {lists.type}. Make lists of it in derive_columns, or "
-            "use another column.",
-            "preprocess",
-        )
-    return lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
-
-
-def _without_identity(columns: list[str]) -> list[str]:
-    for name in columns:
-        if name in IDENTITY:
-            raise ValueError(f"{name!r} names rows: it cannot be dropped or renamed. Leave it out.")
-    return columns

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.rows.preview import predictions_beside_inputs, preview
+from overnight.tasks.rows.sample_table import markdown, predictions_beside_inputs
 from overnight.tasks.rows.tensors import to_arrow
 from tests.tasks.blocks import source_block
 
@@ -23,7 +23,7 @@ def behind(rows: pa.Table) -> pa.Table:
 def test_predictions_come_before_the_inputs_and_the_uri_is_last() -> None:
     found = predictions_beside_inputs(sample(), behind(sample()))
     assert found.column_names == ["row_id", "predicted", "label", "image", "uri"]
-    assert "data:image/png;base64," in preview(found)
+    assert "data:image/png;base64," in markdown(found)
     assert predictions_beside_inputs(sample(), None).column_names == ["row_id", "label", "image", "uri"]
 
 

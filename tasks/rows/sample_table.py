@@ -1,0 +1,71 @@
+"""A table of a few rows for the Prefect UI: values as text, images as small pictures."""
+
+import base64
+import io
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.artifacts import cell
+from overnight.tasks.rows.blocks import live_rows
+from overnight.tasks.rows.tensors import TENSOR, to_numpy
+
+THUMBNAIL_PIXELS = 96
+ROWS_SHOWN = 16  # at most, because a step may make many rows of one
+LONGEST_TEXT = 120
+
+
+def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.Table:
+    """Return a table of a few rows: `row_id`, the columns that the models made, the models' inputs, and `uri`.
+
+    `sample` is a block before the models. `behind` is the same block after the models and the steps that follow them;
+    None if no row passed. If these made other rows, the table has the rows that they made.
+    """
+    inputs, _ = live_rows(sample)
+    outputs = inputs if behind is None else live_rows(behind)[0]
+    input_names = [name for name in inputs.column_names if name not in ("row_id", "uri")]
+    new_names = [name for name in outputs.column_names if name not in inputs.column_names]
+    numbers = {row_id: number for number, row_id in enumerate(inputs["row_id"].to_pylist())}
+    row_ids = outputs["row_id"].to_pylist()
+    if all(row_id in numbers for row_id in row_ids):
+        table = inputs.take(pa.array([numbers[row_id] for row_id in row_ids], pa.int64()))
+        for name in new_names:
+            table = table.append_column(name, outputs[name])
+    else:
+        table = outputs
+    order = ["row_id", *new_names, *input_names, "uri"]
+    return table.select([name for name in order if name in table.column_names])[:ROWS_SHOWN]
+
+
+def markdown(table: pa.Table) -> str:
+    """Return a Markdown table with one line per row; arrays of uint8 with shape H x W x 3 are shown as pictures."""
+    lines = [[cell(name) for name in table.column_names], ["---"] * table.num_columns]
+    lines += map(list, zip(*map(_cells, table.columns), strict=True))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cells(column: pa.ChunkedArray) -> list[str]:
+    if column.type == TENSOR:
+        return [_array(value) for value in to_numpy(column)]
+    return [cell(_short(value)) for value in column.to_pylist()]
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    text = str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+
+
+def _array(value: np.ndarray | None) -> str:
+    if value is None:
+        return ""
+    if value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8:
+        return f"{value.dtype} {' x '.join(map(str, value.shape))}"
+    from PIL import Image
+
+    picture = Image.fromarray(value)
+    picture.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"![](data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()})"
