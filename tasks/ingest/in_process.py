@@ -6,8 +6,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overnight.tasks.ingest.listing.list_files import require_arrival
 from overnight.tasks.ingest.listing.take_manifest import first_units
-from overnight.tasks.ingest.listing.wait_for_inputs import require_arrival
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.job import JobRows

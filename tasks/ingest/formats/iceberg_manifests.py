@@ -12,10 +12,7 @@ from typing import Any
 
 
 class BoundedFiles:
-    """A read-only `FileIO` with which pyiceberg plans a scan. `files` is the table's own `FileIO`.
-
-    Each file is checked when it is opened, because pyiceberg's decoder ends the process on a damaged one.
-    """
+    """A read-only `FileIO`, made of the table's own, with which pyiceberg plans a scan."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -26,11 +23,7 @@ class BoundedFiles:
 
 
 class BoundedFile:
-    """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened.
-
-    `file` is the unchecked `InputFile`. Opening a damaged file may raise any `Exception`, such as zlib's or a
-    `KeyError`.
-    """
+    """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

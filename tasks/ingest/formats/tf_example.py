@@ -15,9 +15,9 @@ ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_
 
 
 def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """Return the features of a record by name: for each the kind of its list, such as `int64_list`, and its values.
+    """Return by name the kind of each feature's list, such as `int64_list`, and its values, if there are any.
 
-    Features without values are left out. Raise `RowError` if the record is not a tf.train.Example.
+    Raise `RowError` if the record is not a tf.train.Example.
     """
     require_extra("google.protobuf", "source.kind: tfrecord", "ingest")
     from google.protobuf.message import DecodeError
@@ -27,49 +27,42 @@ def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
         example.ParseFromString(record)
     except DecodeError as error:
         raise RowError(f"expected a tf.train.Example, found {len(record):,} bytes that do not parse: {error}") from None
-    found = {}
+    features = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
         values = list(getattr(feature, kind).value) if kind else []
         if values:
-            found[name] = kind, values
-    return found
+            features[name] = kind, values
+    return features
 
 
 @lru_cache(maxsize=1)
 def _message() -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-    file = descriptor_pb2.FileDescriptorProto(name="overnight/tf_example.proto", package="tensorflow", syntax="proto3")
-    field = descriptor_pb2.FieldDescriptorProto
+    def field(name: str, number: int, kind: str, **more: Any) -> dict[str, Any]:
+        label = "LABEL_OPTIONAL"
+        if kind.startswith("."):
+            more["type_name"], kind = kind, "MESSAGE"
+        return {"name": name, "number": number, "type": f"TYPE_{kind}", "label": label, **more}
 
-    def add(message: str, *fields: tuple[str, int, int, str], repeated: bool = False) -> Any:
-        described = file.message_type.add(name=message)
-        for name, number, kind, type_name in fields:
-            described.field.add(
-                name=name,
-                number=number,
-                type=kind,
-                type_name=type_name or None,
-                label=field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL,
-            )
-        return described
-
-    for name, kind in (("BytesList", "BYTES"), ("FloatList", "FLOAT"), ("Int64List", "INT64")):
-        add(name, ("value", 1, getattr(field, f"TYPE_{kind}"), ""), repeated=True)
-    lists = [("bytes_list", 1, "BytesList"), ("float_list", 2, "FloatList"), ("int64_list", 3, "Int64List")]
-    feature = add("Feature", *((name, n, field.TYPE_MESSAGE, f".tensorflow.{kind}") for name, n, kind in lists))
-    feature.oneof_decl.add(name="kind")
-    for member in feature.field:
-        member.oneof_index = 0
-    features = add("Features", ("feature", 1, field.TYPE_MESSAGE, ".tensorflow.Features.FeatureEntry"), repeated=True)
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    entry.field.add(
-        name="value", number=2, type=field.TYPE_MESSAGE, type_name=".tensorflow.Feature", label=field.LABEL_OPTIONAL
-    )
-    add("Example", ("features", 1, field.TYPE_MESSAGE, ".tensorflow.Features"))
+    repeated = {"label": "LABEL_REPEATED"}
+    lists = {"BytesList": "BYTES", "FloatList": "FLOAT", "Int64List": "INT64"}
+    messages: list[dict[str, Any]] = [
+        {"name": name, "field": [field("value", 1, kind, **repeated)]} for name, kind in lists.items()
+    ]
+    kinds = zip(ELEMENTS, lists, strict=True)
+    members = [field(name, i, f".tensorflow.{kind}", oneof_index=0) for i, (name, kind) in enumerate(kinds, 1)]
+    messages.append({"name": "Feature", "field": members, "oneof_decl": [{"name": "kind"}]})
+    entry = {
+        "name": "FeatureEntry",
+        "field": [field("key", 1, "STRING"), field("value", 2, ".tensorflow.Feature")],
+        "options": {"map_entry": True},
+    }
+    feature = field("feature", 1, ".tensorflow.Features.FeatureEntry", **repeated)
+    messages.append({"name": "Features", "field": [feature], "nested_type": [entry]})
+    messages.append({"name": "Example", "field": [field("features", 1, ".tensorflow.Features")]})
+    file = {"name": "overnight/tf_example.proto", "package": "tensorflow", "syntax": "proto3", "message_type": messages}
     pool = descriptor_pool.DescriptorPool()  # a pool of its own: TensorFlow may be loaded too
-    pool.Add(file)
+    pool.Add(json_format.ParseDict(file, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

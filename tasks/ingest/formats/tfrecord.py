@@ -10,37 +10,39 @@ from typing import Any
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.source import too_large
+from overnight.tasks.ingest.reading.file_errors import too_large
 
 PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 
 
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
-    """Yield the records of `stream`, the bytes of a TFRecord file.
+    """Yield the records of a file, with a `RowError` for one of another check sum or of more than `most` bytes.
 
-    Yield a `RowError` in place of a record that does not match its check sum, or has more than `most` bytes. Raise
-    `RowError` if the next record cannot be found: the file ends inside a record, or a length does not match its check
-    sum.
+    Raise `RowError` if the file ends inside a record, or a length does not match its check sum.
     """
-    checksum = _checksum()
-    while head := _bytes(stream, 12):
+    checksum = require_extra("google_crc32c", "source.kind: tfrecord", "ingest").value
+    while head := b"".join(_pieces(stream, 12)):
         if len(head) < 12:
             raise RowError(f"expected the length of a record, found {len(head)} bytes at the end of the file")
         if checksum(head[:8]) != _unmasked(head[8:]):
             raise RowError(f"expected the length of a record and its check sum, found {head!r}")
         (length,) = struct.unpack("<Q", head[:8])
+        content = b""
         if length > most:
-            if (found := _skipped(stream, length + 4)) < length + 4:
-                there = f"found {found:,} bytes at the end of the file"
-                raise RowError(f"expected a record of {length:,} bytes and its check sum, {there}")
+            size = sum(map(len, _pieces(stream, length + 4)))
+        else:
+            content = b"".join(_pieces(stream, length + 4))
+            size = len(content)
+        if size < length + 4:
+            expected = f"expected a record of {length:,} bytes and its check sum"
+            raise RowError(f"{expected}, found {size:,} bytes at the end of the file")
+        record = content[:length]
+        if length > most:
             yield too_large("a record", length, most, "max_row_bytes")
-            continue
-        record, tail = _bytes(stream, length), _bytes(stream, 4)
-        if len(record) < length or len(tail) < 4:
-            there = f"found {len(record) + len(tail):,} bytes at the end of the file"
-            raise RowError(f"expected a record of {length:,} bytes and its check sum, {there}")
-        good = checksum(record) == _unmasked(tail)
-        yield record if good else RowError(f"a record of {length:,} bytes does not match its check sum")
+        elif checksum(record) == _unmasked(content[length:]):
+            yield record
+        else:
+            yield RowError(f"a record of {length:,} bytes does not match its check sum")
 
 
 def _unmasked(stored: bytes) -> int:
@@ -49,22 +51,8 @@ def _unmasked(stored: bytes) -> int:
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
-def _bytes(stream: Any, count: int) -> bytes:
-    """Return `count` bytes, or all that remain."""
-    pieces = []
+def _pieces(stream: Any, count: int) -> Iterator[bytes]:
+    """Yield the next `count` bytes of the stream in pieces, or all that remain."""
     while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
-        pieces.append(piece)
+        yield piece
         count -= len(piece)
-    return b"".join(pieces)
-
-
-def _skipped(stream: Any, count: int) -> int:
-    """Read `count` bytes of the stream without keeping them. Return how many there were."""
-    left = count
-    while left > 0 and (piece := stream.read(min(left, PIECE_BYTES))):
-        left -= len(piece)
-    return count - left
-
-
-def _checksum() -> Any:
-    return require_extra("google_crc32c", "source.kind: tfrecord", "ingest").value

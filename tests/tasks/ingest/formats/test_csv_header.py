@@ -36,7 +36,7 @@ DOUBTS: dict[str, tuple[pa.Table, list[str]]] = {
 
 @pytest.mark.parametrize(("text", "told"), DOUBTS.values(), ids=DOUBTS)
 def test_a_header_line_that_is_hardly_one_is_doubted(text: pa.Table, told: list[str]) -> None:
-    assert list(doubts("a", text, None)) == told
+    assert list(doubts("a", text)) == told
     assert list(doubts("a", text, text.column_names)) == [], "the job names the columns"
 
 

@@ -18,15 +18,8 @@ import pytest
 from botocore.exceptions import NoRegionError, ParamValidationError
 
 from overnight.tasks.errors import InputError, RowError, ServiceUnavailable
-from overnight.tasks.ingest.reading.table_blocks import (
-    chosen_columns,
-    is_corrupt_file,
-    lost_unit,
-    rest_of_unit,
-    table_block,
-    translate_corruption,
-    translate_panics,
-)
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file, translate_corruption, translate_panics
+from overnight.tasks.ingest.reading.table_blocks import chosen_columns, lost_unit, rest_of_unit, table_block
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
