@@ -79,10 +79,7 @@ def pattern_names(paths: Sequence[str]) -> list[str]:
 
 
 def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str], only: list[str] | None) -> pa.Table:
-    """Return a block with the columns of its files' folders. A column that the block has stays.
-
-    `paths` has the path of each unit. Names in `without` do not become columns, and if `only` is set, no other names.
-    """
+    """Return a block with the columns of its files' folders. A column that the block has stays."""
     if blocks.LIVE not in block["__state"][:1].to_pylist():  # a block is of live rows, or of others
         return block
     units = pc.unique(block["__unit"])

@@ -65,10 +65,7 @@ class SourceFile:
         return open_filesystem(self.uri, self.anonymous, self.timeout_seconds)
 
     def open(self) -> "VersionedFile":
-        """Return the file, open for reading. Raise `RowError` for anything but a regular file.
-
-        Raise `changed` if it has another version or size than listed, and `vanished` if it is gone.
-        """
+        """Return the file, open for reading. Raise `RowError` for anything but a regular file."""
         try:
             return VersionedFile(self, self._open())
         except FileNotFoundError:
@@ -124,10 +121,7 @@ class SourceFile:
         )
 
     def checked(self, content: bytes | Exception, is_pinned: bool) -> bytes | Exception:
-        """Return the content that was read, or the error if it is not of the listed version.
-
-        If it `is_pinned`, the request named the version.
-        """
+        """Return the content that was read, or the error if it is not of the listed version."""
         if isinstance(content, FileNotFoundError):
             return self.vanished()
         if isinstance(content, IsADirectoryError):
@@ -200,11 +194,7 @@ class VersionedFile(io.RawIOBase):
 
 
 def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[bytes | Exception]:
-    """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
-
-    It is `TooLarge` for a file of more than `most` bytes, which is never held whole. Files of one filesystem are
-    fetched together.
-    """
+    """Return the contents of files, in their order. An error takes the place of a content that cannot be read."""
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
         contents_by_row: dict[int, bytes | Exception] = {}

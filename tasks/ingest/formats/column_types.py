@@ -38,10 +38,8 @@ def fitting(values: Any, convert: Callable[[Any], pa.Array], kind: pa.DataType) 
 
 
 def is_exact(text: str, value: float) -> bool:
-    """Return True if the number `text` and its float `value` have the same digits, when both are written with as many.
-
-    0.10000000000000001 is exact, as it is 0.1 with 17 digits. 9007199254740993 is not: the nearest float64 ends in 2.
-    """
+    """Return True if the number `text` and its float `value`, written with as many digits, have the same digits."""
+    # 0.10000000000000001 is exact, and 9007199254740993 is not: the nearest float64 ends in 2.
     digits = _NO_DIGITS.sub("", text).strip("0")
     written = f"{value:.{min(max(len(digits), 1), _MOST_DIGITS) - 1}e}".partition("e")[0]
     return digits == _NO_DIGITS.sub("", written).strip("0")

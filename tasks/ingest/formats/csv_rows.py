@@ -117,10 +117,7 @@ class CsvFile:
         yield CsvRows(np.empty(0, np.int64), nothing, bad)
 
     def _opened(self, names: list[str], bad: Errors, block_bytes: int) -> tuple[Utf8File, pcsv.CSVStreamingReader]:
-        """Return the file and its rows as text.
-
-        With other columns than `names` it is opened again, because pyarrow would convert these to types.
-        """
+        """Return the file and its rows as text."""
         file = Utf8File(whole_lines(self.file, (b"\n", b"\r"), self.encoding))
         reader = self._reader(file, bad, names, block_bytes)
         columns = reader.schema.names

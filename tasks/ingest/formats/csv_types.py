@@ -29,10 +29,7 @@ _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
 def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
-    """Return the integer, boolean, date, time or float type that represents all texts exactly; otherwise text.
-
-    If `spellings` is False, no text spells a null.
-    """
+    """Return the integer, boolean, date, time or float type that represents all texts exactly; otherwise text."""
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
@@ -46,10 +43,7 @@ def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
 
 
 def changes(text: pa.ChunkedArray, kind: pa.DataType, spellings: bool = True) -> bool:
-    """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`.
-
-    Texts that cannot be cast at all do not count.
-    """
+    """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`."""
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
@@ -60,14 +54,8 @@ def changes(text: pa.ChunkedArray, kind: pa.DataType, spellings: bool = True) ->
 def convert(
     data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str], spellings: bool
 ) -> tuple[pa.Table, dict[int, Exception]]:
-    """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position.
-
-    Args:
-        is_marked: True if some of the text is not UTF-8. Rows with such text are among the errors.
-        declared: The types that the job sets, by column. Such a column takes every notation that its type can read.
-            Other columns take a text only if their type would write it in the same way.
-        spellings: True if an empty text, and texts such as NA, are null in columns that are not text.
-    """
+    """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position."""
+    # A type that the job sets takes every notation; others take a text only if they would write it in the same way.
     late = [name for name in data.column_names if name not in schema.names]
     fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
     errors: dict[int, Exception] = {}

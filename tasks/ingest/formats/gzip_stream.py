@@ -13,10 +13,7 @@ GZIP = b"\x1f\x8b"
 
 
 def unpacked(opened: Any) -> Any:
-    """Return a stream of the decompressed bytes if `opened` is gzip, otherwise `opened` itself.
-
-    `opened` must be at the beginning of the file.
-    """
+    """Return a stream of the decompressed bytes if `opened` is gzip, otherwise `opened` itself."""
     is_packed = opened.read(len(GZIP)) == GZIP
     opened.seek(0)
     return Packed(opened) if is_packed else opened
@@ -32,10 +29,7 @@ class Packed:
         self._packed = gzip.GzipFile(fileobj=opened)
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, or any number if it is negative; none at the end.
-
-        Raise `RowError` if the next bytes are damaged.
-        """
+        """Return at most `size` bytes, or any number if it is negative; none at the end."""
         try:
             return self._packed.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

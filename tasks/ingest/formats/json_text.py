@@ -55,10 +55,7 @@ def _lines(pieces: Iterator[bytes | RowError], most: int) -> Iterator[bytes | Ro
 def _is_document(
     start: list[bytes | RowError], pieces: Iterator[bytes | RowError], is_json_file: bool, most: int
 ) -> bool:
-    """Return True if the first value is an array, or an object over several lines.
-
-    Move pieces from `pieces` to `start` until the end of this value.
-    """
+    """Return True if the first value is an array, or an object over several lines."""
     line = _joined(start).lstrip().partition(b"\n")[0].strip()
     if not line.startswith((b"[", b"{")):
         return False
@@ -133,11 +130,7 @@ def _next(text: str, start: int) -> int:
 
 
 def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[dict[str, Any] | RowError]:
-    """Return for each line its JSON object, or the error if the line is not an object.
-
-    A number is a `Decimal` if 64 bits cannot represent its digits. With `allow_nan`, `NaN`, `Infinity` and `-Infinity`
-    are a `Constant` each; otherwise a line with one of them is an error.
-    """
+    """Return for each line its JSON object, or the error if the line is not an object."""
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     is_long = [False] * len(lines)
     if pc.any(pc.match_substring_regex(text, _DIGITS)).as_py():  # takes a fifth of the time of the next check

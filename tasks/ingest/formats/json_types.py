@@ -37,10 +37,7 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column of type `kind`, by default text, and the reasons of misfits by position.
-
-    A value that does not fit is null in the column.
-    """
+    """Return the values as a column of type `kind`, by default text, and the reasons of misfits by position."""
     kind = kind or pa.string()
     column, misfits = fitting(values, lambda some: _strict(some, kind), kind)
     expected = "a value with less nesting of lists and objects" if pa.types.is_string(kind) else str(kind)
@@ -58,10 +55,7 @@ def column_as(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[
 
 
 def text_of(value: Any) -> str | None:
-    """Return a string or None unchanged, and any other value as JSON.
-
-    Raise `orjson.JSONEncodeError` if the value is nested too deep.
-    """
+    """Return a string or None unchanged, and any other value as JSON."""
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=_number).decode()

@@ -62,10 +62,7 @@ def read_header(opened: Any) -> Header:
 
 
 def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
-    """Yield the next `count` rows, at most `rows_at_once` at a time. `opened` must be at the beginning of a row.
-
-    If the file ends early, raise `RowError` after the last whole row. A Fortran array is read whole, from its start.
-    """
+    """Yield the next `count` rows, at most `rows_at_once` at a time. `opened` must be at the beginning of a row."""
     if header.is_fortran:
         content = _bytes(opened, header.row_bytes * header.rows)
         if len(content) < header.row_bytes * header.rows:

@@ -21,10 +21,7 @@ ROWS_OF_A_DICTIONARY = 32  # if each row has a value as large as the dictionary,
 
 
 def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the Parquet file in `opened`. Times of type INT96 are in microseconds: nanoseconds end in the year 2262.
-
-    Raise `RowError` if it is not a Parquet file, or if a column name occurs twice.
-    """
+    """Return the Parquet file in `opened`. Its INT96 times are in microseconds: nanoseconds end in the year 2262."""
     with translate_corruption("a whole Parquet file"):
         file = _file(opened, "us")
     if doubles := repeated(file.schema_arrow.names):
@@ -48,10 +45,7 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
 
 
 def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a row group of `file`, which reads `opened`, with the chosen columns in plain types.
-
-    If `group` is `BROKEN`, yield nothing, and raise the file's error if it still has one.
-    """
+    """Yield the rows of a row group of `file`, which reads `opened`, with the chosen columns in plain types."""
     if group == BROKEN:
         row_groups(file, opened)
         return
@@ -74,10 +68,7 @@ def _batches(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) ->
 
 
 def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
-    """Return how many rows of a group pyarrow may read at a time, so that their bytes are bounded.
-
-    A value that a dictionary has once may be in every row. No value is larger than its column.
-    """
+    """Return how many rows of a group pyarrow may read at a time. A value of a dictionary may be in every row."""
     metadata = file.metadata.row_group(group)
     size, coded = 0, 0
     for number in range(metadata.num_columns):

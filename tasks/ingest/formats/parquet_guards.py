@@ -63,10 +63,8 @@ class _NoBytes(io.RawIOBase):
 
 
 def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
-    """Raise `RowError` if the footer describes a column so wrongly that pyarrow would end the process.
-
-    A trial read raises an error instead. It uses a file without bytes, so it ends before any byte is read.
-    """
+    """Raise `RowError` if the footer describes a column so wrongly that pyarrow would end the process."""
+    # A trial read raises an error instead. It uses a file without bytes, so it ends before any byte is read.
     names = [file.schema.column(column).path for column in range(len(file.schema))]
     empty = pq.ParquetFile(_NoBytes(size), metadata=file.metadata, pre_buffer=True)
     with translate_corruption("a whole Parquet file"), contextlib.suppress(_Unread, StopIteration):
@@ -103,10 +101,7 @@ def _count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
 def times_that_do_not_fit(
     file: pq.ParquetFile, reopen: Callable[[str], pq.ParquetFile], group: int, columns: Sequence[str] | None
 ) -> dict[int, Exception]:
-    """Return the errors of rows with INT96 times that microseconds, the unit of reading, do not hold, by position.
-
-    `reopen` opens the same file with its INT96 times in the given unit: `s`, `us` or `ns`.
-    """
+    """Return the errors of rows with INT96 times that microseconds, the unit of reading, do not hold, by position."""
     names = [name for name in columns or file.schema_arrow.names if name in _int96_columns(file)]
     if not names:
         return {}

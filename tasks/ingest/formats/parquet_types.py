@@ -34,10 +34,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """Return the columns of all files, each of a type that holds the values of all, otherwise that of the first files.
-
-    `schemas` are pairs of a path and the columns. Each field's metadata has the path of a file with the field.
-    """
+    """Return the columns of all files, by path, each of a type that holds the values of all, or of the first files."""
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
         for field in schema:
@@ -56,10 +53,7 @@ def joined_by_frequency(files: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
-    """Return the rows of the file at `path` in the types of `schema`, with the errors of values that do not fit.
-
-    Columns that `schema` lacks stay. Raise `RowError` for a column that cannot be converted.
-    """
+    """Return the rows of the file at `path` in the types of `schema`, with the errors of values that do not fit."""
     data, errors = rows.data, dict(rows.errors)
     for position, field in enumerate(data.schema):
         if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:

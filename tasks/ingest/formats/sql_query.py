@@ -31,11 +31,7 @@ ROWS_AT_ONCE = 50  # a row may have megabytes, and a driver holds what it fetche
 
 @contextlib.contextmanager
 def connection(url: str) -> Iterator["Connection"]:
-    """Yield a connection that only reads, and translate the errors of the body's queries.
-
-    Raise `JobError` for an unknown kind of database, `ServiceUnavailable` if it does not answer, and `InputError` if it
-    refuses the connection's options or the query.
-    """
+    """Yield a connection that only reads, and translate the errors of the body's queries."""
     shown = masked(url)
     database = _read_only(engine(url, "ingest"))
     try:
@@ -57,10 +53,7 @@ def connection(url: str) -> Iterator["Connection"]:
 def rows(
     connection: "Connection", query: str, values: dict[str, Any], at_once: int = ROWS_AT_ONCE
 ) -> Generator[Sequence[Any], None, None]:
-    """Yield the names of the columns, and then the rows of `query`, whose values are as the driver returns them.
-
-    A key of `values` in braces, such as `{partition}`, becomes a bound parameter. `at_once` rows are fetched together.
-    """
+    """Yield the names of the columns, and then the rows of `query`, whose values are as the driver returns them."""
     options = {"yield_per": at_once, "sqlite_raw_colnames": True}
     with connection.execution_options(**options).execute(_statement(query, values)) as result:
         yield list(result.keys())

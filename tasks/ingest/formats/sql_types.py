@@ -37,10 +37,7 @@ def inferred_type(values: Sequence[Any]) -> pa.DataType:
 
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
-    """Return the values as a column of type `kind`, and the errors of values that do not fit, by position.
-
-    A value that does not fit is null in the column. `name` is the column's name, for messages.
-    """
+    """Return the values as a column of type `kind`, and the errors of values that do not fit, by position."""
     plain = _text if kind == pa.string() else _plain
     column, misfits = fitting(values, lambda some: _strict([plain(value) for value in some], kind), kind)
     errors: dict[int, Exception] = {}

@@ -62,11 +62,7 @@ class _Ending:
 
 
 def samples(stream: Any, most: int) -> Iterator[Sample]:
-    """Yield the samples of `stream`, the bytes of a tar archive, and then raise `RowError` if the archive is damaged.
-
-    The last sample before the damage is not yielded. `damage` is set in a sample of more than `most` bytes, with two
-    files of one extension, or with a name that is not UTF-8.
-    """
+    """Yield the samples of a tar archive, bad ones with their `damage`. Raise `RowError` if the archive is damaged."""
     current: Sample | None = None
     try:
         for archive, member, key, extension in _members(stream):

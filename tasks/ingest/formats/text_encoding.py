@@ -11,10 +11,7 @@ NO_CHARACTER = "\udcff"  # becomes a byte that is not UTF-8, so that only its ro
 
 
 def is_of_text(encoding: str) -> bool:
-    """Return True if Python has a character set of the name `encoding`.
-
-    Python has other encodings too, for which the result is False: base64, rot13 and escapes.
-    """
+    """Return True if Python has a character set of the name `encoding`."""
     try:
         b"0".decode(encoding)  # not empty, because Python decodes zero bytes to a text in any encoding
     except UnicodeError:

@@ -30,11 +30,7 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encod
 def pieces_of(
     file: SourceFile, line_ends: tuple[bytes, ...], most: int, encoding: str = UTF_8
 ) -> Iterator[bytes | RowError]:
-    """Yield the unpacked file in pieces of whole lines, in UTF-8, with a `RowError` for a line above `most` bytes.
-
-    A line of less than `PIECE_BYTES` may pass unchecked. Each piece ends with one of `line_ends`. If the file is
-    damaged, raise its error after the last whole line.
-    """
+    """Yield the unpacked file in pieces of whole lines, in UTF-8, with a `RowError` for a line above `most` bytes."""
     with file.open() as opened:
         stream = recoded(Packed(opened) if file.uri.lower().endswith(".gz") else opened, encoding)
         torn: list[bytes] = []

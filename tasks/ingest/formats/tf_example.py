@@ -15,10 +15,7 @@ ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_
 
 
 def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
-    """Return by name the kind of each feature's list, such as `int64_list`, and its values, if there are any.
-
-    Raise `RowError` if the record is not a tf.train.Example.
-    """
+    """Return by name the kind of each feature's list, such as `int64_list`, and its values, if there are any."""
     require_extra("google.protobuf", "source.kind: tfrecord", "ingest")
     from google.protobuf.message import DecodeError
 

@@ -16,10 +16,7 @@ PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was r
 
 
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
-    """Yield the records of a file, with a `RowError` for one of another check sum or of more than `most` bytes.
-
-    Raise `RowError` if the file ends inside a record, or a length does not match its check sum.
-    """
+    """Yield the records of a file, with a `RowError` for one of another check sum or of more than `most` bytes."""
     checksum = require_extra("google_crc32c", "source.kind: tfrecord", "ingest").value
     while head := b"".join(_pieces(stream, 12)):
         if len(head) < 12:

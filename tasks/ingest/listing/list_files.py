@@ -63,10 +63,7 @@ class StableListing:
         self._since = 0.0
 
     def seconds(self, listing: ListingDigest, clock: float, own_time: float) -> float:
-        """Return the seconds for which the listing has been quiet.
-
-        `clock` is the current time since 1970, as in the storage's times, and `own_time` that of a monotonic clock.
-        """
+        """Return the seconds for which the listing has been quiet."""
         newest = listing.newest_change if listing.has_times else None
         if self._digest is None:
             self._since = own_time if newest is None else float("-inf")
@@ -85,10 +82,7 @@ def wait_for_arrival(
 
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
-    """Call `look` until it returns an empty string instead of a sentence on the missing inputs.
-
-    About once per minute, call `tell` with the sentence. Raise `InputError` after `timeout_minutes`.
-    """
+    """Call `look` until it returns an empty string instead of a sentence on the missing inputs."""
     started, last_message, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
     while lacking := look():
         remaining = timeout_minutes * 60 - (time.monotonic() - started)

@@ -48,11 +48,7 @@ class _Columns:
 
 
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
-    """Write the manifest of all inputs, or of their first `limit_rows` rows, to `place`. Its digest covers all inputs.
-
-    Raise `InputError` if they cannot be listed, or if there are no files or rows and the source's `allow_empty` is
-    False. Raise `ServiceUnavailable` if a later attempt may succeed.
-    """
+    """Write the manifest of all inputs, or of their first `limit_rows` rows. Raise `InputError` if there are none."""
     source, snapshot = _now(source, partition)
     listing, columns = ListingDigest(), _Columns()
     with begin_manifest(place) as writer, counting() as skipped:
@@ -111,10 +107,7 @@ def _units(source: Source, listing: Iterator[File], limit_rows: int | None, part
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit.
-
-    A unit whose number of rows is unknown is read to count them.
-    """
+    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit."""
     first, remaining = [], limit_rows
     schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
@@ -153,11 +146,7 @@ class RetriedInputs:
 
 
 def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Table) -> RetriedInputs:
-    """List the inputs, compare them with the manifest `earlier`, and return what a retry of the quarantined rows reads.
-
-    The result has a `refusal` if inputs changed whose rows are not all quarantined. `ranges` are the settled ranges of
-    rows of the earlier run, with the columns of `row_ranges.RANGES`. Raise like `stream_inputs`.
-    """
+    """List the inputs, and compare them with the manifest `earlier`. `ranges` are the settled rows of that run."""
     groups, inputs = manifest.read_manifest(earlier, ["row_group"])
     states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
     failures = np.unique(units[states == blocks.QUARANTINED])
@@ -212,10 +201,7 @@ def _other_columns(source: Source, earlier: Location, units: pa.Table) -> str:
 
 
 def take_over_manifest(place: Location, earlier: Location, retry: RetriedInputs) -> np.ndarray:
-    """Write the manifest of a retry to `place`. Return the new number (int64) of each unit of the manifest `earlier`.
-
-    The number is -1 for a unit whose file is listed again. The new units of these files come last in the manifest.
-    """
+    """Write the manifest of a retry. Return the new number of each earlier unit; -1 if its file is listed again."""
     numbers, inputs = manifest.read_manifest(earlier, ["unit"])
     if not retry.again and retry.inputs == inputs:
         place.write_bytes(earlier.read_bytes())

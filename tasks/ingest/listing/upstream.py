@@ -65,11 +65,7 @@ class Upstream:
         return receipt
 
     def files(self, partition: str, generation: str = "") -> list[File]:
-        """Return the files that a receipt lists, sorted by name, with their current sizes and versions.
-
-        Raise `ServiceUnavailable` if a publish is replacing them for longer than some seconds, and `InputError` if they
-        are gone.
-        """
+        """Return the files that a receipt lists, sorted by name, with their current sizes and versions."""
         waits = LOOKS.waits()
         while True:
             receipt = self.receipt(partition, generation)

@@ -23,10 +23,7 @@ CLIENTS = (
 
 
 def is_corrupt_file(error: Exception) -> bool:
-    """Return True if `error` is about one file, and not about the storage or Overnight itself.
-
-    Errors of the storage have an errno or a status. Arrow reports damage as an `OSError` without an errno.
-    """
+    """Return True if `error` is about one file, and not about the storage or Overnight itself."""
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
         return True
     if isinstance(error, OvernightError | ImportError) or is_passing(error) or is_forbidden(error) or is_full(error):

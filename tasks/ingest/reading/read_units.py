@@ -54,10 +54,7 @@ class LoadedRead:
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), without settled rows, with seconds of reading.
-
-    At the end, report the number of END rows, so that the progress of the run does not count them.
-    """
+    """Yield blocks of `units` (schema `read_plan.PENDING`), without settled rows. Report the END rows at the end."""
     ranges_by_unit = dict(zip(units["unit"].to_pylist(), units["settled"].to_pylist(), strict=True))
     settled = {unit: ranges for unit, ranges in ranges_by_unit.items() if ranges}
     started, ends = time.perf_counter(), 0
@@ -124,10 +121,7 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items unchanged. A second thread makes the next item while the caller uses one.
-
-    The process's bound of memory holds for the items only while the caller waits: a model may take what it needs.
-    """
+    """Yield the items unchanged. A second thread makes the next item while the caller uses one."""
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
         following = thread.submit(next, items, END)
         while (item := following.result()) is not END:

@@ -104,10 +104,7 @@ def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
 
 
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
-    """Return `data` in the columns and types of `schema`. `constants` has values that are the same in every row.
-
-    A column that `data` lacks is null. Raise `RowError` for a value that its type cannot represent.
-    """
+    """Return `data` in the columns and types of `schema`. `constants` has values that are the same in every row."""
     columns = []
     for field in schema:
         if field.name in constants:

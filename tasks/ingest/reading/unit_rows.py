@@ -104,10 +104,7 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
 
 
 def finish_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
-    """Yield the last blocks of a file that ended after `count` rows, or in `damage`.
-
-    Missing rows are quarantined; of an unknown number, one row stands for all rows after the damage.
-    """
+    """Yield the last blocks of a file that ended after `count` rows, or in `damage`."""
     if damage and not count and unit["rows"] in (None, 1):
         yield from unreadable(unit, damage)
         return
@@ -173,7 +170,7 @@ def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]
 
 
 def _invalid_values(data: pa.Table) -> dict[int, Exception]:
-    """Return the errors of rows with values that readers do not check, such as texts that are not UTF-8, by position."""
+    """Return the errors of rows with values that readers do not check, such as texts that are not UTF-8."""
     errors: dict[int, Exception] = {}
     try:
         data.validate(full=True)  # 40 GB per second

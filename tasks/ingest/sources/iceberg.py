@@ -88,9 +88,7 @@ class Iceberg(Source):
 
     def units(self, files: list[File]) -> pa.Table:
         units = file_units(files, (json.loads(file.version)["rows"] for file in files))
-        parts = pc.if_else(
-            pc.is_null(units["rows"]), pa.scalar(None, pa.int64()), 0
-        )  # rows that are counted are a part
+        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))  # counted rows are a part
         return units.set_column(units.column_names.index("row_group"), "row_group", parts)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
@@ -212,10 +210,7 @@ def _no_more_than(count: int | None, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _size(table: Any, uri: str) -> int | None:
-    """Return a file's size by the table's own `FileIO`; None for a folder.
-
-    The `FileIO` may have other credentials than the environment.
-    """
+    """Return a file's size by the table's own `FileIO`; None for a folder."""
     try:
         return len(table.io.new_input(uri))
     except TypeError:  # pyarrow reports no size for a folder

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.memory_bound import shortage
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 BYTES_A_ROW = 1024  # an assumption, by which units are packed into blocks
 KEYS_AT_ONCE = 10_000
 SAMPLE_UNITS = 4
-FORMER = ("connect", "kwargs", "paramstyle")  # former settings that `url` replaces
-SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
-URLS = {"sqlite3:connect": "sqlite:////absolute/path.db", "psycopg:connect": f"postgresql+psycopg://{SERVER}"}
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -67,17 +64,6 @@ class Sql(Source):
 
     dated_by: ClassVar[tuple[str, ...]] = ("query",)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_named_by_url(cls, settings: Any) -> Any:
-        if isinstance(settings, dict) and (names := [name for name in FORMER if name in settings]):
-            url = URLS.get(str(settings.get("connect")), f"dialect+driver://{SERVER}")
-            raise ValueError(
-                f"expected the database as url, as in the sink, found {', '.join(names)}. Write url: {url} in "
-                "their place"
-            )
-        return settings
-
     @field_validator("query")
     @classmethod
     def _is_bound(cls, query: str) -> str:
@@ -92,10 +78,7 @@ class Sql(Source):
         return True  # a connection belongs to the thread that made it
 
     def files(self, partition: str) -> Iterator[File]:
-        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys.
-
-        With a `version_column`, the text also has a digest of this column's value for each row.
-        """
+        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys."""
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
         with connection(self.url) as opened:
@@ -164,10 +147,7 @@ class Sql(Source):
                     yield _quarantined(unit, keys, vanished)
 
     def _fetched(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
-        """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one.
-
-        The value of such a row is its error, and its names are empty.
-        """
+        """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one."""
         version, seen = json.loads(unit["version"]), set[Any]()
         try:
             for names, rows_by_key in self._fetch(opened, unit):
@@ -185,11 +165,7 @@ class Sql(Source):
             yield from self._fetched(opened, {**unit, "version": json.dumps({**version, "keys": [key]})})
 
     def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
-        """Yield the names of the columns, and by key the current rows between the unit's first and last key.
-
-        The rows come in pieces of at most `LARGEST_BLOCK_BYTES`, or one row, and at least one piece comes. If several
-        rows have one key, its value is None.
-        """
+        """Yield the names of the columns, and by key the current rows between the unit's first and last key."""
         version = json.loads(unit["version"])
         values = {"partition": version["partition"], "first": version["keys"][0], "last": version["keys"][-1]}
         query = (

@@ -24,10 +24,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name.
-
-    A bad row has an empty URI, and its error message under the name `error`. Raise `InputError` if a column lacks.
-    """
+    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name."""
     if file.path.lower().endswith(TEXT):
         for n, line in enumerate(_lines(file, anonymous)):
             yield f"{file.path}#{n}", _absolute(line, file), {}

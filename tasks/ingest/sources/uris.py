@@ -94,11 +94,7 @@ class Uris(WholeFiles):
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return the contents at the URIs of `units`. An error takes the place of a content that cannot be read.
-
-        URIs of one storage are fetched together. Raise `ServiceUnavailable` if there are several URIs, and a later
-        attempt may succeed for every one of them.
-        """
+        """Return the contents at the URIs of `units`. An error takes the place of a content that cannot be read."""
         remaining = dict(enumerate(units.to_pylist()))
         contents, waits = self._fetched(remaining), RETRIES.waits()
         while remaining := {i: unit for i, unit in remaining.items() if _may_pass(unit["uri"], contents[i])}:
