@@ -185,13 +185,13 @@ class WaitFor(Settings):
 def _as_written(value: Any) -> Any:
     """Return the path, or the list of paths; a list of one path is that path. Raise `ValueError` for other values."""
     paths = value if isinstance(value, list) else [value]
-    expected = "expected a path, a pattern such as raw/*.csv, or a list of these"
+    sentence = "expected a path, a pattern such as raw/*.csv, or a list of these"
     if not paths:
-        raise ValueError(f"{expected}, found an empty list")
+        raise ValueError(f"{sentence}, found an empty list")
     for path in paths:
         if not isinstance(path, str) or not path.strip():
-            shown = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
-            raise ValueError(f"{expected}, found {shown}{' in the list' if value is paths else ''}")
+            texts = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
+            raise ValueError(f"{sentence}, found {texts}{' in the list' if value is paths else ''}")
     return paths[0] if len(paths) == 1 else paths
 
 
@@ -235,9 +235,9 @@ class FileSource(Source):
         return input_folders(self.paths, partition, self.anonymous)
 
     def place(self, partition: str) -> str:
-        shown = [str(Location(path, partition)) for path in self.paths[:PATHS_SHOWN]]
-        more = len(self.paths) - len(shown)
-        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+        texts = [str(Location(path, partition)) for path in self.paths[:PATHS_SHOWN]]
+        more = len(self.paths) - len(texts)
+        return ", ".join(texts) + (f" and {more:,} more" if more else "")
 
     def is_local(self, partition: str) -> bool:
         return all(is_local(Location(path, partition, self.anonymous).open_filesystem()[0]) for path in self.paths)

@@ -144,14 +144,14 @@ class SourceFile:
 class VersionedFile(io.RawIOBase):
     """A `SourceFile` that is open for reading: binary and seekable."""
 
-    def __init__(self, file: SourceFile, opened: Any) -> None:
+    def __init__(self, file: SourceFile, handle: Any) -> None:
         super().__init__()
-        self._file, self._opened = file, opened
-        self._is_pinned = hasattr(opened, "etag")  # each read from S3 requests this version
+        self._file, self._opened = file, handle
+        self._is_pinned = hasattr(handle, "etag")  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
-        allow(_stored(opened, opened.seek(0, io.SEEK_END)))
-        opened.seek(0)
+        allow(_stored(handle, handle.seek(0, io.SEEK_END)))
+        handle.seek(0)
 
     def read(self, size: int | None = -1) -> bytes:
         """Return `size` bytes, or all that remain, of the listed version. Raise like `SourceFile.open`."""
@@ -224,10 +224,10 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
         return list(pool.map(lambda file, content: file.checked(content, False), files, contents))
 
 
-def _stored(opened: Any, size: int) -> int:
+def _stored(handle: Any, size: int) -> int:
     """Return the bytes that a file of `size` bytes takes on its disk: holes of a local file take none."""
     try:
-        return min(size, os.fstat(opened.fileno()).st_blocks * BYTES_A_BLOCK)
+        return min(size, os.fstat(handle.fileno()).st_blocks * BYTES_A_BLOCK)
     except (AttributeError, OSError):  # it is not on a disk
         return size
 
@@ -235,13 +235,13 @@ def _stored(opened: Any, size: int) -> int:
 def _content(path: str, most: int | None) -> bytes | Exception:
     """Return the content of a local file, or its error."""
     try:
-        with open_regular(path) as opened:
-            size = os.fstat(opened.fileno()).st_size
+        with open_regular(path) as handle:
+            size = os.fstat(handle.fileno()).st_size
             if most is not None and size > most:
                 return TooLarge(size)
-            allow(_stored(opened, size))
-            content = opened.read(size)  # not `most`: Python allocates the whole length first
-            content += opened.read() if most is None else opened.read(min(most - size, MOST_GROWTH) + 1)
+            allow(_stored(handle, size))
+            content = handle.read(size)  # not `most`: Python allocates the whole length first
+            content += handle.read() if most is None else handle.read(min(most - size, MOST_GROWTH) + 1)
             return content if most is None or len(content) <= most else TooLarge(size)
     except Exception as error:
         return error

@@ -30,16 +30,16 @@ def repeated_headers(data: pa.Table) -> np.ndarray:
     return positions
 
 
-def refusal(columns: list[str], expected: list[str]) -> RowError | None:
-    """Return the error of a file that shares no column with those `expected`, if any, or has a column twice."""
+def refusal(columns: list[str], usual: list[str]) -> RowError | None:
+    """Return the error of a file that shares no column with the `usual` ones, if any, or has a column twice."""
     if doubles := repeated(columns):
         return RowError(f"expected each column once in the header line, found several named {doubles}")
-    if not expected or not columns or set(columns) & set(expected):
+    if not usual or not columns or set(columns) & set(usual):
         return None
-    reason = f"expected the columns {', '.join(expected)}, found {', '.join(columns)}"
+    reason = f"expected the columns {', '.join(usual)}, found {', '.join(columns)}"
     if hint := other_delimiter(columns):
         return RowError(f"{reason}; {hint}")
-    if len(columns) == len(expected):
+    if len(columns) == len(usual):
         reason += "; if the file has no header line, keep it apart and set source.column_names"
     return RowError(reason)
 

@@ -76,12 +76,12 @@ class CsvFile:
 
     def rows(self, names: list[str]) -> Iterator[CsvRows]:
         """Yield the rows of the file. `names` are the columns that it probably has; with others it is opened twice."""
-        settled = 0
+        next_number = 0
         for block_bytes in BLOCK_BYTES:
             self.damage = None
             for rows in self._rows(names, block_bytes):
-                yield rows.after(settled)  # larger blocks start from the beginning
-                settled = max(settled, rows.stop)
+                yield rows.after(next_number)  # larger blocks start from the beginning
+                next_number = max(next_number, rows.stop)
             if not self.damage or not _is_too_long(self.damage, block_bytes):
                 return
 
@@ -129,7 +129,7 @@ class CsvFile:
 
     def _reader(self, file: Utf8File, bad: Errors, names: list[str], block_bytes: int) -> pcsv.CSVStreamingReader:
         """Return pyarrow's reader of the rows. Columns in `names` are text. Bad rows are added to `bad` by number."""
-        undescribed: dict[int, RowError] = {}
+        errors_by_fields: dict[int, RowError] = {}
 
         def remember(row: pcsv.InvalidRow) -> str:
             # The reader counts from 1, the header line included.
@@ -138,7 +138,7 @@ class CsvFile:
             if len(bad) < DESCRIBED_ROWS:
                 bad[number] = RowError(f"{reason}: {row.text[:200].replace(MARK, '�')}")
             else:
-                bad[number] = undescribed.setdefault(row.actual_columns, RowError(reason))
+                bad[number] = errors_by_fields.setdefault(row.actual_columns, RowError(reason))
             return "skip"
 
         try:

@@ -92,12 +92,12 @@ def _convert_column(
         return text.cast(field.type), {}
     text = _with_nulls(text, spellings)
     column, misfits = text_as(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
-    expected = f"column {field.name}: expected {field.type}, found"
-    errors: dict[int, Exception] = {row: RowError(f"{expected} {_shown(text[row])}") for row in misfits}
+    sentence = f"column {field.name}: expected {field.type}, found"
+    errors: dict[int, Exception] = {row: RowError(f"{sentence} {_shown(text[row])}") for row in misfits}
     if not is_declared:
         advice = f"which {field.type} cannot represent as written; see source.types"
         for row in _true_positions(_changed(text, column)):
-            errors.setdefault(row, RowError(f"{expected} {_shown(text[row])}, {advice}"))
+            errors.setdefault(row, RowError(f"{sentence} {_shown(text[row])}, {advice}"))
     return column, errors
 
 
@@ -170,7 +170,7 @@ def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _true_positions(flags: pa.Array) -> list[int]:
-    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()  # type: ignore[no-any-return]
+    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()
 
 
 def _shown(text: pa.Scalar) -> str:

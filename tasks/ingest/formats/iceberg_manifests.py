@@ -34,8 +34,8 @@ class BoundedFile:
 
     def open(self, seekable: bool = True) -> io.BytesIO:
         """Return the whole file in memory. Raise the decoder's error if it is damaged."""
-        with self._file.open(seekable) as opened:
-            content = opened.read()
+        with self._file.open(seekable) as handle:
+            content = handle.read()
         _read_once(content)
         return io.BytesIO(content)
 

@@ -64,13 +64,13 @@ def _is_document(
     except orjson.JSONDecodeError:
         pass
     count = 0
-    while (is_begun := _begins_document(_joined(start))) is None:
+    while (has_begun := _begins_document(_joined(start))) is None:
         count = max(2 * count, 1)  # the number of pieces to add: it grows, because each try reads all pieces again
         more = list(islice(pieces, count))
         start += more
         if not more or any(isinstance(piece, RowError) for piece in more) or len(_joined(start)) > most:
             return False
-    return is_begun
+    return has_begun
 
 
 def _joined(pieces: list[bytes | RowError]) -> bytes:
@@ -145,24 +145,24 @@ def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[d
 
 
 def _parse(line: bytes, has_long_numbers: bool, allow_nan: bool) -> dict[str, Any]:
-    shown = line[:200].decode(errors="replace")
+    excerpt = line[:200].decode(errors="replace")
     try:
         value = orjson.loads(line)
         if has_long_numbers:
             value = json.loads(line, parse_int=_whole, parse_float=_fraction)
     except RecursionError:
-        raise RowError(f"expected less nesting of lists and objects, found {shown!r}") from None
+        raise RowError(f"expected less nesting of lists and objects, found {excerpt!r}") from None
     except orjson.JSONDecodeError as error:
-        value = _with_constants(line, shown, error, allow_nan)
+        value = _with_constants(line, excerpt, error, allow_nan)
     if not isinstance(value, dict):
         advice = f"; {ADVICE}" if isinstance(value, list) else ""
-        raise RowError(f"expected a line that is a JSON object, found {shown}{advice}")
+        raise RowError(f"expected a line that is a JSON object, found {excerpt}{advice}")
     if reserved := sorted(filter(blocks.is_hidden, value)):
         raise RowError(f"the key {reserved[0]} is reserved; rename it in the source")
     return value
 
 
-def _with_constants(line: bytes, shown: str, error: orjson.JSONDecodeError, allow_nan: bool) -> Any:
+def _with_constants(line: bytes, excerpt: str, error: orjson.JSONDecodeError, allow_nan: bool) -> Any:
     """Return the value of a line that is JSON but for `NaN` and infinities. Raise `RowError` for other lines."""
     words: list[str] = []
 
@@ -174,16 +174,16 @@ def _with_constants(line: bytes, shown: str, error: orjson.JSONDecodeError, allo
     try:
         value = json.loads(line.decode(), parse_int=_whole, parse_float=_fraction, parse_constant=constant)
     except UnicodeDecodeError:
-        raise RowError(f"expected text in UTF-8, found {shown!r}; see source.encoding") from None
+        raise RowError(f"expected text in UTF-8, found {excerpt!r}; see source.encoding") from None
     except (ValueError, RecursionError):
         words.clear()
     if not words:
         is_document = line.startswith(b"[") or (line.startswith(b"{") and "unexpected end" in str(error))
         advice = f"; {ADVICE}" if is_document else ""
-        raise RowError(f"expected a line that is a JSON object, found {shown!r}: {error}{advice}")
+        raise RowError(f"expected a line that is a JSON object, found {excerpt!r}: {error}{advice}")
     if not allow_nan:
         advice = "write null, or set source.allow_nan: true"
-        raise RowError(f"expected JSON, which has no {words[0]}, found {shown!r}; {advice}")
+        raise RowError(f"expected JSON, which has no {words[0]}, found {excerpt!r}; {advice}")
     return value
 
 

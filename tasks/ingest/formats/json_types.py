@@ -40,8 +40,8 @@ def column_of(values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array
     """Return the values as a column of type `kind`, by default text, and the reasons of misfits by position."""
     kind = kind or pa.string()
     column, misfits = fitting(values, lambda some: _strict(some, kind), kind)
-    expected = "a value with less nesting of lists and objects" if pa.types.is_string(kind) else str(kind)
-    return column, {row: f"expected {expected}, found {_shown(values[row])}; see source.types" for row in misfits}
+    description = "a value with less nesting of lists and objects" if pa.types.is_string(kind) else str(kind)
+    return column, {row: f"expected {description}, found {_shown(values[row])}; see source.types" for row in misfits}
 
 
 def column_as(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
@@ -101,15 +101,15 @@ def _strict(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
-    if pa.types.is_null(other) or kind == other:
+def _holds(kind: pa.DataType, second: pa.DataType) -> bool:
+    if pa.types.is_null(second) or kind == second:
         return True
-    if pa.types.is_list(kind) and pa.types.is_list(other):
-        return _holds(kind.value_type, other.value_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+    if pa.types.is_list(kind) and pa.types.is_list(second):
+        return _holds(kind.value_type, second.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(second):
         kinds = {field.name: field.type for field in kind}
-        return all(field.name in kinds and _holds(kinds[field.name], field.type) for field in other)
-    return bool(pa.types.is_floating(kind) and pa.types.is_integer(other))
+        return all(field.name in kinds and _holds(kinds[field.name], field.type) for field in second)
+    return bool(pa.types.is_floating(kind) and pa.types.is_integer(second))
 
 
 def _storable(kind: pa.DataType, level: int = 0) -> pa.DataType:

@@ -20,22 +20,22 @@ DICTIONARY_BYTES = 2**20  # the maximum of most writers
 ROWS_OF_A_DICTIONARY = 32  # if each row has a value as large as the dictionary, rows have 32 times BYTES_AT_ONCE
 
 
-def open_parquet(opened: Any) -> pq.ParquetFile:
-    """Return the Parquet file in `opened`. Its INT96 times are in microseconds: nanoseconds end in the year 2262."""
+def open_parquet(handle: Any) -> pq.ParquetFile:
+    """Return the Parquet file in `handle`. Its INT96 times are in microseconds: nanoseconds end in the year 2262."""
     with translate_corruption("a whole Parquet file"):
-        file = _file(opened, "us")
+        file = _file(handle, "us")
     if doubles := repeated(file.schema_arrow.names):
         raise RowError(f"expected each column once, found several named {doubles}")
     return file
 
 
-def _file(opened: Any, unit: str) -> pq.ParquetFile:
-    return pq.ParquetFile(opened, pre_buffer=True, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
+def _file(handle: Any, unit: str) -> pq.ParquetFile:
+    return pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True, coerce_int96_timestamp_unit=unit)
 
 
-def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
-    """Return the row groups of `file`, which reads `opened`. Raise `RowError` if the footer is damaged."""
-    check_footer(file, opened.seek(0, os.SEEK_END))
+def row_groups(file: pq.ParquetFile, handle: Any) -> list[RowRange]:
+    """Return the row groups of `file`, which reads `handle`. Raise `RowError` if the footer is damaged."""
+    check_footer(file, handle.seek(0, os.SEEK_END))
     ranges, first = [], 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
@@ -44,21 +44,21 @@ def row_groups(file: pq.ParquetFile, opened: Any) -> list[RowRange]:
     return ranges
 
 
-def rows_of(file: pq.ParquetFile, opened: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
-    """Yield the rows of a row group of `file`, which reads `opened`, with the chosen columns in plain types."""
+def rows_of(file: pq.ParquetFile, handle: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
+    """Yield the rows of a row group of `file`, which reads `handle`, with the chosen columns in plain types."""
     if group == BROKEN:
-        row_groups(file, opened)
+        row_groups(file, handle)
         return
     count = 0
     with translate_corruption(f"row group {group} of a Parquet file as it was written"):
-        errors = times_that_do_not_fit(file, partial(_file, opened), group, columns)
+        errors = times_that_do_not_fit(file, partial(_file, handle), group, columns)
         for batch in _batches(file, group, columns):
             stop = count + len(batch)
             bad = {position - count: error for position, error in errors.items() if count <= position < stop}
             yield Judged(plain(pa.Table.from_batches([batch])), bad)
             count = stop
-    if count < (expected := file.metadata.row_group(group).num_rows):
-        raise RowError(f"expected {expected:,} rows in row group {group}, by the footer, found {count:,}")
+    if count < (total := file.metadata.row_group(group).num_rows):
+        raise RowError(f"expected {total:,} rows in row group {group}, by the footer, found {count:,}")
 
 
 def _batches(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -70,15 +70,15 @@ def _batches(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) ->
 def _rows_at_once(file: pq.ParquetFile, group: int, columns: Sequence[str] | None) -> int:
     """Return how many rows of a group pyarrow may read at a time. A value of a dictionary may be in every row."""
     metadata = file.metadata.row_group(group)
-    size, coded = 0, 0
+    size, dictionary_bytes = 0, 0
     for number in range(metadata.num_columns):
         column = metadata.column(number)
         if columns is None or column.path_in_schema.split(".")[0] in columns:
             column_size = max(column.total_uncompressed_size, 0)
             size += column_size
             if column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in column.encodings):
-                coded = max(coded, min(column_size, DICTIONARY_BYTES))
-    row_bytes = max(size / max(metadata.num_rows, 1), coded / ROWS_OF_A_DICTIONARY, 1)
+                dictionary_bytes = max(dictionary_bytes, min(column_size, DICTIONARY_BYTES))
+    row_bytes = max(size / max(metadata.num_rows, 1), dictionary_bytes / ROWS_OF_A_DICTIONARY, 1)
     return int(np.clip(BYTES_AT_ONCE / row_bytes, 1, ROWS_AT_ONCE))
 
 

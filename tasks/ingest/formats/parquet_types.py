@@ -59,12 +59,12 @@ def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
         if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:
             continue
         other = (common.metadata or {}).get(FILE, b"").decode()
-        expected = f"column {field.name}: expected {common.type}, as in {other}, found {field.type} in {path}"
+        sentence = f"column {field.name}: expected {common.type}, as in {other}, found {field.type} in {path}"
         if wider(common.type, field.type) != common.type:
-            raise RowError(f"{expected}; write the column with one type")
+            raise RowError(f"{sentence}; write the column with one type")
         values = data[field.name].combine_chunks()
         column, misfits = fitting(values, partial(pc.cast, target_type=common.type), common.type)
-        reason = RowError(f"{expected}, and a value that {common.type} cannot represent")
+        reason = RowError(f"{sentence}, and a value that {common.type} cannot represent")
         errors = dict.fromkeys(misfits, reason) | errors
         data = data.set_column(position, field.name, column)
     return Judged(data, errors)

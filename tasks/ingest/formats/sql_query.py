@@ -32,22 +32,22 @@ ROWS_AT_ONCE = 50  # a row may have megabytes, and a driver holds what it fetche
 @contextlib.contextmanager
 def connection(url: str) -> Iterator["Connection"]:
     """Yield a connection that only reads, and translate the errors of the body's queries."""
-    shown = masked(url)
+    address = masked(url)
     database = _read_only(engine(url, "ingest"))
     try:
-        with translate_query_errors(shown, "source.url", shows_cause=False):
-            opened = database.connect()
+        with translate_query_errors(address, "source.url", shows_cause=False):
+            session = database.connect()
     except OvernightError:
         raise
     except Exception as error:  # from the driver itself, whose message may show the value of a variable
-        raise InputError(f"source.url: the driver of {shown} does not accept it: {type(error).__name__}.") from None
-    with opened, translate_query_errors(shown, "source.query"):
-        driver: Any = opened.connection.dbapi_connection
+        raise InputError(f"source.url: the driver of {address} does not accept it: {type(error).__name__}.") from None
+    with session, translate_query_errors(address, "source.query"):
+        driver: Any = session.connection.dbapi_connection
         if type(driver).__module__ == "sqlite3":
             driver.text_factory = _text_or_bytes
         if type(driver).__module__.startswith("psycopg"):
             _read_any_time(driver)
-        yield opened
+        yield session
 
 
 def rows(

@@ -43,8 +43,8 @@ def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.A
     errors: dict[int, Exception] = {}
     for row in misfits:
         value = values[row]
-        shown = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
-        errors[row] = RowError(f"column {name}: expected {kind}, found {shown}; see source.types")
+        excerpt = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
+        errors[row] = RowError(f"column {name}: expected {kind}, found {excerpt}; see source.types")
     return column, errors
 
 

@@ -34,11 +34,11 @@ Encoding = Annotated[
 
 
 class Recoded:
-    """A stream of the text of `opened`, which is in `encoding`, as UTF-8. Bytes without a character are not UTF-8."""
+    """A stream of the text of `handle`, which is in `encoding`, as UTF-8. Bytes without a character are not UTF-8."""
 
-    def __init__(self, opened: Any, encoding: str) -> None:
+    def __init__(self, handle: Any, encoding: str) -> None:
         codecs.register_error("overnight-mark", lambda error: (NO_CHARACTER, error.end))  # type: ignore[attr-defined]
-        self._opened = opened
+        self._opened = handle
         self._decoder = codecs.getincrementaldecoder(encoding)("overnight-mark")
 
     def read(self, size: int) -> bytes:
@@ -51,6 +51,6 @@ class Recoded:
         return text.encode(errors="surrogateescape")
 
 
-def recoded(opened: Any, encoding: str) -> Any:
-    """Return a stream of the text of `opened` as UTF-8; `opened` itself if `encoding` is UTF-8."""
-    return opened if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else Recoded(opened, encoding)
+def recoded(handle: Any, encoding: str) -> Any:
+    """Return a stream of the text of `handle` as UTF-8; `handle` itself if `encoding` is UTF-8."""
+    return handle if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else Recoded(handle, encoding)

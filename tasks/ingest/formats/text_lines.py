@@ -31,16 +31,16 @@ def pieces_of(
     file: SourceFile, line_ends: tuple[bytes, ...], most: int, encoding: str = UTF_8
 ) -> Iterator[bytes | RowError]:
     """Yield the unpacked file in pieces of whole lines, in UTF-8, with a `RowError` for a line above `most` bytes."""
-    with file.open() as opened:
-        stream = recoded(Packed(opened) if file.uri.lower().endswith(".gz") else opened, encoding)
+    with file.open() as handle:
+        stream = recoded(Packed(handle) if file.uri.lower().endswith(".gz") else handle, encoding)
         torn: list[bytes] = []
         length, is_first = 0, True  # of the torn line
         while piece := stream.read(PIECE_BYTES):
             if is_first and not length:
                 if piece.startswith(UTF_16):
                     advice = "set source.encoding to utf-16, or convert the file"
-                    expected = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
-                    raise RowError(f"{expected}; {advice}")
+                    sentence = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
+                    raise RowError(f"{sentence}; {advice}")
                 piece = piece.removeprefix(BYTE_ORDER_MARK)
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:

@@ -42,11 +42,11 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
             is_empty = False
             yield file
     if is_empty and not source.allow_empty:
-        expected = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
-        skipped = skipped_files.told_so_far()
-        passed = f" (passed over: {skipped})" if skipped else ""
+        description = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
+        summary = skipped_files.told_so_far()
+        passed = f" (passed over: {summary})" if summary else ""
         raise InputError(
-            f"source.{source.located_by}: expected {expected} below {source.place(partition)}, found none{passed}. "
+            f"source.{source.located_by}: expected {description} below {source.place(partition)}, found none{passed}. "
             "Set source.allow_empty: true if an empty partition is expected."
         )
 
@@ -70,8 +70,8 @@ class StableListing:
         elif listing.digest != self._digest:
             self._since = own_time
         self._digest = listing.digest
-        unchanged = own_time - self._since
-        return unchanged if newest is None else min(unchanged, max(0.0, clock - newest))
+        quiet_seconds = own_time - self._since
+        return quiet_seconds if newest is None else min(quiet_seconds, max(0.0, clock - newest))
 
 
 def wait_for_arrival(
@@ -83,9 +83,9 @@ def wait_for_arrival(
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
     """Call `look` until it returns an empty string instead of a sentence on the missing inputs."""
-    started, last_message, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
+    start, last_message, pauses = time.monotonic(), float("-inf"), LOOKS.waits()
     while lacking := look():
-        remaining = timeout_minutes * 60 - (time.monotonic() - started)
+        remaining = timeout_minutes * 60 - (time.monotonic() - start)
         if remaining <= 0:
             raise InputError(
                 f"source.wait_for: {lacking}, after waiting for {timeout_minutes:g} minutes. Check "

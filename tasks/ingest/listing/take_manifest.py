@@ -51,12 +51,12 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
     """Write the manifest of all inputs, or of their first `limit_rows` rows. Raise `InputError` if there are none."""
     source, snapshot = _now(source, partition)
     listing, columns = ListingDigest(), _Columns()
-    with begin_manifest(place) as writer, counting() as skipped:
+    with begin_manifest(place) as writer, counting() as skips:
         for units in _units(source, listing.of(stream_inputs(source, partition)), limit_rows, partition):
             writer.add(units)
             columns.add(units)
         _require_rows(source, partition, listing.count, writer.count)
-        writer.finish(listing.digest, columns.schema(source, partition), snapshot, skipped.found)
+        writer.finish(listing.digest, columns.schema(source, partition), snapshot, skips.found)
 
 
 def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
@@ -155,7 +155,7 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
     again: dict[str, File] = {}
     for unit in manifest.read_units(earlier, broken).to_pylist():
         again[unit["path"]] = File(unit["path"], unit["uri"], unit["size"], unit["version"])
-    gone: list[str] = []
+    absent: list[str] = []
     if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:  # in memory only if an input changed
         files = {file.path: file for file in list_inputs(source, partition)}
         digest = manifest.digest(files.values())
@@ -165,20 +165,20 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
         repairable -= set(paths.take(pa.array(successes)).to_pylist())
         versions = dict(zip(paths.to_pylist(), earlier_files["version"].to_pylist(), strict=True))
         new = [path for path in files if path not in versions and len(source.units([files[path]]))]
-        changed = [path for path, file in files.items() if path in versions and file.version != versions[path]]
-        gone = [path for path in versions if path not in files]
+        other_versions = [path for path, file in files.items() if path in versions and file.version != versions[path]]
+        absent = [path for path in versions if path not in files]
         unlike = {
             "new": new,
-            "changed": [path for path in changed if path not in repairable],
-            "gone": [path for path in gone if path not in repairable],
+            "changed": [path for path in other_versions if path not in repairable],
+            "gone": [path for path in absent if path not in repairable],
         }
         if any(unlike.values()):
             return RetriedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")
         again = {path: file for path, file in again.items() if path in files}
-        again |= {path: files[path] for path in changed}
+        again |= {path: files[path] for path in other_versions}
     units_again = source.units(list(again.values())) if again else UNITS.empty_table()
     refusal = _other_columns(source, earlier, units_again)
-    return RetriedInputs(digest, tuple(again), tuple(gone), units_again, refusal)
+    return RetriedInputs(digest, tuple(again), tuple(absent), units_again, refusal)
 
 
 def _shown(paths_by_change: dict[str, list[str]]) -> str:

@@ -44,18 +44,18 @@ def passing_over_damage() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translate_corruption(expected: str) -> Iterator[None]:
-    """Raise `RowError` if a library finds damage in a file; `expected` describes the content of an intact file."""
+def translate_corruption(content: str) -> Iterator[None]:
+    """Raise `RowError` if a library finds damage in a file; `content` is what an intact file has."""
     try:
         yield
     except MemoryError as error:  # or a damaged length requests too much
-        raise RowError(f"expected {expected}: {shortage(error)}") from error
+        raise RowError(f"expected {content}: {shortage(error)}") from error
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) or not is_corrupt_file(error):
             raise
         if isinstance(error, pa.ArrowNotImplementedError):  # the file may be valid
-            raise RowError(f"pyarrow {pa.__version__} cannot read {expected}: {str(error).strip()}") from error
-        raise RowError(f"expected {expected}: {str(error).strip() or type(error).__name__}") from error
+            raise RowError(f"pyarrow {pa.__version__} cannot read {content}: {str(error).strip()}") from error
+        raise RowError(f"expected {content}: {str(error).strip() or type(error).__name__}") from error
 
 
 @contextlib.contextmanager
@@ -71,6 +71,6 @@ def translate_panics() -> Iterator[None]:
 
 def too_large(what: str, size: int | None, most: int, setting: str) -> RowError:
     """Return the error of a file or row of more bytes than `setting` allows. `size` is None if it is not known."""
-    shown = "more" if size is None else f"{size:,}"
-    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {shown}"
+    amount = "more" if size is None else f"{size:,}"
+    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {amount}"
     return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")

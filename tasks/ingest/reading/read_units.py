@@ -56,12 +56,12 @@ class LoadedRead:
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
     """Yield blocks of `units` (schema `read_plan.PENDING`), without settled rows. Report the END rows at the end."""
     ranges_by_unit = dict(zip(units["unit"].to_pylist(), units["settled"].to_pylist(), strict=True))
-    settled = {unit: ranges for unit, ranges in ranges_by_unit.items() if ranges}
+    ranges_of = {unit: ranges for unit, ranges in ranges_by_unit.items() if ranges}
     started, ends = time.perf_counter(), 0
     try:
         for block in _guarded(source, units, schema, run):
             seconds = time.perf_counter() - started
-            fresh = _without_settled(block, settled) if settled else block
+            fresh = _without_settled(block, ranges_of) if ranges_of else block
             if len(fresh):
                 states = fresh["__state"].to_numpy()
                 live = np.flatnonzero(states == blocks.LIVE)
@@ -130,12 +130,12 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
                 yield item  # type: ignore[misc]
 
 
-def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table:
+def _without_settled(table: pa.Table, ranges_of: dict[int, list[int]]) -> pa.Table:
     """Return only the rows outside the settled ranges of their units, and all END rows."""
     units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
     is_fresh = np.ones(len(table), bool)
     for unit in np.unique(units):
-        bounds = np.asarray(settled.get(int(unit), []))
+        bounds = np.asarray(ranges_of.get(int(unit), []))
         # Bounds ascend in pairs: a number is inside a range if an odd number of bounds are at or below it.
         is_inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
         is_fresh &= ~((units == unit) & is_inside)

@@ -28,9 +28,9 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
     names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
     if doubles := repeated(names):
         raise InputError(f"{unit['path']}: expected each column once, found several named {doubles}.")
-    reserved = [name for name in names if blocks.is_hidden(name)]
-    if reserved:
-        raise InputError(f"{unit['path']}: the column name {reserved[0]} is reserved; rename it in the source.")
+    hidden = [name for name in names if blocks.is_hidden(name)]
+    if hidden:
+        raise InputError(f"{unit['path']}: the column name {hidden[0]} is reserved; rename it in the source.")
     columns: dict[str, Any] = {
         "row_id": pc.binary_join_element_wise(unit["path"], pa.array(numbers).cast(pa.string()), "#"),
         "uri": pa.repeat(pa.scalar(unit["uri"], pa.string()), len(numbers)),
@@ -110,9 +110,9 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
         if field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
         elif field.name in data.column_names:
-            stored = arrow_types.plain_column(data[field.name])
-            with translate_corruption(f"column {field.name} as {field.type}, found {stored.type}"):
-                column = stored.cast(field.type)
+            source_column = arrow_types.plain_column(data[field.name])
+            with translate_corruption(f"column {field.name} as {field.type}, found {source_column.type}"):
+                column = source_column.cast(field.type)
         else:
             column = pa.nulls(len(data), field.type)
         columns.append(column)

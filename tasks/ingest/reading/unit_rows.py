@@ -34,7 +34,7 @@ class RowRange(NamedTuple):
     """
 
     first_row: int
-    rows: int | None
+    rows: int
     number: int | None
     size: int
 
@@ -58,20 +58,23 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
             return [RowRange(0, 1, BROKEN, file.size)]
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        return _units(zip(files, pool.map(parts_with_rows, files), strict=True))
+        ranges = list(pool.map(parts_with_rows, files))
+    return _table_of_units(
+        (file, part.size, part.first_row, part.rows, part.number)
+        for file, some in zip(files, ranges, strict=True)
+        for part in some
+    )
 
 
 def file_units(files: list[File], rows: Iterable[int | None]) -> pa.Table:
     """Return one unit per file. `rows` has the number of rows of each; None if only reading shows it."""
-    return _units((file, [RowRange(0, count, None, file.size)]) for file, count in zip(files, rows, strict=False))
+    return _table_of_units((file, file.size, 0, count, None) for file, count in zip(files, rows, strict=False))
 
 
-def _units(files: Iterable[tuple[File, Sequence[RowRange]]]) -> pa.Table:
-    units = []
-    for file, parts in files:
-        for part in parts:
-            names = file.path, file.uri, part.size, file.version
-            units.append((len(units), *names, part.first_row, part.rows, part.number))
+def _table_of_units(parts: Iterable[tuple[File, int, int, int | None, int | None]]) -> pa.Table:
+    units: list[tuple] = []
+    for file, size, *row_range in parts:
+        units.append((len(units), file.path, file.uri, size, file.version, *row_range))
     columns: list[Any] = list(zip(*units, strict=True)) or [[]] * len(UNITS)
     return pa.table(columns, schema=UNITS)
 

@@ -80,9 +80,9 @@ class Delta(FileSource):
             uri = name if "://" in name else f"{root}/{name}"
             own = {column: values[column][row] for column in partitioned_by}
             version = {"modified": changed, "partition": own, "size": size}
-            deleted = layout.deleted_rows(uri)
-            if deleted is not None:
-                version["deleted"] = hashlib.sha256(deleted.tobytes()).hexdigest()[:16]
+            marks = layout.deleted_rows(uri)
+            if marks is not None:
+                version["deleted"] = hashlib.sha256(marks.tobytes()).hexdigest()[:16]
             if layout.mode:
                 version["mapping"] = layout.mode
             if "://" in name:  # the file of a clone is elsewhere
@@ -97,15 +97,15 @@ class Delta(FileSource):
         return counted_units(files, self._parts)
 
     def _parts(self, file: File) -> list[RowRange]:
-        with self.file({"uri": file.uri}, file.size).open() as opened:
-            groups = row_groups(open_parquet(opened), opened)
+        with self.file({"uri": file.uri}, file.size).open() as handle:
+            groups = row_groups(open_parquet(handle), handle)
         layout = self._layout_of({"path": file.path, "uri": file.uri, "version": file.version})
-        deleted = layout.deleted_rows(file.uri) if layout else None
-        if deleted is None:
+        marks = layout.deleted_rows(file.uri) if layout else None
+        if marks is None:
             return groups
         parts, first = [], 0
         for group in groups:
-            rows = group.rows - int(deleted[group.first_row : group.first_row + group.rows].sum())
+            rows = group.rows - int(marks[group.first_row : group.first_row + group.rows].sum())
             parts.append(RowRange(first, rows, group.number, group.size))
             first += rows
         return parts
@@ -117,17 +117,17 @@ class Delta(FileSource):
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         version = json.loads(unit["version"])
         partition, layout = version["partition"], self._layout_of(unit)
-        deleted = layout.deleted_rows(unit["uri"]) if layout else None
-        with self.file(unit, version.get("size")).open() as opened:
-            file = open_parquet(opened)
+        marks = layout.deleted_rows(unit["uri"]) if layout else None
+        with self.file(unit, version.get("size")).open() as handle:
+            file = open_parquet(handle)
             names = [name for name in schema.names if name not in partition]
             stored = {name: name for name in names if name in file.schema_arrow.names}
             if layout and layout.mode:
                 stored = layout.stored_names(names, file.schema_arrow)
             first = sum(file.metadata.row_group(group).num_rows for group in range(unit["row_group"]))
-            for rows in rows_of(file, opened, unit["row_group"], list(stored.values())):
+            for rows in rows_of(file, handle, unit["row_group"], list(stored.values())):
                 stop = first + len(rows.data)
-                current = rows if deleted is None else _without(rows, deleted[first:stop])
+                current = rows if marks is None else _without(rows, marks[first:stop])
                 first = stop
                 data = current.data
                 if layout and layout.mode and stored:
@@ -193,9 +193,9 @@ def _open(uri: str, version: int | None, anonymous: bool) -> Any:
     except TableNotFoundError as error:
         raise InputError(f"source.path: expected a Delta table, found none at {masked(uri)}.") from error
     except DeltaError as error:
-        shown = "" if version is None else f" in version {version}"
+        suffix = "" if version is None else f" in version {version}"
         reason = str(error).splitlines()[0]  # a list of unknown frames follows
-        raise InputError(f"source.path: cannot read the Delta table at {masked(uri)}{shown}: {reason}") from error
+        raise InputError(f"source.path: cannot read the Delta table at {masked(uri)}{suffix}: {reason}") from error
 
 
 _open_version = lru_cache(maxsize=4)(_open)

@@ -56,20 +56,20 @@ class HuggingFace(FolderSource):
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         for table in self._batches(unit):
             if len(schema) and (more := [name for name in table.column_names if name not in schema.names]):
-                expected = f"expected the columns {', '.join(schema.names)}, found {more[0]} too"
-                raise RowError(f"{expected}. Name the columns to read in source.columns")
+                sentence = f"expected the columns {', '.join(schema.names)}, found {more[0]} too"
+                raise RowError(f"{sentence}. Name the columns to read in source.columns")
             for start in range(0, len(table), ROWS_AT_ONCE):
                 yield conform(Judged(plain(table[start : start + ROWS_AT_ONCE]), {}), schema, unit["path"])
 
     def _batches(self, unit: dict) -> Iterator[pa.Table]:
         """Yield the batches of a file. Raise the reading error after the last whole batch."""
-        with self.file(unit, unit["size"]).open() as opened:
-            opened.seek(max(0, unit["size"] - len(END)))
-            ends_well = opened.read(len(END)) == END
-            opened.seek(0)
-            expected = f"an Arrow stream as save_to_disk writes it, found a file that begins with {opened.read(8)!r}"
-            opened.seek(0)
-            with translate_corruption(expected), pa.ipc.open_stream(opened) as stream:
+        with self.file(unit, unit["size"]).open() as handle:
+            handle.seek(max(0, unit["size"] - len(END)))
+            ends_well = handle.read(len(END)) == END
+            handle.seek(0)
+            sentence = f"an Arrow stream as save_to_disk writes it, found a file that begins with {handle.read(8)!r}"
+            handle.seek(0)
+            with translate_corruption(sentence), pa.ipc.open_stream(handle) as stream:
                 columns = self.columns_of(unit["path"], stream.schema.names)
                 for batch in stream:
                     batch.validate(full=True)

@@ -112,9 +112,9 @@ class Iceberg(Source):
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             # An error of pyarrow's filesystems does not distinguish an unreachable store from a broken file.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
-            expected = "a data file and its files of deletes" if task.delete_files else "a data file"
+            content = "a data file and its files of deletes" if task.delete_files else "a data file"
             reason = shortage(error) if isinstance(error, MemoryError) else str(error).strip()
-            raise RowError(f"expected {expected}, as written: {reason}") from error
+            raise RowError(f"expected {content}, as written: {reason}") from error
 
     def _columns(self, table: Any) -> Any:
         """Return the schema of Iceberg with which all files are read."""

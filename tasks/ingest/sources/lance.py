@@ -120,9 +120,9 @@ def _open(uri: str, version: int | None, anonymous: bool) -> Any:
         with translate_panics():
             return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
     except (ValueError, RuntimeError) as error:
-        shown = "" if version is None else f" with the version {version}"
+        suffix = "" if version is None else f" with the version {version}"
         reason = str(error).partition(", /")[0]
-        raise InputError(f"source.path: expected a Lance table{shown} at {uri}: {reason}.") from error
+        raise InputError(f"source.path: expected a Lance table{suffix} at {uri}: {reason}.") from error
 
 
 _open_version = lru_cache(maxsize=4)(_open)

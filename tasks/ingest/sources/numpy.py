@@ -42,11 +42,11 @@ class Numpy(FolderSource):
         return counted_units(files, self._parts)
 
     def _parts(self, file: File) -> list[RowRange]:
-        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
+        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as handle:
             if _is_archive(file.uri):
-                with _arrays(opened) as arrays:
+                with _arrays(handle) as arrays:
                     return [RowRange(0, _length(arrays), 0, file.size)]
-            header = read_header(opened)
+            header = read_header(handle)
         if header.is_fortran and header.rows > file.size:
             raise RowError("the file ends before its array does")  # one bad row: the declared number is not credible
         if header.is_fortran or not header.rows:
@@ -58,14 +58,14 @@ class Numpy(FolderSource):
         return [RowRange(i * part, count, i, count * header.row_bytes) for i, count in enumerate(counts)]
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
-        with self.file(unit).open() as opened:
+        with self.file(unit).open() as handle:
             if _is_archive(unit["uri"]):
-                yield from _archived(opened, unit["rows"])
+                yield from _archived(handle, unit["rows"])
                 return
-            header = read_header(opened)
+            header = read_header(handle)
             if not header.is_fortran:
-                opened.seek(header.start + unit["first_row"] * header.row_bytes)
-            for values in read_rows(opened, header, unit["rows"], _rows_at_once(header.row_bytes)):
+                handle.seek(header.start + unit["first_row"] * header.row_bytes)
+            for values in read_rows(handle, header, unit["rows"], _rows_at_once(header.row_bytes)):
                 if values.dtype.names and values.ndim == 1:
                     yield _judged({name: values[name] for name in values.dtype.names})
                 else:
@@ -77,10 +77,10 @@ def _is_archive(uri: str) -> bool:
 
 
 @contextlib.contextmanager
-def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
+def _arrays(handle: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
     """Yield a mapping from the name of each array in an archive to its header and its data."""
     try:
-        with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
+        with zipfile.ZipFile(handle) as archive, contextlib.ExitStack() as members:
             arrays = {}
             for name in archive.namelist():
                 member = members.enter_context(archive.open(name))
@@ -101,13 +101,13 @@ def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
 def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
     lengths = {name: header.rows for name, (header, _) in arrays.items()}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise RowError(f"expected arrays of the same length, found {shown}")
+        lengths_text = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise RowError(f"expected arrays of the same length, found {lengths_text}")
     return next(iter(lengths.values()))
 
 
-def _archived(opened: Any, count: int) -> Iterator[Judged]:
-    with _arrays(opened) as arrays:
+def _archived(handle: Any, count: int) -> Iterator[Judged]:
+    with _arrays(handle) as arrays:
         _length(arrays)
         rows_at_once = _rows_at_once(sum(header.row_bytes for header, _ in arrays.values()))
         streams = [read_rows(member, header, count, rows_at_once) for header, member in arrays.values()]
@@ -127,8 +127,8 @@ def _judged(columns: dict[str, np.ndarray]) -> Judged:
         try:
             arrays[name] = to_arrow(np.where(is_bad, "", values) if is_bad.any() else values)
         except (pa.ArrowException, ValueError, TypeError) as error:
-            expected = f"column {name}: expected values with an Arrow type"
-            raise RowError(f"{expected}, found {values.dtype}: {error}") from None
+            sentence = f"column {name}: expected values with an Arrow type"
+            raise RowError(f"{sentence}, found {values.dtype}: {error}") from None
     return Judged(pa.table(arrays), errors)
 
 

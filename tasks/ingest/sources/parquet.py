@@ -35,9 +35,9 @@ class Parquet(FolderSource):
         schemas: dict[str, pa.Schema] = {}
 
         def parts(file: File) -> list[RowRange]:
-            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
-                parquet = open_parquet(opened)
-                groups = row_groups(parquet, opened)
+            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as handle:
+                parquet = open_parquet(handle)
+                groups = row_groups(parquet, handle)
                 schemas[file.path] = plain_schema(parquet.schema_arrow)
             return groups
 
@@ -59,13 +59,13 @@ class Parquet(FolderSource):
 
     def _schema_of(self, unit: dict) -> list[tuple[str, pa.Schema]]:
         """Return the path and the columns of a file; nothing if it cannot be read."""
-        with passing_over_damage(), self.file(unit).open() as opened:
-            return [(unit["path"], plain_schema(open_parquet(opened).schema_arrow))]
+        with passing_over_damage(), self.file(unit).open() as handle:
+            return [(unit["path"], plain_schema(open_parquet(handle).schema_arrow))]
         return []
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
-        with self.file(unit).open() as opened:
-            file = open_parquet(opened)
+        with self.file(unit).open() as handle:
+            file = open_parquet(handle)
             columns = self.columns_of(unit["path"], file.schema_arrow.names)
-            for rows in rows_of(file, opened, unit["row_group"], columns):
+            for rows in rows_of(file, handle, unit["row_group"], columns):
                 yield conform(rows, schema, unit["path"])

@@ -81,8 +81,8 @@ class Sql(Source):
         """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys."""
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
-        with connection(self.url) as opened:
-            result = rows(opened, query, {"partition": partition}, KEYS_AT_ONCE)
+        with connection(self.url) as session:
+            result = rows(session, query, {"partition": partition}, KEYS_AT_ONCE)
             next(result)  # the names
             last: Any = None
             while unit_rows := list(islice(result, self.rows_per_unit)):
@@ -113,9 +113,9 @@ class Sql(Source):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         sample: list[Any] = []
         names: list[str] = []
-        with connection(self.url) as opened:
+        with connection(self.url) as session:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                for columns, rows_by_key in self._fetched(opened, unit):
+                for columns, rows_by_key in self._fetched(session, unit):
                     names = columns or names
                     for row in rows_by_key.values():
                         if row and not isinstance(row, RowError):
@@ -128,13 +128,13 @@ class Sql(Source):
         return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        with connection(self.url) as opened:
+        with connection(self.url) as session:
             for unit in units.to_pylist():
                 keys = json.loads(unit["version"])["keys"][: unit["rows"]]
                 missing: dict[Any, list[int]] = {}
                 for number, key in enumerate(keys):
                     missing.setdefault(key, []).append(number)  # a damaged database may list a key again
-                for names, rows_by_key in self._fetched(opened, unit):
+                for names, rows_by_key in self._fetched(session, unit):
                     if names:
                         self._check_columns(names, schema)
                     listed: dict[int, Any] = {}
@@ -142,29 +142,29 @@ class Sql(Source):
                         numbers = missing.pop(key, [])
                         listed.update(dict.fromkeys(numbers, row if len(numbers) == 1 else None))
                     yield from self._blocks(unit, names, listed, schema)
-                vanished = {number: self._vanished(key) for key, numbers in missing.items() for number in numbers}
-                if vanished:
-                    yield _quarantined(unit, keys, vanished)
+                absent = {number: self._vanished(key) for key, numbers in missing.items() for number in numbers}
+                if absent:
+                    yield _quarantined(unit, keys, absent)
 
-    def _fetched(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+    def _fetched(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one."""
-        version, seen = json.loads(unit["version"]), set[Any]()
+        version, fetched_keys = json.loads(unit["version"]), set[Any]()
         try:
-            for names, rows_by_key in self._fetch(opened, unit):
+            for names, rows_by_key in self._fetch(session, unit):
                 yield names, rows_by_key
-                seen |= set(rows_by_key)
+                fetched_keys |= set(rows_by_key)
             return
         except MemoryError as error:
-            opened.rollback()
+            session.rollback()
             lack = error
-        keys = [key for key in dict.fromkeys(version["keys"]) if key not in seen]
+        keys = [key for key in dict.fromkeys(version["keys"]) if key not in fetched_keys]
         if len(version["keys"]) == 1:
             yield [], {keys[0]: RowError(f"{self.key} {keys[0]!r:.80}: {shortage(lack)}")}
             return
         for key in keys:
-            yield from self._fetched(opened, {**unit, "version": json.dumps({**version, "keys": [key]})})
+            yield from self._fetched(session, {**unit, "version": json.dumps({**version, "keys": [key]})})
 
-    def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+    def _fetch(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the names of the columns, and by key the current rows between the unit's first and last key."""
         version = json.loads(unit["version"])
         values = {"partition": version["partition"], "first": version["keys"][0], "last": version["keys"][-1]}
@@ -172,13 +172,13 @@ class Sql(Source):
             f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}} "
             f"ORDER BY {self.key}"  # so that rows with one key come together
         )
-        with closing(rows(opened, query, values)) as result:
+        with closing(rows(session, query, values)) as result:
             names = [str(name) for name in next(result)]
             place = _place(self.key, names)
             piece: dict[Any, Any] = {}
             size = 0
-            for key, several in groupby(result, lambda row: row[place]):
-                row, *others = several
+            for key, same_key_rows in groupby(result, lambda row: row[place]):
+                row, *others = same_key_rows
                 if piece and size + _size(row) > LARGEST_BLOCK_BYTES:
                     yield names, piece
                     piece, size = {}, 0

@@ -18,8 +18,7 @@ from pydantic import Field
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
-from overnight.tasks.ingest.formats.tf_example import ELEMENTS, features_of
-from overnight.tasks.ingest.formats.tfrecord import records
+from overnight.tasks.ingest.formats.tfrecord import ELEMENTS, features_of, records
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage
 from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, file_units, size_of, table_of
 from overnight.tasks.ingest.source import GIB, MaxRowBytes
@@ -70,19 +69,19 @@ class TfRecord(FolderSource):
             yield Judged(table_of(rows, kinds), errors)
 
     def _records(self, unit: dict) -> Iterator[bytes | RowError]:
-        with self.file(unit, unit["size"]).open() as opened:
-            yield from records(unpacked(opened), self.max_row_bytes)
+        with self.file(unit, unit["size"]).open() as handle:
+            yield from records(unpacked(handle), self.max_row_bytes)
 
     def _row(self, record: bytes | RowError, kinds: dict[str, pa.DataType]) -> dict[str, Any]:
         """Return the row of a record, and add the types of new features to `kinds`. Raise `RowError` for a misfit."""
         row = {}
         for name, (kind, values) in _features(record).items():
             element = self._type(name, kind, values[:1])
-            expected = kinds.setdefault(name, pa.list_(element))
-            if expected not in (element, pa.list_(element)) or (expected == element and len(values) > 1):
-                raise RowError(f"feature {name}: expected {expected}, found {len(values)} of {element}")
+            sentence = kinds.setdefault(name, pa.list_(element))
+            if sentence not in (element, pa.list_(element)) or (sentence == element and len(values) > 1):
+                raise RowError(f"feature {name}: expected {sentence}, found {len(values)} of {element}")
             items = [_text(name, value) for value in values] if element == pa.string() else values
-            row[name] = items[0] if expected == element else items
+            row[name] = items[0] if sentence == element else items
         return row
 
     def _type(self, name: str, kind: str, values: list[Any]) -> pa.DataType:

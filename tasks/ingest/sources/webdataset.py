@@ -73,12 +73,12 @@ class WebDataset(FolderSource):
             yield self._judged(chunk, apart or set(), schema)
 
     def _samples(self, unit: dict) -> Iterator[Sample]:
-        with self.file(unit, unit["size"]).open() as opened:
-            yield from samples(unpacked(opened), self.max_row_bytes)
+        with self.file(unit, unit["size"]).open() as handle:
+            yield from samples(unpacked(handle), self.max_row_bytes)
 
     def _keys_apart(self, unit: dict) -> set[str]:
-        with self.file(unit, unit["size"]).open() as opened:
-            return keys_apart(unpacked(opened))
+        with self.file(unit, unit["size"]).open() as handle:
+            return keys_apart(unpacked(handle))
 
     def _judged(self, chunk: list[Sample], apart: set[str], schema: pa.Schema) -> Judged:
         rows: list[dict[str, Any]] = []
@@ -129,5 +129,5 @@ def _value(sample: Sample, extension: str) -> Any:
     try:
         return content.decode() if kind == pa.string() else pa.scalar(int(content), kind).as_py()
     except (ValueError, OverflowError) as error:
-        expected = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
-        raise RowError(f"{sample.key}.{extension}: expected {expected}, found {content[:50]!r}") from error
+        sentence = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
+        raise RowError(f"{sample.key}.{extension}: expected {sentence}, found {content[:50]!r}") from error
