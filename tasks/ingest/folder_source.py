@@ -42,13 +42,13 @@ class FolderSource(FileSource):
 
         Raise `RowError` if neither the file nor its folders have a column that the setting `columns` names.
         """
-        chosen = self._chosen()
-        if not chosen:
+        names_to_read = self._chosen()
+        if not names_to_read:
             return None
         folders = folder_columns(path) if self.hive_columns else {}
-        if missing := [name for name in chosen if name not in names and name not in folders]:
+        if missing := [name for name in names_to_read if name not in names and name not in folders]:
             raise RowError(f"expected column {min(missing)}, found {', '.join([*names, *folders])}")
-        return [name for name in chosen if name in names]
+        return [name for name in names_to_read if name in names]
 
     def _chosen(self) -> list[str] | None:
         columns = getattr(self, "columns", None)

@@ -61,5 +61,5 @@ def _listed(run: Run) -> str:
     size = int(np.sum(units["size"].to_numpy()))
     ranges = settled(run)
     resumed_rows = int(np.sum(ranges["stop"].to_numpy() - ranges["start"].to_numpy()))
-    resumed = f"; an earlier attempt did {resumed_rows:,}" if resumed_rows else ""
-    return f"{rows} in {files:,} file{'s' * (files != 1)}, {size / 1e6:,.1f} MB{resumed}"
+    resume_note = f"; an earlier attempt did {resumed_rows:,}" if resumed_rows else ""
+    return f"{rows} in {files:,} file{'s' * (files != 1)}, {size / 1e6:,.1f} MB{resume_note}"

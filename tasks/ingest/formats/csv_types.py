@@ -142,13 +142,13 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
 
 def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     digits, shortest = _digits(text), _digits(pc.cast(values, pa.string()))
-    changed = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
+    is_other = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
     # A program may write more digits than the shortest text of the same number: 0.10000000000000001 for 0.1.
     longer = _true_positions(pc.not_equal(digits, shortest))
     inexact = [row for row in longer if not is_exact(text[row].as_py(), values[row].as_py())]
     if not inexact:
-        return changed
-    return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(inexact, pa.int64())))
+        return is_other
+    return pc.or_(is_other, pc.is_in(pa.array(range(len(text))), pa.array(inexact, pa.int64())))
 
 
 def _digits(numbers: pa.Array) -> pa.Array:

@@ -14,9 +14,9 @@ GZIP = b"\x1f\x8b"
 
 def unpacked(handle: Any) -> Any:
     """Return a stream of the decompressed bytes if `handle` is gzip, otherwise `handle` itself."""
-    is_packed = handle.read(len(GZIP)) == GZIP
+    is_gzip = handle.read(len(GZIP)) == GZIP
     handle.seek(0)
-    return Packed(handle) if is_packed else handle
+    return Packed(handle) if is_gzip else handle
 
 
 class Packed:

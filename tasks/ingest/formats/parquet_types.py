@@ -58,8 +58,8 @@ def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
     for position, field in enumerate(data.schema):
         if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:
             continue
-        other = (common.metadata or {}).get(FILE, b"").decode()
-        sentence = f"column {field.name}: expected {common.type}, as in {other}, found {field.type} in {path}"
+        other_path = (common.metadata or {}).get(FILE, b"").decode()
+        sentence = f"column {field.name}: expected {common.type}, as in {other_path}, found {field.type} in {path}"
         if wider(common.type, field.type) != common.type:
             raise RowError(f"{sentence}; write the column with one type")
         values = data[field.name].combine_chunks()

@@ -44,9 +44,9 @@ def stream_inputs(source: Source, partition: str) -> Iterator[File]:
     if is_empty and not source.allow_empty:
         description = f"files ending in {', '.join(source.extensions)}" if source.extensions else "files"
         summary = skipped_files.told_so_far()
-        passed = f" (passed over: {summary})" if summary else ""
+        note = f" (passed over: {summary})" if summary else ""
         raise InputError(
-            f"source.{source.located_by}: expected {description} below {source.place(partition)}, found none{passed}. "
+            f"source.{source.located_by}: expected {description} below {source.place(partition)}, found none{note}. "
             "Set source.allow_empty: true if an empty partition is expected."
         )
 
@@ -113,9 +113,9 @@ def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: Stabl
                 return f"expected the file {folder / wait_for.file}, found none"
     if wait_for.quiet_minutes is None:
         return ""
-    place = source.place(partition)
+    root = source.place(partition)
     listing = ListingDigest()
-    with translate_listing_errors(place):
+    with translate_listing_errors(root):
         try:
             for _ in listing.of(source.files(partition)):
                 pass
@@ -124,11 +124,11 @@ def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: Stabl
         except FileNotFoundError:  # a folder that does not exist yet
             pass
     if not listing.count and not source.allow_empty:
-        return f"expected inputs at {place}, found none"
+        return f"expected inputs at {root}, found none"
     seconds = quiet.seconds(listing, datetime.now(UTC).timestamp(), time.monotonic())
     if seconds >= wait_for.quiet_minutes * 60:
         return ""
     return (
-        f"expected no change at {place} for {wait_for.quiet_minutes:g} minutes, found {listing.count:,} files and the "
+        f"expected no change at {root} for {wait_for.quiet_minutes:g} minutes, found {listing.count:,} files and the "
         f"last change {seconds / 60:.1f} minutes ago"
     )

@@ -57,10 +57,10 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
     """Yield blocks of `units` (schema `read_plan.PENDING`), without settled rows. Report the END rows at the end."""
     ranges_by_unit = dict(zip(units["unit"].to_pylist(), units["settled"].to_pylist(), strict=True))
     ranges_of = {unit: ranges for unit, ranges in ranges_by_unit.items() if ranges}
-    started, ends = time.perf_counter(), 0
+    begin, ends = time.perf_counter(), 0
     try:
         for block in _guarded(source, units, schema, run):
-            seconds = time.perf_counter() - started
+            seconds = time.perf_counter() - begin
             fresh = _without_settled(block, ranges_of) if ranges_of else block
             if len(fresh):
                 states = fresh["__state"].to_numpy()
@@ -69,7 +69,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
                 fresh = blocks.measured(fresh, live, "ingest", seconds, fresh.nbytes)
                 report_quarantined(fresh, None, run)
                 yield fresh
-            started = time.perf_counter()
+            begin = time.perf_counter()
         if ends:
             emit(run, UnitsRead(run.attempt, units["unit"][0].as_py(), ends))
         report_storage_problems(run, "ingest")

@@ -84,16 +84,16 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
     if unit["row_group"] == BROKEN:
         yield from unreadable(unit, _error_of(tables))
         return
-    first, declared = unit["first_row"], unit["rows"]
+    first, total = unit["first_row"], unit["rows"]
     count, damage = 0, None
     try:
         for table in tables:
             judged = table if isinstance(table, Judged) else Judged(table, {})
-            if declared is not None:
-                judged = judged._replace(data=judged.data[: declared - count])
+            if total is not None:
+                judged = judged._replace(data=judged.data[: total - count])
             yield from _judged_blocks(unit, first + count, judged)
             count += len(judged.data)
-            if count == declared:
+            if count == total:
                 return
     except Exception as error:
         if not is_corrupt_file(error):
@@ -102,8 +102,8 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
     if unit["row_group"] is None:
         yield from finish_file(unit, count, damage)
     else:
-        missing = RowError(f"expected {declared:,} rows in this part of the file, as it declares, found {count:,}")
-        yield from rest_of_unit(unit, first + count, first + declared, damage or missing)
+        missing = RowError(f"expected {total:,} rows in this part of the file, as it declares, found {count:,}")
+        yield from rest_of_unit(unit, first + count, first + total, damage or missing)
 
 
 def finish_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:

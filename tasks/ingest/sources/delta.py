@@ -68,18 +68,18 @@ class Delta(FileSource):
             by = ", ".join(partitioned_by) or "no column"
             raise InputError(f"source.where: the table at {location} is partitioned by {by}, not by {unknown[0]}.")
         actions = pa.table(table.get_add_actions(flatten=True)).sort_by("path")
-        is_chosen = np.ones(len(actions), bool)
+        in_partition = np.ones(len(actions), bool)
         for name, value in self.where.items():
-            is_chosen &= _equal(actions[f"partition.{name}"], name, expand(value, partition))
-        actions = actions.filter(pa.array(is_chosen))
+            in_partition &= _equal(actions[f"partition.{name}"], name, expand(value, partition))
+        actions = actions.filter(pa.array(in_partition))
         values = {name: actions[f"partition.{name}"].cast(pa.string()).to_pylist() for name in partitioned_by}
         root = object_store_uri(location).rstrip("/")
         layout = self._layout(root)
         for row, action in enumerate(actions.select(["path", "size_bytes", "modification_time"]).to_pylist()):
-            name, size, changed = unquote(action["path"]), action["size_bytes"], action["modification_time"]
+            name, size, time_of_change = unquote(action["path"]), action["size_bytes"], action["modification_time"]
             uri = name if "://" in name else f"{root}/{name}"
             own = {column: values[column][row] for column in partitioned_by}
-            version = {"modified": changed, "partition": own, "size": size}
+            version = {"modified": time_of_change, "partition": own, "size": size}
             marks = layout.deleted_rows(uri)
             if marks is not None:
                 version["deleted"] = hashlib.sha256(marks.tobytes()).hexdigest()[:16]
@@ -87,7 +87,7 @@ class Delta(FileSource):
                 version["mapping"] = layout.mode
             if "://" in name:  # the file of a clone is elsewhere
                 version["table"] = root
-            yield File(name, uri, size, json.dumps(version), changed / 1000)
+            yield File(name, uri, size, json.dumps(version), time_of_change / 1000)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         # Delta never writes a file twice, and its log has no version from the store.
@@ -111,8 +111,8 @@ class Delta(FileSource):
         return parts
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
-        chosen = chosen_columns(pa.schema(self._table(partition).schema().to_arrow()), self.columns)
-        return pa.schema([(field.name, bare(field.type)) for field in chosen])
+        fields = chosen_columns(pa.schema(self._table(partition).schema().to_arrow()), self.columns)
+        return pa.schema([(field.name, bare(field.type)) for field in fields])
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         version = json.loads(unit["version"])

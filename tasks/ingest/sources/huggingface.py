@@ -73,18 +73,14 @@ class HuggingFace(FolderSource):
                 columns = self.columns_of(unit["path"], stream.schema.names)
                 for batch in stream:
                     batch.validate(full=True)
-                    table = pa.Table.from_batches([batch])
-                    yield _plain(table if columns is None else table.select(columns))
+                    names = batch.schema.names if columns is None else columns
+                    yield pa.table({name: _plain_column(pa.chunked_array([batch[name]])) for name in names})
         if not ends_well:
             raise RowError("expected the mark that ends an Arrow stream, found the end of the file")
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Return columns of the library's own types as plain types."""
-    return pa.table({name: _plain_column(table[name]) for name in table.column_names})
-
-
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of the library's own types as a plain type."""
     if isinstance(column.type, pa.ExtensionType):
         column = column.cast(column.type.storage_type)
     if pa.types.is_struct(column.type) and {field.name for field in column.type} == {"bytes", "path"}:

@@ -69,6 +69,9 @@ class Iceberg(Source):
         return pinned
 
     def files(self, partition: str) -> Iterator[File]:
+        require_extra("pyiceberg", "source.kind: iceberg", "ingest")
+        from pyiceberg.expressions import AlwaysTrue
+
         name = expand(self.table, partition)
         table = self._table(partition)
         where = {column: expand(value, partition) for column, value in self.where.items()}
@@ -76,7 +79,7 @@ class Iceberg(Source):
             return
         for uri, task in sorted(_tasks(table, self.snapshot_id, json.dumps(where)).items()):
             deletes = sorted(file.file_path for file in task.delete_files)
-            is_whole = not deletes and _is_always_true(task.residual)
+            is_whole = not deletes and task.residual == AlwaysTrue()
             version = {
                 "table": name,
                 "where": where,
@@ -215,9 +218,3 @@ def _size(table: Any, uri: str) -> int | None:
         return len(table.io.new_input(uri))
     except TypeError:  # pyarrow reports no size for a folder
         return None
-
-
-def _is_always_true(residual: Any) -> bool:
-    from pyiceberg.expressions import AlwaysTrue
-
-    return residual == AlwaysTrue()

@@ -146,8 +146,8 @@ class JobRows(Source):
             kinds = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
             reader = self._reader(kinds)
             schema = as_written(schema, kinds, self.upstream.sink_kind)
-        for stored in reader.read(units, schema):
-            block = restored(stored, kinds)
+        for file_block in reader.read(units, schema):
+            block = restored(file_block, kinds)
             yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:

@@ -48,7 +48,7 @@ class Lance(FileSource):
         return self.model_copy(update={"version": int(snapshot)})
 
     def files(self, partition: str) -> Iterator[File]:
-        table, place = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
+        table, root = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
         for fragment in table.get_fragments():
             metadata = json.dumps(fragment.metadata.to_json(), sort_keys=True)
             files = fragment.data_files()
@@ -58,7 +58,7 @@ class Lance(FileSource):
                 "digest": hashlib.sha256(metadata.encode()).hexdigest()[:16],
             }
             size = sum(file.file_size_bytes or 0 for file in files)
-            yield File(files[0].path, f"{place}{DATA}{files[0].path}", size, json.dumps(version))
+            yield File(files[0].path, f"{root}{DATA}{files[0].path}", size, json.dumps(version))
 
     def units(self, files: list[File]) -> pa.Table:
         def parts(file: File) -> list[RowRange]:
@@ -100,10 +100,10 @@ class Lance(FileSource):
 
     def _look(self, fragment: Any, unit: dict[str, Any]) -> None:
         """Raise the error of the fragment's first file that is gone or has another size, if it is below the table."""
-        place = unit["uri"].rpartition(DATA)[0]
+        root = unit["uri"].rpartition(DATA)[0]
         for file in fragment.data_files():
             if file.base_id is None and any(field >= 0 for field in file.fields):
-                self.file({"uri": f"{place}{DATA}{file.path}"}, file.file_size_bytes).look()
+                self.file({"uri": f"{root}{DATA}{file.path}"}, file.file_size_bytes).look()
 
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)

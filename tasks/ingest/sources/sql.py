@@ -119,12 +119,13 @@ class Sql(Source):
                     names = columns or names
                     for row in rows_by_key.values():
                         if row and not isinstance(row, RowError):
-                            sample.append([_begin(value) for value in row])
+                            # The beginning of a text is enough for its type.
+                            sample.append([value[:1] if isinstance(value, str | bytes) else value for value in row])
         if doubles := repeated(names):
             raise InputError(f"source.query: expected each column once, found several named {doubles}.")
         if unknown := sorted(set(self.types) - set(names)):
             raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(names)}.")
-        kinds = {name: inferred_type([row[place] for row in sample]) for place, name in enumerate(names)}
+        kinds = {name: inferred_type([row[position] for row in sample]) for position, name in enumerate(names)}
         return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
@@ -142,7 +143,10 @@ class Sql(Source):
                         numbers = missing.pop(key, [])
                         listed.update(dict.fromkeys(numbers, row if len(numbers) == 1 else None))
                     yield from self._blocks(unit, names, listed, schema)
-                absent = {number: self._vanished(key) for key, numbers in missing.items() for number in numbers}
+                absent: dict[int, Exception] = {}
+                for key, numbers in missing.items():
+                    reason = f"expected the row with {self.key} {key}, as listed, found none any more"
+                    absent |= dict.fromkeys(numbers, self._lost(SourceVanished, reason))
                 if absent:
                     yield _quarantined(unit, keys, absent)
 
@@ -174,10 +178,10 @@ class Sql(Source):
         )
         with closing(rows(session, query, values)) as result:
             names = [str(name) for name in next(result)]
-            place = _place(self.key, names)
+            position = _place(self.key, names)
             piece: dict[Any, Any] = {}
             size = 0
-            for key, same_key_rows in groupby(result, lambda row: row[place]):
+            for key, same_key_rows in groupby(result, lambda row: row[position]):
                 row, *others = same_key_rows
                 if piece and size + _size(row) > LARGEST_BLOCK_BYTES:
                     yield names, piece
@@ -203,17 +207,19 @@ class Sql(Source):
         good: dict[int, Any] = {}
         for number, row in sorted(listed.items()):
             if row is None:
-                errors[number] = self._several(keys[number])
+                reason = f"expected one row with {self.key} {keys[number]}, as listed, found several"
+                errors[number] = self._lost(SourceChanged, reason)
             elif isinstance(row, RowError):
                 errors[number] = row
             elif self._is_changed(row, names, version, number):
-                errors[number] = self._changed(keys[number])
+                reason = f"expected the row with {self.key} {keys[number]} as listed, found another"
+                errors[number] = self._lost(SourceChanged, f"{reason} {self.version_column}")
             else:
                 good[number] = row
         numbers = np.array(list(good), np.int64)
         columns = {}
-        for place, name in enumerate(names):
-            values = [row[place] for row in good.values()]
+        for position, name in enumerate(names):
+            values = [row[position] for row in good.values()]
             kind = schema.field(name).type if schema and name in schema.names else inferred_type(values)
             columns[name], misfits = column_of(name, values, kind)
             errors = {int(numbers[row]): error for row, error in misfits.items()} | errors
@@ -233,16 +239,6 @@ class Sql(Source):
     def lost(self, unit: dict, error: Exception) -> Iterator[pa.Table]:
         keys = json.loads(unit["version"])["keys"][: unit["rows"]]
         yield _quarantined(unit, keys, dict.fromkeys(range(len(keys)), error))
-
-    def _vanished(self, key: Any) -> Exception:
-        return self._lost(SourceVanished, f"expected the row with {self.key} {key}, as listed, found none any more")
-
-    def _changed(self, key: Any) -> Exception:
-        sentence = f"expected the row with {self.key} {key} as listed, found another {self.version_column}"
-        return self._lost(SourceChanged, sentence)
-
-    def _several(self, key: Any) -> Exception:
-        return self._lost(SourceChanged, f"expected one row with {self.key} {key}, as listed, found several")
 
     def _lost(self, kind: type[Exception], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -264,11 +260,6 @@ def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> p
 def _place(column: str, names: list[str]) -> int:
     """Return the position of the job's column in a query's result, whatever its case."""
     return [name.lower() for name in names].index(column.lower())
-
-
-def _begin(value: Any) -> Any:
-    """Return the value, or the begin of a text or of bytes, which is enough for its type."""
-    return value[:1] if isinstance(value, str | bytes) else value
 
 
 def _size(row: Sequence[Any]) -> int:

@@ -69,16 +69,13 @@ class WebDataset(FolderSource):
         for chunk in chunks(rows, ROWS_AT_ONCE, lambda sample: sum(map(len, sample.files.values()))):
             usual = usual or set(chunk[0].files)
             if apart is None and (len(usual) == 1 or any(set(sample.files) != usual for sample in chunk)):
-                apart = self._keys_apart(unit)
+                with self.file(unit, unit["size"]).open() as handle:
+                    apart = keys_apart(unpacked(handle))
             yield self._judged(chunk, apart or set(), schema)
 
     def _samples(self, unit: dict) -> Iterator[Sample]:
         with self.file(unit, unit["size"]).open() as handle:
             yield from samples(unpacked(handle), self.max_row_bytes)
-
-    def _keys_apart(self, unit: dict) -> set[str]:
-        with self.file(unit, unit["size"]).open() as handle:
-            return keys_apart(unpacked(handle))
 
     def _judged(self, chunk: list[Sample], apart: set[str], schema: pa.Schema) -> Judged:
         rows: list[dict[str, Any]] = []
