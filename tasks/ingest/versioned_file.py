@@ -104,10 +104,10 @@ class SourceFile:
 
     def changed(self, state: str) -> Exception:
         """Return `SourceChanged`, or `InputError` with `on_changed` "fail". `state` describes what is there now."""
-        expected = "expected a file" if self.size is None else f"expected a file of {self.size:,} bytes"
+        description = "expected a file" if self.size is None else f"expected a file of {self.size:,} bytes"
         if self.version:
-            expected = f"the file changed while the run read it: {expected}, {shown_version(self.version)}"
-        return self._error(SourceChanged, f"{expected}, as listed, found {state}")
+            description = f"the file changed while the run read it: {description}, {shown_version(self.version)}"
+        return self._error(SourceChanged, f"{description}, as listed, found {state}")
 
     def vanished(self) -> Exception:
         """Return `SourceVanished`, or `InputError` with `on_changed` "fail"."""
@@ -171,9 +171,9 @@ class VersionedFile(io.RawIOBase):
             self._file.look()
         if self._file.size is not None:
             remaining = max(self._file.size - start, 0)
-            expected = remaining if size is None or size < 0 else min(size, remaining)
-            if len(content) != expected:
-                raise self._file.changed(f"{len(content):,} bytes, expected {expected:,}, from byte {start:,} on")
+            length = remaining if size is None or size < 0 else min(size, remaining)
+            if len(content) != length:
+                raise self._file.changed(f"{len(content):,} bytes, expected {length:,}, from byte {start:,} on")
         return content
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -88,11 +88,11 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
     count, damage = 0, None
     try:
         for table in tables:
-            judged = table if isinstance(table, Judged) else Judged(table, {})
+            piece = table if isinstance(table, Judged) else Judged(table, {})
             if total is not None:
-                judged = judged._replace(data=judged.data[: total - count])
-            yield from _judged_blocks(unit, first + count, judged)
-            count += len(judged.data)
+                piece = piece._replace(data=piece.data[: total - count])
+            yield from _judged_blocks(unit, first + count, piece)
+            count += len(piece.data)
             if count == total:
                 return
     except Exception as error:

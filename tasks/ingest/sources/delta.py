@@ -121,17 +121,17 @@ class Delta(FileSource):
         with self.file(unit, version.get("size")).open() as handle:
             file = open_parquet(handle)
             names = [name for name in schema.names if name not in partition]
-            stored = {name: name for name in names if name in file.schema_arrow.names}
+            file_names = {name: name for name in names if name in file.schema_arrow.names}
             if layout and layout.mode:
-                stored = layout.stored_names(names, file.schema_arrow)
+                file_names = layout.stored_names(names, file.schema_arrow)
             first = sum(file.metadata.row_group(group).num_rows for group in range(unit["row_group"]))
-            for rows in rows_of(file, handle, unit["row_group"], list(stored.values())):
+            for rows in rows_of(file, handle, unit["row_group"], list(file_names.values())):
                 stop = first + len(rows.data)
                 current = rows if marks is None else _without(rows, marks[first:stop])
                 first = stop
                 data = current.data
-                if layout and layout.mode and stored:
-                    data = layout.renamed(data, stored)
+                if layout and layout.mode and file_names:
+                    data = layout.renamed(data, file_names)
                 yield Judged(as_schema(data, schema, partition), current.errors)
 
     def _layout_of(self, unit: dict[str, Any]) -> Layout | None:
