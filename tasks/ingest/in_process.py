@@ -6,8 +6,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overnight.tasks.ingest.listing.list_files import require_arrival
 from overnight.tasks.ingest.listing.take_manifest import first_units
-from overnight.tasks.ingest.listing.wait_for_inputs import require_arrival
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.job import JobRows
@@ -31,11 +31,7 @@ class FirstRows:
 
 
 def read_first(run: Run, source: Source, rows: int) -> FirstRows:
-    """Return the first `rows` rows of the run's partition, in the order of the listing; all rows if there are fewer.
-
-    Raise `InputError` if the inputs have not arrived, cannot be listed, or there are none. Raise `ServiceUnavailable`
-    if a later attempt may succeed.
-    """
+    """Return the first `rows` rows of the run's partition, in the order of the listing; all rows if there are fewer."""
     if isinstance(source, FileSource) and source.wait_for:
         require_arrival(source, source.wait_for, run.partition)
     source, units, schema = first_units(source, run.partition, rows)
@@ -46,11 +42,7 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
 
 
 def first_columns(source: Source, partition: str) -> list[str] | None:
-    """Return the names of the columns of the first inputs, as a run reads them; None if only the rows show them.
-
-    Raise `InputError` if the inputs cannot be listed, or there are none. Raise `ServiceUnavailable` if a later attempt
-    may succeed.
-    """
+    """Return the names of the columns of the first inputs, as a run reads them; None if only the rows show them."""
     source, _, schema = first_units(source, partition, 1)
     if schema is None:
         return None

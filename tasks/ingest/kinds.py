@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
-from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.source import Source as SourceLeaf
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.delta import Delta

@@ -1,7 +1,7 @@
 """The interface of a source, and the two moments of reading: list the units once, then read each of them whole.
 
 A source reads units into blocks of the row contract (`tasks/rows/blocks.py`). It does not use Ray, the reading order,
-or the settled rows: `reading/datasource.py` and `reading/read_units.py` do.
+or the settled rows: `engine/datasource.py` and `reading/read_units.py` do.
 """
 
 import abc
@@ -13,14 +13,8 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from overnight.tasks.config.memory_bound import each_within_bound, within_bound
 from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
-from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.reading.folder_columns import (
-    dated_names,
-    folder_columns,
-    pattern_names,
-    with_folder_columns,
-)
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
+from overnight.tasks.ingest.reading.unit_rows import Judged, unit_blocks
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.input_files import input_files, input_folders
@@ -28,19 +22,20 @@ from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
 BOUNDED: dict[str, Any] = {"units": within_bound, "common_schema": within_bound, "read": each_within_bound}
-PLACES_SHOWN = 3
+PATHS_SHOWN = 3
 SEEN = "columns seen"  # in the metadata of units
 MaxFileBytes = Annotated[
     PositiveInt,
     Field(description="Files of more bytes are quarantined; if the listing has the size, they are not read."),
 ]
 MaxRowBytes = Annotated[PositiveInt, Field(description="Rows of more stored bytes are quarantined.")]
+Columns = Annotated[list[str] | None, Field(description="Columns to read; default: all.")]
 
 
 class Source(Leaf):
     """The base class of all sources, with the settings that they share.
 
-    A leaf adds `kind`, its own settings, and the methods `place`, `files`, `units` and `read`.
+    A leaf adds `kind`, its own settings, and the methods `place`, `files`, `units`, and `tables` or `read`.
     """
 
     allow_empty: Annotated[AdjustableFlag, Field(description="Publish an empty partition instead of failing.")] = False
@@ -78,9 +73,10 @@ class Source(Leaf):
         """Yield the settings that may contain `{partition}`, as pairs of key and text: `("path", "s3://...")`."""
         for name in self.dated_by:
             value = getattr(self, name)
-            if isinstance(value, dict | list):
-                keyed = value.items() if isinstance(value, dict) else enumerate(value)
-                yield from ((f"{name}.{key}", str(inner)) for key, inner in keyed)
+            if isinstance(value, dict):
+                yield from ((f"{name}.{key}", str(item)) for key, item in value.items())
+            elif isinstance(value, list):
+                yield from ((f"{name}.{position}", str(item)) for position, item in enumerate(value))
             elif value is not None:
                 yield name, str(value)
 
@@ -98,23 +94,14 @@ class Source(Leaf):
 
     @abc.abstractmethod
     def files(self, partition: str) -> Iterator[File]:
-        """Yield the files to read, in the order of reading.
-
-        Raise `InputError` if the settings find no inputs, or the storage's own error if the listing fails.
-        """
+        """Yield the files to read, in the order of reading. Raise `InputError` if the settings find no inputs."""
 
     def snapshot(self, partition: str) -> str:
-        """Return the current version of the source's table if it keeps versions; otherwise an empty string.
-
-        A manifest records it, and `at` returns the source that reads this version.
-        """
+        """Return the current version of the source's table, which a manifest records; empty if it keeps none."""
         return ""
 
     def at(self, snapshot: str) -> Self:
-        """Return a source that reads the version `snapshot`, a result of the method `snapshot`.
-
-        A source without versions returns itself.
-        """
+        """Return a source that reads the version `snapshot`, a result of the method `snapshot`."""
         return self
 
     @abc.abstractmethod
@@ -122,26 +109,28 @@ class Source(Leaf):
         """Return the units of the files (schema `manifest.UNITS`); `unit` counts from 0."""
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the columns and types with which all units are read; None if each file determines its own.
+        """Return the columns and types with which all units are read, from the first `units` of the manifest.
 
-        `units` are the first units of the manifest.
+        None if each file determines its own.
         """
         return None
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
-        """Return the columns and types with which all units are read; None if each file determines its own.
-
-        `first` is the result of `common_schema` for the first units. `seen` are the schemas of all files that the
-        listing opened; a source may add their columns to `first`.
-        """
+        """Return `first`, the result of `common_schema`. A source may add the columns of the files that it opened."""
         return first
 
-    @abc.abstractmethod
+    @each_within_bound
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Yield blocks of the rows of `units`, one unit after another. Quarantine rows that cannot be read.
 
         `schema` has the columns and types of the rows, from `full_schema`; None if each file determines its own.
         """
+        for unit in units.to_pylist():
+            yield from unit_blocks(unit, self.tables(unit, schema or pa.schema([])))
+
+    def tables(self, unit: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table | Judged]:
+        """Yield the rows of a unit in order, some at a time. Raise an error about the file after the last good row."""
+        raise NotImplementedError
 
     def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Yield the blocks of `read`, with the columns that do not come from the content of the units."""
@@ -157,28 +146,16 @@ class Source(Leaf):
 
 
 def with_seen(units: pa.Table, schemas: Iterable[pa.Schema]) -> pa.Table:
-    """Return `units` with `schemas`, those of the files that the listing opened, in the metadata of the table.
-
-    `seen_in` reads them from there.
-    """
+    """Return `units` with the schemas of the files that the listing opened, in the metadata of the table."""
     seen = {f"{SEEN} {number}": schema.serialize().to_pybytes() for number, schema in enumerate(schemas)}
     return units.replace_schema_metadata(seen)
 
 
 def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
-    """Yield the schemas of the files that the listing opened: `with_seen` put them into the metadata of `units`."""
+    """Yield the schemas that `with_seen` put into the metadata of `units`."""
     for name, schema in (units.schema.metadata or {}).items():
         if name.startswith(SEEN.encode()):
             yield pa.ipc.read_schema(pa.py_buffer(schema))
-
-
-def too_large(what: str, found: int | None, most: int, setting: str) -> RowError:
-    """Return the error of a file or row, named by `what`, that has more bytes than its source's limit.
-
-    `found` (None if it is not known) and `most` are in bytes, and `setting` is the key of the limit.
-    """
-    bound = f"expected {what} of at most {setting} = {most:,} bytes, found {'more' if found is None else f'{found:,}'}"
-    return RowError(f"{bound}. Raise source.{setting} if a worker's memory holds several of that size")
 
 
 class WaitFor(Settings):
@@ -208,13 +185,13 @@ class WaitFor(Settings):
 def _as_written(value: Any) -> Any:
     """Return the path, or the list of paths; a list of one path is that path. Raise `ValueError` for other values."""
     paths = value if isinstance(value, list) else [value]
-    expected = "expected a path, a pattern such as raw/*.csv, or a list of these"
+    sentence = "expected a path, a pattern such as raw/*.csv, or a list of these"
     if not paths:
-        raise ValueError(f"{expected}, found an empty list")
+        raise ValueError(f"{sentence}, found an empty list")
     for path in paths:
         if not isinstance(path, str) or not path.strip():
-            found = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
-            raise ValueError(f"{expected}, found {found}{' in the list' if value is paths else ''}")
+            texts = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
+            raise ValueError(f"{sentence}, found {texts}{' in the list' if value is paths else ''}")
     return paths[0] if len(paths) == 1 else paths
 
 
@@ -254,16 +231,13 @@ class FileSource(Source):
         return Location(self.paths[0], partition, self.anonymous)
 
     def folders(self, partition: str) -> list[Location]:
-        """Return the folder of each path, without repetitions.
-
-        For a pattern, it is the folder before the first name with a glob character.
-        """
+        """Return the folder of each path, or of a pattern the folder before its first glob character, each once."""
         return input_folders(self.paths, partition, self.anonymous)
 
     def place(self, partition: str) -> str:
-        shown = [str(Location(path, partition)) for path in self.paths[:PLACES_SHOWN]]
-        more = len(self.paths) - len(shown)
-        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+        texts = [str(Location(path, partition)) for path in self.paths[:PATHS_SHOWN]]
+        more = len(self.paths) - len(texts)
+        return ", ".join(texts) + (f" and {more:,} more" if more else "")
 
     def is_local(self, partition: str) -> bool:
         return all(is_local(Location(path, partition, self.anonymous).open_filesystem()[0]) for path in self.paths)
@@ -272,48 +246,8 @@ class FileSource(Source):
         return input_files(self.paths, partition, self.anonymous, self.extensions, self.allow_empty)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        """Return the file of a unit, which is then read only in the listed version. `unit` is a row of the manifest.
+        """Return the file of a unit, which is then read only in the listed version.
 
         `size` is the file's size in bytes, if the unit is the whole file; otherwise None.
         """
         return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)
-
-
-class FolderSource(FileSource):
-    """The common settings of sources of files, whose folders may carry columns: `country=DE/a.parquet`."""
-
-    hive_columns: Annotated[
-        bool,
-        Field(
-            description="Read the names of folders such as country=DE, below the path, as columns of text. A column of "
-            "the file has precedence."
-        ),
-    ] = True
-
-    def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        if not self.hive_columns:
-            yield from self.read(units, schema)
-            return
-        paths = dict(zip(units["unit"].to_pylist(), units["path"].to_pylist(), strict=True))
-        for block in self.read(units, schema):
-            yield with_folder_columns(block, paths, dated_names(self.paths), self._chosen() or None)
-
-    def columns_of(self, path: str, names: list[str]) -> list[str] | None:
-        """Return the columns to read from the file at `path`, which has the columns `names`; None: all.
-
-        Raise `RowError` if neither the file nor its folders have a column that the setting `columns` names.
-        """
-        chosen = self._chosen()
-        if not chosen:
-            return None
-        folders = folder_columns(path) if self.hive_columns else {}
-        if missing := [name for name in chosen if name not in names and name not in folders]:
-            raise RowError(f"expected column {min(missing)}, found {', '.join([*names, *folders])}")
-        return [name for name in chosen if name in names]
-
-    def _chosen(self) -> list[str] | None:
-        columns = getattr(self, "columns", None)
-        return columns if isinstance(columns, list) else None
-
-    def columns_in_settings(self) -> list[str]:
-        return pattern_names(self.paths) if self.hive_columns else []

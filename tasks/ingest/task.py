@@ -10,10 +10,8 @@ from prefect.states import Completed
 
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
-from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
-from overnight.tasks.ingest.listing.take_manifest import take_manifest
-from overnight.tasks.ingest.listing.wait_for_inputs import wait_for_arrival, wait_until
+from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs, wait_for_arrival, wait_until
+from overnight.tasks.ingest.listing.take_manifest import RetriedInputs, look_again, take_manifest, take_over_manifest
 from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.job import JobRows
@@ -57,10 +55,11 @@ def _listed(run: Run) -> str:
     """Return a text on the manifest, such as `202 rows in 4 files, 40 MB`, and on the rows that are done."""
     units, _ = read_manifest(run.manifest, COUNTS)
     files = int(np.sum(units["first_row"].to_numpy() == 0))
-    known = units["rows"].null_count == 0
-    rows = f"{int(np.sum(units['rows'].to_numpy())):,} rows" if known else "rows that reading counts"
+    rows = "rows that reading counts"
+    if units["rows"].null_count == 0:
+        rows = f"{int(np.sum(units['rows'].to_numpy())):,} rows"
     size = int(np.sum(units["size"].to_numpy()))
     ranges = settled(run)
-    done = int(np.sum(ranges["stop"].to_numpy() - ranges["start"].to_numpy()))
-    resumed = f"; an earlier attempt did {done:,}" if done else ""
-    return f"{rows} in {files:,} file{'s' * (files != 1)}, {size / 1e6:,.1f} MB{resumed}"
+    resumed_rows = int(np.sum(ranges["stop"].to_numpy() - ranges["start"].to_numpy()))
+    resume_note = f"; an earlier attempt did {resumed_rows:,}" if resumed_rows else ""
+    return f"{rows} in {files:,} file{'s' * (files != 1)}, {size / 1e6:,.1f} MB{resume_note}"

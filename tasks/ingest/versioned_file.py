@@ -44,8 +44,7 @@ class SourceFile:
     """A file of the manifest, which is read only in the listed version.
 
     If the manifest lacks them, `version` is empty and `size` (in bytes) is None. A web server has `timeout_seconds` to
-    send the whole file; None means the limit of the HTTP library. A changed or vanished file fails only its rows, or
-    with `on_changed` "fail" the run.
+    send the whole file. A changed or vanished file fails only its rows, or with `on_changed` "fail" the run.
     """
 
     uri: str
@@ -66,21 +65,16 @@ class SourceFile:
         return open_filesystem(self.uri, self.anonymous, self.timeout_seconds)
 
     def open(self) -> "VersionedFile":
-        """Return the file, open for reading.
-
-        Raise `SourceChanged` if it has another version or size than listed, and `SourceVanished` if it is gone. With
-        `on_changed` "fail", raise `InputError` in their place. Raise `RowError` for anything but a regular file.
-        """
-        filesystem, path = self.place
+        """Return the file, open for reading. Raise `RowError` for anything but a regular file."""
         try:
-            opened = self._open(filesystem, path)
+            return VersionedFile(self, self._open())
         except FileNotFoundError:
             raise self.vanished() from None
         except IsADirectoryError as error:
             raise RowError(FOLDER) from error
-        return VersionedFile(self, opened)
 
-    def _open(self, filesystem: fsspec.AbstractFileSystem, path: str) -> Any:
+    def _open(self) -> Any:
+        filesystem, path = self.place
         if is_local(filesystem):
             return open_regular(path)
         if is_s3(filesystem):
@@ -93,11 +87,7 @@ class SourceFile:
         return filesystem.open(path, "rb")
 
     def look(self, info: dict[str, Any] | None = None) -> None:
-        """Raise `SourceChanged` if the file has another version or size than listed, `SourceVanished` if it is gone.
-
-        With `on_changed` "fail", raise `InputError` in their place. Raise `RowError` for anything but a regular file.
-        `info` is the file's current entry in the storage; None requests it.
-        """
+        """Raise `changed` or `vanished` if the file is not as listed. `info` is its current entry in the storage."""
         filesystem, path = self.place
         try:
             info = info or (local_info(path) if is_local(filesystem) else filesystem.info(path))
@@ -112,12 +102,12 @@ class SourceFile:
         if self.size is not None and info["size"] != self.size:
             raise self.changed(f"{info['size']:,} bytes")
 
-    def changed(self, found: str) -> Exception:
-        """Return `SourceChanged`, or `InputError` with `on_changed` "fail". `found` describes what is there now."""
-        size = "" if self.size is None else f" of {self.size:,} bytes"
-        expected = f"expected a file{size}, {shown_version(self.version)}" if self.version else f"expected a file{size}"
-        when = "the file changed while the run read it: " if self.version else ""
-        return self._error(SourceChanged, f"{when}{expected}, as listed, found {found}")
+    def changed(self, state: str) -> Exception:
+        """Return `SourceChanged`, or `InputError` with `on_changed` "fail". `state` describes what is there now."""
+        description = "expected a file" if self.size is None else f"expected a file of {self.size:,} bytes"
+        if self.version:
+            description = f"the file changed while the run read it: {description}, {shown_version(self.version)}"
+        return self._error(SourceChanged, f"{description}, as listed, found {state}")
 
     def vanished(self) -> Exception:
         """Return `SourceVanished`, or `InputError` with `on_changed` "fail"."""
@@ -130,28 +120,44 @@ class SourceFile:
             f"{self.uri}: {sentence}. source.on_changed is fail: put the file back, or run with force for a new list."
         )
 
+    def checked(self, content: bytes | Exception, is_pinned: bool) -> bytes | Exception:
+        """Return the content that was read, or the error if it is not of the listed version."""
+        if isinstance(content, FileNotFoundError):
+            return self.vanished()
+        if isinstance(content, IsADirectoryError):
+            return RowError(FOLDER)
+        if isinstance(content, Exception) and not isinstance(content, ObjectChanged):
+            reason = archived(content)
+            return SourceArchived(reason) if reason else content
+        try:
+            if isinstance(content, Exception) or not (is_pinned or self.is_any_version):
+                self.look()
+        except Exception as error:
+            return error
+        if isinstance(content, Exception):
+            return self.changed("another version")
+        if self.size is not None and len(content) != self.size:
+            return self.changed(f"{len(content):,} bytes")
+        return content
+
 
 class VersionedFile(io.RawIOBase):
     """A `SourceFile` that is open for reading: binary and seekable."""
 
-    def __init__(self, file: SourceFile, opened: Any) -> None:
+    def __init__(self, file: SourceFile, handle: Any) -> None:
         super().__init__()
-        self._file, self._opened = file, opened
-        self._is_pinned = hasattr(opened, "etag")  # each read from S3 requests this version
+        self._file, self._opened = file, handle
+        self._is_pinned = hasattr(handle, "etag")  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
-        allow(_stored(opened, opened.seek(0, io.SEEK_END)))
-        opened.seek(0)
+        allow(_stored(handle, handle.seek(0, io.SEEK_END)))
+        handle.seek(0)
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return `size` bytes, or all that are left if it is None or negative. They are of the listed version.
-
-        Raise `SourceChanged` if the file has another version or size now, and `SourceVanished` if it is gone. With
-        `on_changed` "fail", raise `InputError` in place of both errors.
-        """
-        place = self.tell()
+        """Return `size` bytes, or all that remain, of the listed version. Raise like `SourceFile.open`."""
+        start = self.tell()
         try:
-            data = bytes(self._opened.read(-1 if size is None else size))
+            content = bytes(self._opened.read(-1 if size is None else size))
         except FileNotFoundError:
             raise self._file.vanished() from None
         except ObjectChanged:
@@ -164,14 +170,14 @@ class VersionedFile(io.RawIOBase):
         if not self._is_pinned:
             self._file.look()
         if self._file.size is not None:
-            left = max(self._file.size - place, 0)
-            expected = left if size is None or size < 0 else min(size, left)
-            if len(data) != expected:
-                raise self._file.changed(f"{len(data):,} bytes, expected {expected:,}, from byte {place:,} on")
-        return data
+            remaining = max(self._file.size - start, 0)
+            length = remaining if size is None or size < 0 else min(size, remaining)
+            if len(content) != length:
+                raise self._file.changed(f"{len(content):,} bytes, expected {length:,}, from byte {start:,} on")
+        return content
 
-    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        return int(self._opened.seek(place, whence))
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._opened.seek(offset, whence))
 
     def tell(self) -> int:
         return int(self._opened.tell())
@@ -188,67 +194,40 @@ class VersionedFile(io.RawIOBase):
 
 
 def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[bytes | Exception]:
-    """Return the contents of files, in their order. An error takes the place of a content that cannot be read.
-
-    So does `SourceChanged` for a file that is not in its listed version, and `TooLarge` for one of more than `most`
-    bytes, which is never held whole. Files of one filesystem are fetched together.
-    """
+    """Return the contents of files, in their order. An error takes the place of a content that cannot be read."""
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
-        found: dict[int, bytes | Exception] = {}
+        contents_by_row: dict[int, bytes | Exception] = {}
         for store in dict.fromkeys(stores):
-            places = [place for place, own in enumerate(stores) if own == store]
-            found |= zip(places, read_whole([files[place] for place in places], most), strict=True)
-        return [found[place] for place in range(len(files))]
+            rows = [row for row, own in enumerate(stores) if own == store]
+            contents_by_row |= zip(rows, read_whole([files[row] for row in rows], most), strict=True)
+        return [contents_by_row[row] for row in range(len(files))]
     filesystem = files[0].place[0]
     paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
-    is_pinned = is_s3(filesystem)
+    if is_local(filesystem):
+        return [file.checked(_content(path, most), False) for file, path in zip(files, paths, strict=True)]
     contents: list[Any]
-    if is_pinned:
-        from overnight.tasks.storage.s3_pinned import read_versions
-
-        allow(sum(file.size or most or 0 for file in files))
-        contents = read_versions(filesystem, paths, [file.version for file in files], most)
-    elif is_local(filesystem):
-        contents = [_content(path, most) for path in paths]
-    elif is_web(filesystem):
+    if is_web(filesystem):
         from overnight.tasks.storage.web_files import read_bounded
 
         contents = read_bounded(filesystem, paths, most)
     else:
         allow(sum(file.size or most or 0 for file in files))
+        if is_s3(filesystem):
+            from overnight.tasks.storage.s3_pinned import read_versions
+
+            contents = read_versions(filesystem, paths, [file.version for file in files], most)
+            return [file.checked(content, True) for file, content in zip(files, contents, strict=True)]
         # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
-
-    def checked(file: SourceFile, content: bytes | Exception) -> bytes | Exception:
-        if isinstance(content, FileNotFoundError):
-            return file.vanished()
-        if isinstance(content, IsADirectoryError):
-            return RowError(FOLDER)
-        if isinstance(content, Exception) and not isinstance(content, ObjectChanged):
-            reason = archived(content)
-            return SourceArchived(reason) if reason else content
-        try:
-            if isinstance(content, Exception) or not (is_pinned or file.is_any_version):
-                file.look()
-        except Exception as error:
-            return error
-        if isinstance(content, Exception):
-            return file.changed("another version")
-        if file.size is not None and len(content) != file.size:
-            return file.changed(f"{len(content):,} bytes")
-        return content
-
-    if is_pinned or is_local(filesystem):
-        return [checked(*pair) for pair in zip(files, contents, strict=True)]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return list(pool.map(checked, files, contents))
+        return list(pool.map(lambda file, content: file.checked(content, False), files, contents))
 
 
-def _stored(opened: Any, size: int) -> int:
+def _stored(handle: Any, size: int) -> int:
     """Return the bytes that a file of `size` bytes takes on its disk: holes of a local file take none."""
     try:
-        return min(size, os.fstat(opened.fileno()).st_blocks * BYTES_A_BLOCK)
+        return min(size, os.fstat(handle.fileno()).st_blocks * BYTES_A_BLOCK)
     except (AttributeError, OSError):  # it is not on a disk
         return size
 
@@ -256,13 +235,13 @@ def _stored(opened: Any, size: int) -> int:
 def _content(path: str, most: int | None) -> bytes | Exception:
     """Return the content of a local file, or its error."""
     try:
-        with open_regular(path) as opened:
-            size = os.fstat(opened.fileno()).st_size
+        with open_regular(path) as handle:
+            size = os.fstat(handle.fileno()).st_size
             if most is not None and size > most:
                 return TooLarge(size)
-            allow(_stored(opened, size))
-            content = opened.read(size)  # not `most`: Python allocates the whole length first
-            content += opened.read() if most is None else opened.read(min(most - size, MOST_GROWTH) + 1)
+            allow(_stored(handle, size))
+            content = handle.read(size)  # not `most`: Python allocates the whole length first
+            content += handle.read() if most is None else handle.read(min(most - size, MOST_GROWTH) + 1)
             return content if most is None or len(content) <= most else TooLarge(size)
     except Exception as error:
         return error

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.formats.exact_numbers import is_exact
+from overnight.tasks.ingest.formats.column_types import fitting, is_exact
 from overnight.tasks.ingest.formats.text_lines import MARK
 
 FIRST_ROWS = 100
@@ -28,25 +28,8 @@ _SURELY_FLOAT = r"\.|[eE][-+]"  # 1e5 may be a code; programs write 1e+05, 10000
 _ENDS_IN_ZEROS = r"\.([0-9]*[1-9]0+|00+)$"
 
 
-def known_types(types: dict[str, str]) -> dict[str, str]:
-    """Return `types`, a mapping from columns to names of Arrow types, unchanged.
-
-    Raise `ValueError` for an unknown type, or one to which no text can be converted.
-    """
-    for column, name in types.items():
-        try:
-            _convert_column(pa.array([], pa.string()), pa.field(column, pa.type_for_alias(name)), True, True)
-        except (ValueError, pa.ArrowNotImplementedError):
-            raise ValueError(f"{column}: expected an Arrow type such as int64 or string, found {name}") from None
-    return types
-
-
 def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
-    """Return the type for a column of texts: integer, boolean, date, time or float, if it represents all texts exactly.
-
-    It is text if no such type does, or if all texts are empty or spell a null. If `spellings` is False, no text
-    spells a null.
-    """
+    """Return the integer, boolean, date, time or float type that represents all texts exactly; otherwise text."""
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
@@ -60,31 +43,19 @@ def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
 
 
 def changes(text: pa.ChunkedArray, kind: pa.DataType, spellings: bool = True) -> bool:
-    """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`.
-
-    Texts that cannot be cast at all do not count. If `spellings` is False, no text spells a null.
-    """
+    """Return True if a cast to `kind` would change at least one of the texts, as a cast to int64 makes 7 of `007`."""
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     if pa.types.is_string(kind) or not len(present):
         return False
-    values, _ = fitting(_loose(present), kind)
+    values, _ = text_as(_loose(present), kind)
     return bool(pc.any(_changed(present, values)).as_py())
 
 
 def convert(
     data: pa.Table, schema: pa.Schema, is_marked: bool, declared: Mapping[str, str], spellings: bool
 ) -> tuple[pa.Table, dict[int, Exception]]:
-    """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position.
-
-    A value that does not fit is null, and so is every value of a column that `data` lacks. A column that `schema` lacks
-    gets its type from `declared`, otherwise it stays text.
-
-    Args:
-        is_marked: True if some of the text is not UTF-8. Rows with such text are among the errors.
-        declared: The types that the job sets, by column. Such a column takes every notation that its type can read.
-            Other columns take a text only if their type would write it in the same way.
-        spellings: True if an empty text, and texts such as NA, are null in columns that are not text.
-    """
+    """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position."""
+    # A type that the job sets takes every notation; others take a text only if they would write it in the same way.
     late = [name for name in data.column_names if name not in schema.names]
     fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
     errors: dict[int, Exception] = {}
@@ -94,18 +65,24 @@ def convert(
             columns.append(pa.nulls(len(data), field.type))
             continue
         text = data[field.name].combine_chunks()
-        column, failed = _convert_column(text, field, field.name in declared, spellings)
+        column, misfits = _convert_column(text, field, field.name in declared, spellings)
         columns.append(column)
-        errors = (_not_text(text, field.name) if is_marked else {}) | failed | errors
-    return pa.table(columns, schema=pa.schema([(f.name, f.type) for f in fields])), errors
+        errors = misfits | errors
+        if is_marked:
+            errors = _not_text(text, field.name) | errors
+    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in fields])), errors
+
+
+def text_as(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return the texts as values of type `kind`, null where a cast fails, and the positions of the texts that fail."""
+    return fitting(text, lambda texts: _cast(texts, kind), kind)
 
 
 def _not_text(text: pa.Array, name: str) -> dict[int, Exception]:
-    places = pc.indices_nonzero(pc.fill_null(pc.match_substring(text, MARK), False)).to_pylist()
-    return {
-        i: RowError(f"column {name}: expected UTF-8, found {_shown(text[i].as_py())}; see source.encoding")
-        for i in places
-    }
+    errors: dict[int, Exception] = {}
+    for row in _true_positions(pc.match_substring(text, MARK)):
+        errors[row] = RowError(f"column {name}: expected UTF-8, found {_shown(text[row])}; see source.encoding")
+    return errors
 
 
 def _convert_column(
@@ -114,13 +91,13 @@ def _convert_column(
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
     text = _with_nulls(text, spellings)
-    column, misfits = fitting(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
-    expected = f"column {field.name}: expected {field.type}, found"
-    errors: dict[int, Exception] = {i: RowError(f"{expected} {_shown(text[i].as_py())}") for i in misfits}
+    column, misfits = text_as(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
+    sentence = f"column {field.name}: expected {field.type}, found"
+    errors: dict[int, Exception] = {row: RowError(f"{sentence} {_shown(text[row])}") for row in misfits}
     if not is_declared:
         advice = f"which {field.type} cannot represent as written; see source.types"
-        changed = pc.indices_nonzero(pc.fill_null(_changed(text, column), False)).to_pylist()
-        errors = {i: RowError(f"{expected} {_shown(text[i].as_py())}, {advice}") for i in changed} | errors
+        for row in _true_positions(_changed(text, column)):
+            errors.setdefault(row, RowError(f"{sentence} {_shown(text[row])}, {advice}"))
     return column, errors
 
 
@@ -140,29 +117,14 @@ def _loose(text: pa.Array) -> pa.Array:
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(text), "+")
 
 
-def fitting(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return the texts as values of type `kind`, null where a cast fails, and the positions of the texts that fail."""
-    try:
-        return _cast(text, kind), []
-    except pa.ArrowInvalid:
-        values, misfits = text.to_pylist(), []
-    for i, value in enumerate(values):
-        try:
-            _cast(pa.array([value], pa.string()), kind)
-        except pa.ArrowInvalid:
-            misfits.append(i)
-            values[i] = None
-    return _cast(pa.array(values, pa.string()), kind), misfits
-
-
 def _cast(text: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_boolean(kind):
         return pc.cast(text, kind)
-    true, false = pa.array(_CONVERT.true_values), pa.array(_CONVERT.false_values)
-    known = pc.fill_null(pc.or_(pc.is_in(text, true), pc.is_in(text, false)), False)
-    if not pc.all(pc.or_(known, pc.is_null(text)), min_count=0).as_py():
+    is_true = pc.is_in(text, pa.array(_CONVERT.true_values))
+    is_false = pc.is_in(text, pa.array(_CONVERT.false_values))
+    if not pc.all(pc.or_(pc.or_(is_true, is_false), pc.is_null(text)), min_count=0).as_py():
         raise pa.ArrowInvalid("not a boolean")
-    return pc.if_else(pc.is_null(text), pa.scalar(None, pa.bool_()), pc.is_in(text, true))
+    return pc.if_else(pc.is_null(text), pa.scalar(None, pa.bool_()), is_true)
 
 
 def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
@@ -171,8 +133,8 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return pc.not_equal(pc.cast(values, pa.string()), text)
     if pa.types.is_boolean(kind):
-        known = pc.is_in(text, pa.array([word for pair in _TRUTHS for word in pair]))
-        return pc.and_(pc.is_valid(values), pc.invert(known))
+        is_usual = pc.is_in(text, pa.array([word for pair in _TRUTHS for word in pair]))
+        return pc.and_(pc.is_valid(values), pc.invert(is_usual))
     if pa.types.is_floating(kind):
         return _changed_floats(text, values)
     return pc.not_equal(_loose(text), text)  # a time that can be read is exact
@@ -180,13 +142,13 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
 
 def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
     digits, shortest = _digits(text), _digits(pc.cast(values, pa.string()))
-    changed = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
+    is_other = pc.and_(pc.is_valid(values), pc.invert(pc.match_substring_regex(text, _FLOAT)))
     # A program may write more digits than the shortest text of the same number: 0.10000000000000001 for 0.1.
-    longer = pc.indices_nonzero(pc.fill_null(pc.not_equal(digits, shortest), False)).to_pylist()
-    lost = [i for i in longer if not is_exact(text[i].as_py(), values[i].as_py())]
-    if not lost:
-        return changed
-    return pc.or_(changed, pc.is_in(pa.array(range(len(text))), pa.array(lost, pa.int64())))
+    longer = _true_positions(pc.not_equal(digits, shortest))
+    inexact = [row for row in longer if not is_exact(text[row].as_py(), values[row].as_py())]
+    if not inexact:
+        return is_other
+    return pc.or_(is_other, pc.is_in(pa.array(range(len(text))), pa.array(inexact, pa.int64())))
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
@@ -207,5 +169,9 @@ def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
     return bool(pc.any(pc.match_substring_regex(text, _SURELY_FLOAT)).as_py())
 
 
-def _shown(text: str) -> str:
-    return repr(text[:200].replace(MARK, "�"))
+def _true_positions(flags: pa.Array) -> list[int]:
+    return pc.indices_nonzero(pc.fill_null(flags, False)).to_pylist()
+
+
+def _shown(text: pa.Scalar) -> str:
+    return repr(text.as_py()[:200].replace(MARK, "�"))

@@ -33,8 +33,9 @@ class Layout:
         mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
         deleted = {}
         if "deletionVectors" in (table.protocol().reader_features or ()):
-            for uri, kept in _rows_of(pa.table(table.deletion_vectors())):
-                deleted[_without_scheme(unquote(uri))] = ~np.asarray(kept)
+            for batch in pa.table(table.deletion_vectors()).to_batches():
+                for uri, stays in zip(*batch.columns, strict=True):
+                    deleted[_without_scheme(unquote(uri.as_py()))] = ~np.asarray(stays.values)
         return cls(pa.schema(table.schema().to_arrow()), "" if mode == "none" else mode, deleted)
 
     def deleted_rows(self, uri: str) -> np.ndarray | None:
@@ -43,8 +44,11 @@ class Layout:
 
     def stored_names(self, names: Iterable[str], file: pa.Schema) -> dict[str, str]:
         """Return the name in the file, whose columns are `file`, of each of the table's columns that the file has."""
-        stored = {name: self._stored_name(self.schema.field(name), file) for name in names}
-        return {name: own for name, own in stored.items() if own is not None}
+        stored = {}
+        for name in names:
+            if (own := self._stored_name(self.schema.field(name), file)) is not None:
+                stored[name] = own
+        return stored
 
     def renamed(self, data: pa.Table, stored: dict[str, str]) -> pa.Table:
         """Return the rows of a file, which has the columns `stored`, with the table's names, also inside structs."""
@@ -58,10 +62,11 @@ class Layout:
     def _stored_name(self, field: pa.Field, stored: Iterable[pa.Field]) -> str | None:
         metadata = field.metadata or {}
         for other in stored:
-            number = (other.metadata or {}).get(NUMBER_IN_FILE)
-            if (number if self.mode == "id" else other.name.encode()) == metadata[
-                NUMBER if self.mode == "id" else NAME
-            ]:
+            if self.mode == "id":
+                is_same = (other.metadata or {}).get(NUMBER_IN_FILE) == metadata[NUMBER]
+            else:
+                is_same = other.name.encode() == metadata[NAME]
+            if is_same:
                 return str(other.name)
         return None
 
@@ -71,8 +76,10 @@ class Layout:
             children = []
             for field in kind:
                 own = self._stored_name(field, array.type)
-                child = pa.nulls(len(array), bare(field.type)) if own is None else array.field(own)
-                children.append(child if own is None else self._renamed(child, field.type))
+                if own is None:
+                    children.append(pa.nulls(len(array), bare(field.type)))
+                else:
+                    children.append(self._renamed(array.field(own), field.type))
             fields = [pa.field(field.name, child.type) for field, child in zip(kind, children, strict=True)]
             return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
         if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
@@ -94,13 +101,6 @@ def bare(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(pa.field(kind.value_field.name, bare(kind.value_type), kind.value_field.nullable))
     return kind
-
-
-def _rows_of(vectors: pa.Table) -> Iterable[tuple[str, pa.Array]]:
-    """Yield the URI of each file, and whether each of its rows is kept."""
-    for batch in vectors.to_batches():
-        for uri, kept in zip(*batch.columns, strict=True):
-            yield uri.as_py(), kept.values
 
 
 def _without_scheme(uri: str) -> str:

@@ -12,14 +12,11 @@ from overnight.tasks.errors import RowError
 GZIP = b"\x1f\x8b"
 
 
-def unpacked(opened: Any) -> Any:
-    """Return a stream of the decompressed bytes if `opened` is gzip, otherwise `opened` itself.
-
-    `opened` must be at the beginning of the file.
-    """
-    is_packed = opened.read(len(GZIP)) == GZIP
-    opened.seek(0)
-    return Packed(opened) if is_packed else opened
+def unpacked(handle: Any) -> Any:
+    """Return a stream of the decompressed bytes if `handle` is gzip, otherwise `handle` itself."""
+    is_gzip = handle.read(len(GZIP)) == GZIP
+    handle.seek(0)
+    return Packed(handle) if is_gzip else handle
 
 
 class Packed:
@@ -28,14 +25,11 @@ class Packed:
     Reads return all bytes before damaged ones, and then raise `RowError`.
     """
 
-    def __init__(self, opened: Any) -> None:
-        self._packed = gzip.GzipFile(fileobj=opened)
+    def __init__(self, handle: Any) -> None:
+        self._packed = gzip.GzipFile(fileobj=handle)
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most `size` bytes, or any number if it is negative; none at the end.
-
-        Raise `RowError` if the next bytes are damaged.
-        """
+        """Return at most `size` bytes, or any number if it is negative; none at the end."""
         try:
             return self._packed.read1(size)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

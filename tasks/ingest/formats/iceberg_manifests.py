@@ -12,10 +12,7 @@ from typing import Any
 
 
 class BoundedFiles:
-    """A read-only `FileIO` with which pyiceberg plans a scan. `files` is the table's own `FileIO`.
-
-    Each file is checked when it is opened, because pyiceberg's decoder ends the process on a damaged one.
-    """
+    """A read-only `FileIO`, made of the table's own, with which pyiceberg plans a scan."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -26,11 +23,7 @@ class BoundedFiles:
 
 
 class BoundedFile:
-    """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened.
-
-    `file` is the unchecked `InputFile`. Opening a damaged file may raise any `Exception`, such as zlib's or a
-    `KeyError`.
-    """
+    """An Avro file as an `InputFile` of pyiceberg, which is read and checked when it is opened."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -41,8 +34,8 @@ class BoundedFile:
 
     def open(self, seekable: bool = True) -> io.BytesIO:
         """Return the whole file in memory. Raise the decoder's error if it is damaged."""
-        with self._file.open(seekable) as opened:
-            content = opened.read()
+        with self._file.open(seekable) as handle:
+            content = handle.read()
         _read_once(content)
         return io.BytesIO(content)
 

@@ -1,29 +1,27 @@
 """Arrow types for the values of a JSON key, and columns of them that represent every value unchanged.
 
 A column of text holds any value: strings unchanged, all others as JSON. A number is an int, a float, or a `Decimal` if
-64-bit types lack some of its digits (`tasks/ingest/formats/json_text.py`).
+64-bit types lack some of its digits (`json_text.py`).
 """
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from overnight.tasks.ingest.formats.csv_types import fitting
+from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
+from overnight.tasks.ingest.formats.csv_types import text_as
 from overnight.tasks.ingest.formats.json_text import Constant
 
 DEEPEST = 16
-MISFIT = (pa.ArrowException, OverflowError, orjson.JSONEncodeError)
+FAMILIES = {pa.float64(): float, pa.bool_(): bool}
 
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
-    """Return the Arrow type that holds all of the JSON values; None if all are null.
-
-    Return text if the values are of several kinds, such as numbers and strings, or if one is a `Decimal`. Return text
-    also if no Arrow type holds all values of their kind.
-    """
+    """Return the Arrow type that holds all of the JSON values, or text if there is none; None if all are null."""
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -38,45 +36,26 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
     return pa.string()
 
 
-def column_of(values: dict[int, Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column of type `kind`, and the reasons why some do not fit, as sentences.
-
-    The keys of `values`, such as the numbers of rows, are the keys of the reasons too. A value that does not fit is
-    null in the column. If `kind` is None, the column has text, and values other than strings as JSON.
-    """
-    try:
-        return _strict(list(values.values()), kind), {}
-    except MISFIT:
-        misfits, cells = {}, []
-    for i, value in values.items():
-        try:
-            cells.append(_strict([value], kind))
-        except MISFIT:
-            misfits[i] = f"expected {_expected(kind)}, found {_shown(value)}; see source.types"
-            cells.append(pa.nulls(1, kind or pa.string()))
-    return pa.concat_arrays(cells), misfits
+def column_of(values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
+    """Return the values as a column of type `kind`, by default text, and the reasons of misfits by position."""
+    kind = kind or pa.string()
+    column, misfits = fitting(values, lambda some: _strict(some, kind), kind)
+    description = "a value with less nesting of lists and objects" if pa.types.is_string(kind) else str(kind)
+    return column, {row: f"expected {description}, found {_shown(values[row])}; see source.types" for row in misfits}
 
 
-def column_as(values: dict[int, Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column of type `kind`, which the job sets, and the reasons why some do not fit.
-
-    A value fits if it or its text does: the string "7" becomes a number. A value that does not fit is null. The keys of
-    `values`, such as the numbers of rows, are the keys of the reasons too.
-    """
-    column, misfits = column_of(values, kind)
-    if not misfits:
+def column_as(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """Return a column of the type `kind` that the job sets: a value fits if it or its text does, such as "7"."""
+    column, reasons = column_of(values, kind)
+    if not reasons:
         return column, {}
-    texts = [_text_if_flat(value) for value in values.values()]
-    column, places = fitting(pa.array(texts, pa.string()), kind)
-    failed = {i for place, i in enumerate(values) if place in places or texts[place] is None}
-    return column, {i: reason for i, reason in misfits.items() if i in failed}
+    texts = [_text_if_flat(value) for value in values]
+    column, misfits = text_as(pa.array(texts, pa.string()), kind)
+    return column, {row: reason for row, reason in reasons.items() if row in misfits or texts[row] is None}
 
 
 def text_of(value: Any) -> str | None:
-    """Return a string or None unchanged, and any other value as JSON.
-
-    Raise `orjson.JSONEncodeError` if the value is nested too deep.
-    """
+    """Return a string or None unchanged, and any other value as JSON."""
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, default=_number).decode()
@@ -93,10 +72,6 @@ def _number(value: Any) -> orjson.Fragment:
     return orjson.Fragment(json.dumps(float(value)) if isinstance(value, Constant) else str(value))
 
 
-def _expected(kind: pa.DataType | None) -> str:
-    return str(kind) if kind and not pa.types.is_string(kind) else "a value with less nesting of lists and objects"
-
-
 def _shown(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)[:200]
@@ -109,9 +84,9 @@ def _family(value: Any) -> type:
     return float if type(value) in (int, Decimal, Constant) else type(value)
 
 
-def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+def _strict(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Convert like `pa.array`, but raise one of `MISFIT` if that would silently drop fractions or unknown keys."""
-    if kind is None or pa.types.is_string(kind):
+    if pa.types.is_string(kind):
         return pa.array([text_of(value) for value in values], pa.string())
     if pa.types.is_nested(kind):
         fits = _holds(kind, pa.array(values).type)
@@ -120,45 +95,33 @@ def _strict(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     elif pa.types.is_integer(kind):
         fits = all(value is None or (_family(value) is float and value % 1 == 0) for value in values)
     else:
-        families = {pa.float64(): float, pa.bool_(): bool}
-        fits = set(map(_family, values)) <= {type(None), families.get(kind)}
+        fits = set(map(_family, values)) <= {type(None), FAMILIES.get(kind)}
     if not fits:
         raise pa.ArrowInvalid(f"not {kind}")
     return pa.array(values, kind)
 
 
-def _holds(kind: pa.DataType, found: pa.DataType) -> bool:
-    if pa.types.is_null(found) or kind == found:
+def _holds(kind: pa.DataType, second: pa.DataType) -> bool:
+    if pa.types.is_null(second) or kind == second:
         return True
-    if pa.types.is_list(kind) and pa.types.is_list(found):
-        return _holds(kind.value_type, found.value_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(found):
-        known = {field.name: field.type for field in kind}
-        return all(field.name in known and _holds(known[field.name], field.type) for field in found)
-    return bool(pa.types.is_floating(kind) and pa.types.is_integer(found))
+    if pa.types.is_list(kind) and pa.types.is_list(second):
+        return _holds(kind.value_type, second.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(second):
+        kinds = {field.name: field.type for field in kind}
+        return all(field.name in kinds and _holds(kinds[field.name], field.type) for field in second)
+    return bool(pa.types.is_floating(kind) and pa.types.is_integer(second))
 
 
-def _storable(kind: pa.DataType) -> pa.DataType:
-    """Return the type with text in the place of types that only nulls have; text for a type that Parquet lacks."""
-    return _without_nulls(kind) if not _is_deeper(kind, DEEPEST) and not _is_unknown(kind) else pa.string()
-
-
-def _without_nulls(kind: pa.DataType) -> pa.DataType:
+def _storable(kind: pa.DataType, level: int = 0) -> pa.DataType:
+    """Return the type with text for types that only nulls have; text for a type that is too deep or Parquet lacks."""
+    inner = [kind.field(position).type for position in range(kind.num_fields)]
+    is_unknown = pa.types.is_struct(kind) and not inner
+    if is_unknown or pa.types.is_decimal(kind) or (inner and level >= DEEPEST):
+        raise pa.ArrowInvalid(f"no type for {kind}")
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(_without_nulls(kind.value_type))
+        return pa.list_(_storable(kind.value_type, level + 1))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _without_nulls(field.type)) for field in kind])
+        return pa.struct([(field.name, _storable(field.type, level + 1)) for field in kind])
     return kind
-
-
-def _is_unknown(kind: pa.DataType) -> bool:
-    """Return True if the type contains an object without a known key, or a number of more digits than 64 bits have."""
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return (pa.types.is_struct(kind) and not inner) or pa.types.is_decimal(kind) or any(map(_is_unknown, inner))
-
-
-def _is_deeper(kind: pa.DataType, levels: int) -> bool:
-    inner = [kind.field(place).type for place in range(kind.num_fields)]
-    return bool(inner) and (not levels or any(_is_deeper(found, levels - 1) for found in inner))

@@ -1,7 +1,6 @@
 """Reads NumPy's .npy format as a stream: the header's fields, and the rows after it, some at a time.
 
-https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes it. This file does not use units or
-columns.
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html describes it.
 """
 
 import math
@@ -24,8 +23,7 @@ MOST_ROW_BYTES = 2**48  # far below the largest integers of NumPy and Arrow
 class Header:
     """The header of an array with `rows` entries along its first axis. Each entry is an array of shape `row_shape`.
 
-    The data begins at byte `start` of the file. If `is_fortran`, the values are in column-major order, so that a row is
-    scattered over the file.
+    The data begins at byte `start`. If `is_fortran`, the values of a row are scattered over the file.
     """
 
     dtype: np.dtype
@@ -39,16 +37,12 @@ class Header:
         return self.dtype.itemsize * math.prod(self.row_shape)
 
 
-def read_header(opened: Any) -> Header:
-    """Return the header of a .npy file. `opened` must be at the beginning of the file, and is then at its data.
-
-    Raise `RowError` if the header is damaged, or if the array has no axis, Python objects, or rows of no or too many
-    bytes.
-    """
+def read_header(handle: Any) -> Header:
+    """Return the header of a .npy file, and leave the file at its data. Raise `RowError` if it has no rows to read."""
     try:
-        version = npy.read_magic(opened)
+        version = npy.read_magic(handle)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, is_fortran, dtype = read(opened)
+        shape, is_fortran, dtype = read(handle)
     except (ValueError, SyntaxError, TypeError, KeyError, TokenError, RecursionError, MemoryError) as error:
         raise RowError(f"expected an array as numpy.save writes it: {error}") from None
     if version >= (3, 0) and dtype.names:  # like 2.0, but UTF-8
@@ -59,7 +53,7 @@ def read_header(opened: Any) -> Header:
         raise RowError("expected an array of at least one axis, whose first counts the rows; found a single value")
     if len(shape) > MOST_AXES or not all(type(length) is int and length >= 0 for length in shape):
         raise RowError(f"expected at most {MOST_AXES} axes, each of a length from 0 on, found the shape {shape!r:.200}")
-    header = Header(dtype, shape[0], shape[1:], is_fortran and len(shape) > 1, opened.tell())
+    header = Header(dtype, shape[0], shape[1:], is_fortran and len(shape) > 1, handle.tell())
     if header.row_bytes >= MOST_ROW_BYTES:
         raise RowError(f"expected rows that fit into memory, found {header.row_bytes:,} bytes in each by the header")
     if header.rows and not header.row_bytes:
@@ -67,33 +61,29 @@ def read_header(opened: Any) -> Header:
     return header
 
 
-def read_rows(opened: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
-    """Yield the next `count` rows as arrays of at most `rows_at_once` rows. `opened` must be at the beginning of a row.
-
-    If the file ends early, raise `RowError` after the last whole row. An array in column-major order is read whole, so
-    `opened` must then be at its first row.
-    """
-    if header.is_fortran:  # the values of a row are scattered over the whole file
-        data = _bytes(opened, header.row_bytes * header.rows)
-        if len(data) < header.row_bytes * header.rows:
+def read_rows(handle: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
+    """Yield the next `count` rows, at most `rows_at_once` at a time. `handle` must be at the beginning of a row."""
+    if header.is_fortran:
+        content = _bytes(handle, header.row_bytes * header.rows)
+        if len(content) < header.row_bytes * header.rows:
             raise RowError("the file ends before its array does, whose rows are not stored one after another")
-        whole = np.frombuffer(data, header.dtype).reshape((header.rows, *header.row_shape), order="F")
+        whole = np.frombuffer(content, header.dtype).reshape((header.rows, *header.row_shape), order="F")
         for start in range(0, count, rows_at_once):
             yield whole[start : min(count, start + rows_at_once)]
         return
     for start in range(0, count, rows_at_once):
-        wanted = min(rows_at_once, count - start)
-        data = _bytes(opened, wanted * header.row_bytes)
-        found = len(data) // header.row_bytes
-        yield np.frombuffer(data[: found * header.row_bytes], header.dtype).reshape(found, *header.row_shape)
-        if found < wanted:
+        limit = min(rows_at_once, count - start)
+        content = _bytes(handle, limit * header.row_bytes)
+        rows = len(content) // header.row_bytes
+        yield np.frombuffer(content[: rows * header.row_bytes], header.dtype).reshape(rows, *header.row_shape)
+        if rows < limit:
             raise RowError("the file ends before this row")
 
 
-def _bytes(opened: Any, count: int) -> bytes:
+def _bytes(handle: Any, count: int) -> bytes:
     """Return `count` bytes, or all that remain."""
     pieces = []
-    while count > 0 and (piece := opened.read(min(count, PIECE_BYTES))):
+    while count > 0 and (piece := handle.read(min(count, PIECE_BYTES))):
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.column_types import fitting
 from overnight.tasks.ingest.reading.unit_rows import Judged
 from overnight.tasks.rows.arrow_types import is_bytes, is_list, plain_column, plain_type
 
@@ -14,15 +16,11 @@ FILE = b"file"  # in the metadata of a joined field: the path of a file that has
 
 
 def plain(data: pa.Table) -> pa.Table:
-    """Return the table with the types of `plain_kind`.
-
-    A column may be a dictionary or a view in one file and not in the next. A file may lack a field that another file
-    requires.
-    """
-    for place, field in enumerate(data.schema):
+    """Return the table with the types of `plain_kind`, so that files differ less."""
+    for position, field in enumerate(data.schema):
         kind = plain_kind(field.type)
         if kind != field.type:
-            data = data.set_column(place, field.name, plain_column(data[field.name]).cast(kind))
+            data = data.set_column(position, field.name, plain_column(data[field.name]).cast(kind))
     return data
 
 
@@ -32,28 +30,19 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the types of `plain_kind`."""
     return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
 
 
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
-    """Return the columns of all files, each of a type that holds the values of all files if there is one.
-
-    If there is no such type, the type of the first files wins. Each field's metadata has the path of a file with the
-    field.
-
-    Args:
-        schemas: Pairs of a file's path and its columns, as `plain_schema` returns them. Columns may also be a result of
-            this function; their paths then stay.
-    """
+    """Return the columns of all files, by path, each of a type that holds the values of all, or of the first files."""
     fields: dict[str, pa.Field] = {}
     for path, schema in schemas:
         for field in schema:
-            known = fields.get(field.name)
-            if known is None or pa.types.is_null(known.type):
+            first = fields.get(field.name)
+            if first is None or pa.types.is_null(first.type):
                 fields[field.name] = pa.field(field.name, field.type, metadata=field.metadata or {FILE: path})
-            elif kind := wider(known.type, field.type):
-                fields[field.name] = known.with_type(kind)
+            elif kind := wider(first.type, field.type):
+                fields[field.name] = first.with_type(kind)
     return pa.schema(list(fields.values()))
 
 
@@ -63,25 +52,21 @@ def joined_by_frequency(files: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
     return joined(sorted(files, key=lambda file: -counts[file[1]]))
 
 
-def conform(found: Judged, schema: pa.Schema, path: str) -> Judged:
-    """Return the rows with the types of `schema`, and the errors of all rows with values that do not fit.
-
-    The errors of `found` stay among them. Columns that `schema` lacks stay as they are. `path` is the file's path, for
-    messages.
-
-    Raises:
-        RowError: The type of a column cannot be converted to the type in `schema`.
-    """
-    data, errors = found
-    for place, field in enumerate(data.schema):
-        if field.name not in schema.names or (known := schema.field(field.name)).type == field.type:
+def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
+    """Return the rows of the file at `path` in the types of `schema`, with the errors of values that do not fit."""
+    data, errors = rows.data, dict(rows.errors)
+    for position, field in enumerate(data.schema):
+        if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:
             continue
-        told = f"column {field.name}: expected {known.type}, as in {(known.metadata or {}).get(FILE, b'').decode()}"
-        if wider(known.type, field.type) != known.type:
-            raise RowError(f"{told}, found {field.type} in {path}; write the column with one type")
-        column, misfits = _cast(data[field.name], known.type)
-        reason = RowError(f"{told}, found {field.type} in {path}, and a value that {known.type} cannot represent")
-        data, errors = data.set_column(place, field.name, column), dict.fromkeys(misfits, reason) | errors
+        other_path = (common.metadata or {}).get(FILE, b"").decode()
+        sentence = f"column {field.name}: expected {common.type}, as in {other_path}, found {field.type} in {path}"
+        if wider(common.type, field.type) != common.type:
+            raise RowError(f"{sentence}; write the column with one type")
+        values = data[field.name].combine_chunks()
+        column, misfits = fitting(values, partial(pc.cast, target_type=common.type), common.type)
+        reason = RowError(f"{sentence}, and a value that {common.type} cannot represent")
+        errors = dict.fromkeys(misfits, reason) | errors
+        data = data.set_column(position, field.name, column)
     return Judged(data, errors)
 
 
@@ -111,24 +96,9 @@ def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | None:
     kinds: dict[str, pa.DataType | None] = {field.name: field.type for field in first}
     for field in second:
-        known = kinds.get(field.name)
-        kinds[field.name] = wider(known, field.type) if known else field.type
+        kind = kinds.get(field.name)
+        kinds[field.name] = wider(kind, field.type) if kind else field.type
     return None if any(kind is None for kind in kinds.values()) else pa.struct(list(kinds.items()))
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
-    """Return the column as `kind`, with nulls for values that do not fit, and the positions of these values."""
-    try:
-        return pc.cast(column, kind), []
-    except pa.ArrowInvalid:
-        cells, misfits = [], []
-    for i in range(len(column)):
-        try:
-            cells.append(pc.cast(column[i : i + 1], kind).combine_chunks())
-        except pa.ArrowInvalid:
-            cells.append(pa.nulls(1, kind))
-            misfits.append(i)
-    return pa.chunked_array([pa.concat_arrays(cells)]), misfits
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError, OvernightError
+from overnight.tasks.ingest.formats.sql_types import UnreadValue
 from overnight.tasks.storage.database import engine
 from overnight.tasks.storage.error_translation import translate_query_errors
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, TextClause
 
 # By dialect of SQLAlchemy. PostgreSQL and SQLite have means of their own.
 READ_ONLY = {
@@ -30,62 +31,61 @@ ROWS_AT_ONCE = 50  # a row may have megabytes, and a driver holds what it fetche
 
 @contextlib.contextmanager
 def connection(url: str) -> Iterator["Connection"]:
-    """Yield a connection to the database, and translate the errors of the body's queries.
-
-    `url` is SQLAlchemy's URL as the job file writes it.
-
-    Raises:
-        JobError: The URL is of an unknown kind, or its driver is not installed.
-        ServiceUnavailable: The database does not answer.
-        InputError: The database refuses the connection's options or the query.
-    """
-    shown = masked(url)
-    made = _read_only(engine(url, "ingest"))
+    """Yield a connection that only reads, and translate the errors of the body's queries."""
+    address = masked(url)
+    database = _read_only(engine(url, "ingest"))
     try:
-        with translate_query_errors(shown, "source.url", shows_cause=False):
-            opened = made.connect()
+        with translate_query_errors(address, "source.url", shows_cause=False):
+            session = database.connect()
     except OvernightError:
         raise
     except Exception as error:  # from the driver itself, whose message may show the value of a variable
-        raise InputError(f"source.url: the driver of {shown} does not accept it: {type(error).__name__}.") from None
-    with opened, translate_query_errors(shown, "source.query"):
-        driver: Any = opened.connection.dbapi_connection
+        raise InputError(f"source.url: the driver of {address} does not accept it: {type(error).__name__}.") from None
+    with session, translate_query_errors(address, "source.query"):
+        driver: Any = session.connection.dbapi_connection
         if type(driver).__module__ == "sqlite3":
             driver.text_factory = _text_or_bytes
         if type(driver).__module__.startswith("psycopg"):
             _read_any_time(driver)
-        yield opened
+        yield session
 
 
 def rows(
     connection: "Connection", query: str, values: dict[str, Any], at_once: int = ROWS_AT_ONCE
 ) -> Generator[Sequence[Any], None, None]:
-    """Yield the names of the columns as the first item, and then the rows of `query`, each as a sequence of values.
-
-    A key of `values` in braces, such as `{partition}`, becomes a bound parameter. `at_once` rows are fetched together.
-    Their values are as the driver returns them.
-    """
-    from overnight.tasks.ingest.formats.bound_sql import BoundSql
-
+    """Yield the names of the columns, and then the rows of `query`, whose values are as the driver returns them."""
     options = {"yield_per": at_once, "sqlite_raw_colnames": True}
-    with connection.execution_options(**options).execute(BoundSql(query, values)) as found:
-        yield list(found.keys())
-        yield from found
+    with connection.execution_options(**options).execute(_statement(query, values)) as result:
+        yield list(result.keys())
+        yield from result
 
 
-def _read_only(made: "Engine") -> "Engine":
+def _statement(query: str, values: dict[str, Any]) -> "TextClause":
+    from sqlalchemy import bindparam, text
+    from sqlalchemy.types import NullType
+
+    # All colons of the query are escaped, so that SQLAlchemy takes none for the beginning of a parameter.
+    query = query.replace(":", "\\:")
+    names = [name for name in values if f"{{{name}}}" in query]
+    for name in names:
+        query = query.replace(f"{{{name}}}", f" :{name} ")
+    # The values have no type here, because the driver would send it: PostgreSQL compares no date with a text.
+    return text(query).bindparams(*(bindparam(name, values[name], NullType()) for name in names))
+
+
+def _read_only(database: "Engine") -> "Engine":
     """Return the engine, whose connections write nothing and open no other database, as far as its driver can."""
     import sqlalchemy as sa
 
-    kind = made.dialect.name
+    kind = database.dialect.name
     if kind == "sqlite":
-        sa.event.listen(made, "do_connect", _open_to_read)
-        sa.event.listen(made, "connect", lambda driver, _: _only_read_sqlite(driver))
+        sa.event.listen(database, "do_connect", _open_to_read)
+        sa.event.listen(database, "connect", lambda driver, _: _only_read_sqlite(driver))
     if kind in READ_ONLY:
-        sa.event.listen(made, "connect", lambda driver, _: _execute(driver, READ_ONLY[kind]))
+        sa.event.listen(database, "connect", lambda driver, _: _execute(driver, READ_ONLY[kind]))
     if kind == "postgresql":
-        return made.execution_options(postgresql_readonly=True)
-    return made
+        return database.execution_options(postgresql_readonly=True)
+    return database
 
 
 def _open_to_read(_: Any, __: Any, arguments: list[Any], options: dict[str, Any]) -> None:
@@ -98,10 +98,10 @@ def _open_to_read(_: Any, __: Any, arguments: list[Any], options: dict[str, Any]
 def _only_read_sqlite(driver: Any) -> None:
     import sqlite3
 
-    def allowed(action: int, *_: Any) -> int:
+    def authorize(action: int, *_: Any) -> int:
         return sqlite3.SQLITE_OK if action in SQLITE_READS else sqlite3.SQLITE_DENY
 
-    driver.set_authorizer(allowed)
+    driver.set_authorizer(authorize)
 
 
 def _execute(driver: Any, statements: Sequence[str]) -> None:
@@ -114,8 +114,6 @@ def _read_any_time(driver: Any) -> None:
     """Read a date or time that Python lacks, such as `infinity`, as an `UnreadValue`: only its row is bad."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
-
-    from overnight.tasks.ingest.formats.sql_types import UnreadValue
 
     for name in ("Date", "Timestamp", "Timestamptz", "Time", "Timetz"):
         loader: Any = getattr(loaders, f"{name}Loader")

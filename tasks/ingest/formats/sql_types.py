@@ -12,8 +12,7 @@ import orjson
 import pyarrow as pa
 
 from overnight.tasks.errors import RowError
-
-_MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
 
 
 @dataclass(frozen=True)
@@ -23,44 +22,34 @@ class UnreadValue:
     text: str
 
 
-def inferred(values: Sequence[Any]) -> pa.DataType:
+def inferred_type(values: Sequence[Any]) -> pa.DataType:
     """Return the Arrow type that holds all the values; text if there is no such type, or if all values are None."""
     plain = [_plain(value) for value in values if value is not None and not isinstance(value, UnreadValue)]
     if not plain:
         return pa.string()
     if all(isinstance(value, decimal.Decimal) for value in plain):
-        exponents = [exponent for value in plain if isinstance(exponent := value.as_tuple().exponent, int)]
-        return pa.decimal128(38, max([0, *(-exponent for exponent in exponents)]))
+        exponents = [value.as_tuple().exponent for value in plain]
+        return pa.decimal128(38, max([0, *(-exponent for exponent in exponents if isinstance(exponent, int))]))
     try:
         return pa.array(plain).type
-    except _MISFIT:
+    except MISFIT:
         return pa.string()
 
 
 def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
-    """Return the values as a column of type `kind`, and the errors of values that do not fit, by position.
-
-    A value that does not fit is null in the column. `name` is the column's name, for messages.
-    """
+    """Return the values as a column of type `kind`, and the errors of values that do not fit, by position."""
     plain = _text if kind == pa.string() else _plain
-    try:
-        return _strict([plain(value) for value in values], kind), {}
-    except _MISFIT:
-        errors: dict[int, Exception] = {}
-        fitting: list[Any] = []
-        for place, value in enumerate(values):
-            try:
-                fitting.append(plain(value))
-                _strict(fitting[-1:], kind)
-            except _MISFIT:
-                found = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
-                errors[place] = RowError(f"column {name}: expected {kind}, found {found}; see source.types")
-                fitting[place:] = [None]
-        return _strict(fitting, kind), errors
+    column, misfits = fitting(values, lambda some: _strict([plain(value) for value in some], kind), kind)
+    errors: dict[int, Exception] = {}
+    for row in misfits:
+        value = values[row]
+        excerpt = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
+        errors[row] = RowError(f"column {name}: expected {kind}, found {excerpt}; see source.types")
+    return column, errors
 
 
 def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Convert like `pa.array`, but raise one of `_MISFIT` if that would silently drop fractions, and parse texts."""
+    """Convert like `pa.array`, but raise one of `MISFIT` if that would silently drop fractions, and parse texts."""
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, str) for value in present) and not pa.types.is_binary(kind):
         return pa.array(values, pa.string()).cast(kind)

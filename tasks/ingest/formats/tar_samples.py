@@ -1,7 +1,4 @@
-"""The samples of a WebDataset shard: consecutive files of a tar archive that share a name.
-
-This file does not use units, columns or blocks.
-"""
+"""The samples of a WebDataset shard: consecutive files of a tar archive that share a name."""
 
 import contextlib
 import tarfile
@@ -11,11 +8,10 @@ from typing import Any, Self
 
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.source import too_large
+from overnight.tasks.ingest.reading.file_errors import too_large
 from overnight.tasks.storage.file_info import is_text
 
 BUFFER_BYTES = 2**20
-MOST_SPARSE_BYTES = 2**28  # the holes of a file may be of any size, in an archive of a few bytes
 
 
 @dataclass
@@ -58,52 +54,23 @@ class _Ending:
         self._stream, self._has_ended = stream, False
 
     def read(self, size: int) -> bytes:
-        found: bytes = self._stream.read(size)
-        if not found and self._has_ended:
+        content: bytes = self._stream.read(size)
+        if not content and self._has_ended:
             raise tarfile.ReadError("unexpected end of data")
-        self._has_ended = not found
-        return found
+        self._has_ended = not content
+        return content
 
 
 def samples(stream: Any, most: int) -> Iterator[Sample]:
-    """Yield the samples of `stream`, the bytes of a tar archive, and then raise `RowError` if the archive is damaged.
-
-    The last sample before the damage is not yielded, because it may not be whole. `damage` is set in a sample of more
-    than `most` bytes, with two files of one extension, or with a name that is not UTF-8.
-    """
+    """Yield the samples of a tar archive, bad ones with their `damage`. Raise `RowError` if the archive is damaged."""
     current: Sample | None = None
     try:
-        ending: Any = _Ending(stream)  # a type that tarfile's own stubs do not know
-        with tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
-            for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # it would keep the headers of all files
-                named = _key_and_extension(member.name) if member.isfile() else None
-                if named is None:
-                    continue
-                key, extension = named
-                if current is None or current.key != key:
-                    if current:
-                        yield current
-                    current = Sample(key)
-                if not is_text(member.name):
-                    current.damage = RowError(f"expected file names in UTF-8, found {member.name!r}; rename the file")
-                if extension in current.files:
-                    current.damage = RowError(f"sample {key}: found two files named {key}.{extension}")
-                if member.issparse() and member.size > MOST_SPARSE_BYTES:
-                    expected = f"at most {MOST_SPARSE_BYTES:,} bytes of a file that is stored with holes"
-                    current.damage = RowError(f"{key}.{extension}: expected {expected}, found {member.size:,}")
-                    current.files[extension] = b""
-                    continue
-                size = sum(map(len, current.files.values())) + member.size
-                if size > most:
-                    current.damage = too_large(f"files of the sample {key}", size, most, "max_row_bytes")
-                    current.files[extension] = b""
-                    continue
-                try:
-                    current.files[extension] = _content(archive.extractfile(member), member.size)
-                except MemoryError as error:
-                    current.damage = RowError(f"{key}.{extension}: {shortage(error)}")
-                    current.files[extension] = b""
+        for archive, member, key, extension in _members(stream):
+            if current is None or current.key != key:
+                if current:
+                    yield current
+                current = Sample(key)
+            _add(current, archive, member, extension, most)
     except (tarfile.TarError, ValueError, OverflowError) as error:  # an invalid or too large number in a header
         raise RowError(f"expected a whole tar archive: {error}") from error
     while stream.read(BUFFER_BYTES):  # to the end, where a compressed file has its check sum
@@ -112,48 +79,51 @@ def samples(stream: Any, most: int) -> Iterator[Sample]:
         yield current
 
 
-def _content(opened: Any, size: int) -> bytes:
-    """Return the content of a member. Raise `MemoryError` before it is read if its size is beyond the bound."""
-    content = bytearray(size)
-    view, place = memoryview(content), 0
-    while place < size and (piece := opened.read(min(size - place, BUFFER_BYTES))):
-        view[place : place + len(piece)] = piece
-        place += len(piece)
-    return bytes(view[:place])
+def _members(stream: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo, str, str]]:
+    """Yield the files of an archive, with the sample and the extension of each."""
+    ending: Any = _Ending(stream)  # a type that tarfile's own stubs do not know
+    with tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive:
+        for member in archive:
+            archive.members = []  # type: ignore[attr-defined]  # it would keep the headers of all files
+            key, extension = _key_and_extension(member.name)
+            if key and extension and member.isfile():
+                yield archive, member, key, extension
+
+
+def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, extension: str, most: int) -> None:
+    if not is_text(member.name):
+        sample.damage = RowError(f"expected file names in UTF-8, found {member.name!r}; rename the file")
+    if extension in sample.files:
+        sample.damage = RowError(f"sample {sample.key}: found two files named {sample.key}.{extension}")
+    size = sum(map(len, sample.files.values())) + member.size
+    sample.files[extension] = b""
+    if size > most:
+        sample.damage = too_large(f"files of the sample {sample.key}", size, most, "max_row_bytes")
+        return
+    try:
+        sample.files[extension] = archive.extractfile(member).read()  # type: ignore[union-attr]
+    except MemoryError as error:
+        sample.damage = RowError(f"{sample.key}.{extension}: {shortage(error)}")
 
 
 def keys_apart(stream: Any) -> set[str]:
-    """Return the samples of a tar archive whose files are not next to each other. Damage ends the search.
-
-    These are the names that a later run of files gives a further extension. `stream` has the bytes of the archive.
-    """
+    """Return the samples of a tar archive to which a later run of files adds an extension. Damage ends the search."""
     extensions: dict[str, set[str]] = {}
     apart: set[str] = set()
     last = None
-    ending: Any = _Ending(stream)
-    with (
-        contextlib.suppress(tarfile.TarError, ValueError, OverflowError, RowError),
-        tarfile.open(fileobj=ending, mode="r|", bufsize=BUFFER_BYTES, tarinfo=_Member) as archive,
-    ):
-        for member in archive:
-            archive.members = []  # type: ignore[attr-defined]
-            if named := _key_and_extension(member.name) if member.isfile() else None:
-                key, extension = named
-                known = extensions.setdefault(key, set())
-                if known and key != last and extension not in known:
-                    apart.add(key)
-                known.add(extension)
-                last = key
+    with contextlib.suppress(tarfile.TarError, ValueError, OverflowError, RowError):
+        for _, _, key, extension in _members(stream):
+            earlier = extensions.setdefault(key, set())
+            if earlier and key != last and extension not in earlier:
+                apart.add(key)
+            earlier.add(extension)
+            last = key
     return apart
 
 
-def _key_and_extension(name: str) -> tuple[str, str] | None:
-    """Return sample and extension of a name; None for files without a sample.
-
-    `a/b.c/001.seg.png` is of the sample `a/b.c/001` and has the extension `seg.png`.
-    """
+def _key_and_extension(name: str) -> tuple[str, str]:
+    """Return sample and extension of a name: `a/b.c/001` and `seg.png` of `a/b.c/001.seg.png`. Either may be empty."""
     folder, slash, last = name.removeprefix("./").rpartition("/")
-    stem, dot, extension = last.partition(".")
-    if not stem or not dot or not extension or stem.startswith("__"):
-        return None
-    return f"{folder}{slash}{stem}", extension.lower()
+    stem, _, extension = last.partition(".")
+    key = f"{folder}{slash}{stem}" if stem and not stem.startswith("__") else ""
+    return key, extension.lower()

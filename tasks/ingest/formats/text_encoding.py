@@ -11,10 +11,7 @@ NO_CHARACTER = "\udcff"  # becomes a byte that is not UTF-8, so that only its ro
 
 
 def is_of_text(encoding: str) -> bool:
-    """Return True if Python has a character set of the name `encoding`.
-
-    Python has other encodings too, for which the result is False: base64, rot13 and escapes.
-    """
+    """Return True if Python has a character set of the name `encoding`."""
     try:
         b"0".decode(encoding)  # not empty, because Python decodes zero bytes to a text in any encoding
     except UnicodeError:
@@ -37,11 +34,11 @@ Encoding = Annotated[
 
 
 class Recoded:
-    """A stream of the text of `opened`, which is in `encoding`, as UTF-8. Bytes without a character are not UTF-8."""
+    """A stream of the text of `handle`, which is in `encoding`, as UTF-8. Bytes without a character are not UTF-8."""
 
-    def __init__(self, opened: Any, encoding: str) -> None:
+    def __init__(self, handle: Any, encoding: str) -> None:
         codecs.register_error("overnight-mark", lambda error: (NO_CHARACTER, error.end))  # type: ignore[attr-defined]
-        self._opened = opened
+        self._opened = handle
         self._decoder = codecs.getincrementaldecoder(encoding)("overnight-mark")
 
     def read(self, size: int) -> bytes:
@@ -54,6 +51,6 @@ class Recoded:
         return text.encode(errors="surrogateescape")
 
 
-def recoded(opened: Any, encoding: str) -> Any:
-    """Return a stream of the text of `opened` as UTF-8; `opened` itself if `encoding` is UTF-8."""
-    return opened if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else Recoded(opened, encoding)
+def recoded(handle: Any, encoding: str) -> Any:
+    """Return a stream of the text of `handle` as UTF-8; `handle` itself if `encoding` is UTF-8."""
+    return handle if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else Recoded(handle, encoding)

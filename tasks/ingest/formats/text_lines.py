@@ -1,17 +1,13 @@
-"""Reads text files, also gzipped, as whole lines: a file that breaks off loses only the torn line.
-
-This file does not use the meaning of a line.
-"""
+"""Reads text files, also gzipped, as whole lines: a file that breaks off loses only the torn line."""
 
 import io
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.gzip_stream import Packed
 from overnight.tasks.ingest.formats.text_encoding import recoded
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
 from overnight.tasks.ingest.versioned_file import SourceFile
 
 PIECE_BYTES = 2**20
@@ -24,11 +20,7 @@ _NO_UTF8 = re.compile("[\udc80-\udcff]+")
 
 
 def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encoding: str = UTF_8) -> Iterator[bytes]:
-    """Yield the decompressed file in pieces of whole lines, in UTF-8 and without a byte order mark.
-
-    Each piece ends with one of `line_ends`; a last line without an end gets a line feed. Raise `RowError` for a line of
-    more than `LINE_BYTES`, and for UTF-16. If the file is damaged, raise its error after the last whole line.
-    """
+    """Yield `pieces_of` a file. Raise the `RowError` of a line of more than `LINE_BYTES`."""
     for piece in pieces_of(file, line_ends, LINE_BYTES, encoding):
         if isinstance(piece, RowError):
             raise piece
@@ -38,51 +30,46 @@ def whole_lines(file: SourceFile, line_ends: tuple[bytes, ...] = (b"\n",), encod
 def pieces_of(
     file: SourceFile, line_ends: tuple[bytes, ...], most: int, encoding: str = UTF_8
 ) -> Iterator[bytes | RowError]:
-    """Yield the decompressed file in pieces of whole lines, and a `RowError` in place of a line that is too long.
-
-    Pieces are in UTF-8, whatever the `encoding` of the file.
-
-    Each piece ends with one of `line_ends`; a last line without an end gets a line feed. A byte order mark is left out.
-    A line of more than `most` bytes is too long, and is not kept in memory. A line of less than `PIECE_BYTES` may pass
-    unchecked. Raise `RowError` for UTF-16 that `encoding` does not name. If the file is damaged, raise its error after
-    the last whole line.
-    """
-    with file.open() as opened:
-        stream = recoded(Packed(opened) if file.uri.lower().endswith(".gz") else opened, encoding)
+    """Yield the unpacked file in pieces of whole lines, in UTF-8, with a `RowError` for a line above `most` bytes."""
+    with file.open() as handle:
+        stream = recoded(Packed(handle) if file.uri.lower().endswith(".gz") else handle, encoding)
         torn: list[bytes] = []
         length, is_first = 0, True  # of the torn line
         while piece := stream.read(PIECE_BYTES):
-            if is_first and not length and piece.startswith(UTF_16):
-                found = "found the byte order mark of UTF-16; set source.encoding to utf-16, or convert the file"
-                raise RowError(f"expected text in {encoding.upper()}, {found}")
+            if is_first and not length:
+                if piece.startswith(UTF_16):
+                    advice = "set source.encoding to utf-16, or convert the file"
+                    sentence = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
+                    raise RowError(f"{sentence}; {advice}")
+                piece = piece.removeprefix(BYTE_ORDER_MARK)
             end = max(piece.rfind(mark) for mark in line_ends) + 1
             if not end:
                 length += len(piece)
                 torn = [*torn, piece] if length <= most else []
                 continue
-            rest, start = min(place for mark in line_ends if (place := piece.find(mark)) >= 0), 0
-            if length and length + rest > most:
-                yield _too_long(length + rest, most)
-                torn, start, is_first = [], rest + 1, False
-            if whole := b"".join([*torn, piece[start:end]]):
-                yield whole.removeprefix(BYTE_ORDER_MARK) if is_first else whole
+            start = 0
+            first_end = min(position for mark in line_ends if (position := piece.find(mark)) >= 0)
+            if length and length + first_end > most:
+                yield _too_long(length + first_end, most)
+                torn, start = [], first_end + 1
+            if lines := b"".join([*torn, piece[start:end]]):
+                yield lines
             torn, length, is_first = [piece[end:]], len(piece) - end, False
         if length > most:
             yield _too_long(length, most)
         elif last := b"".join(torn):
-            yield (last.removeprefix(BYTE_ORDER_MARK) if is_first else last) + b"\n"
+            yield last + b"\n"
 
 
-def _too_long(found: int, most: int) -> RowError:
-    return RowError(f"expected a line of at most {most:,} bytes, found {found:,}")
+def _too_long(size: int, most: int) -> RowError:
+    return RowError(f"expected a line of at most {most:,} bytes, found {size:,}")
 
 
 class Utf8File(io.RawIOBase):
     """A binary file of valid UTF-8, made of `pieces` of text that may have other bytes, for a reader that requires it.
 
     Bytes that are not UTF-8 become `MARK`, a noncharacter of Unicode, and `is_marked` is then True. Damage ends the
-    file like an ordinary end, and `damage` keeps the error. `at_end` is True after the last piece. `quotes` is the
-    number of double quotes so far.
+    file like an ordinary end, and `damage` keeps the error. `quotes` is the number of double quotes so far.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -102,11 +89,11 @@ class Utf8File(io.RawIOBase):
                     raise
                 self.damage, self.at_end = error, True
         size = len(self._ready) if size < 0 else size
-        found = bytes(self._ready[:size])
+        content = bytes(self._ready[:size])
         del self._ready[:size]
-        return found
+        return content
 
-    def _add(self, piece: Any) -> None:
+    def _add(self, piece: bytes) -> None:
         self.at_end = not piece
         self.quotes += piece.count(b'"')
         try:

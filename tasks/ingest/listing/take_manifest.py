@@ -1,17 +1,24 @@
 """Takes a partition's manifest: lists its files and writes their units as they are found, some thousand at a time.
 
-For any number of files, memory holds only these units and a row group of the manifest.
+For any number of files, memory holds only these units and a row group of the manifest. A retry of quarantined rows
+takes over the manifest of the earlier run. A file that a user repaired is listed and read again as a whole. All other
+inputs must be as they were: a published row never belongs to another version than the manifest has.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.listing.list_files import stream_inputs
+from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
+from overnight.tasks.ingest.reading.unit_rows import BROKEN
 from overnight.tasks.ingest.source import Source, seen_in
 from overnight.tasks.rows import blocks
+from overnight.tasks.state import manifest
 from overnight.tasks.state.manifest import UNITS, ListingDigest, begin_manifest
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.storage.error_translation import translate_listing_errors
@@ -21,56 +28,57 @@ from overnight.tasks.storage.skipped_files import counting
 FILES_AT_ONCE = 2**12
 FIRST_UNITS = 1000  # enough to infer the schema
 FIRST_FILES = 100  # the Parquet source infers its columns from this number of files
+PATHS_SHOWN = 3
+
+
+class _Columns:
+    """The columns of a partition, which the first units and the schemas of all opened files show."""
+
+    def __init__(self) -> None:
+        self._first = UNITS.empty_table()
+        self._seen = dict[pa.Schema, None]()
+
+    def add(self, units: pa.Table) -> None:
+        self._seen |= dict.fromkeys(seen_in(units))
+        if len(self._first) < FIRST_UNITS:
+            self._first = pa.concat_tables([self._first, units.cast(UNITS)])[:FIRST_UNITS]
+
+    def schema(self, source: Source, partition: str) -> pa.Schema | None:
+        return source.full_schema(source.common_schema(self._first, partition), self._seen)
 
 
 def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
-    """Write the manifest of all inputs, or of their first `limit_rows` rows, to `place`. Its digest covers all inputs.
-
-    Raise `InputError` if they cannot be listed, or if there are no files or rows and the source's `allow_empty` is
-    False. Raise `ServiceUnavailable` if a later attempt may succeed.
-    """
+    """Write the manifest of all inputs, or of their first `limit_rows` rows. Raise `InputError` if there are none."""
     source, snapshot = _now(source, partition)
-    found, first, seen = ListingDigest(), UNITS.empty_table(), dict[pa.Schema, None]()
-    with begin_manifest(place) as manifest, counting() as passed:
-        for units in _units(source, found.of(stream_inputs(source, partition)), limit_rows, partition):
-            manifest.add(units)
-            for schema in seen_in(units):
-                seen.setdefault(schema)
-            if len(first) < FIRST_UNITS:
-                first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
-        if not manifest.count and not source.allow_empty:
-            where = f"source.{source.located_by}: {found.count} files at {source.place(partition)}"
-            raise InputError(f"{where}, but no rows.")
-        columns = source.full_schema(source.common_schema(first, partition), seen)
-        manifest.finish(found.digest, columns, snapshot, passed.found)
+    listing, columns = ListingDigest(), _Columns()
+    with begin_manifest(place) as writer, counting() as skips:
+        for units in _units(source, listing.of(stream_inputs(source, partition)), limit_rows, partition):
+            writer.add(units)
+            columns.add(units)
+        _require_rows(source, partition, listing.count, writer.count)
+        writer.finish(listing.digest, columns.schema(source, partition), snapshot, skips.found)
 
 
 def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
     """Return the source fixed to its current version, the units of its first `rows` rows, and the schema of these rows.
 
     The listing ends early, so a run, which lists all files, may read these rows with further columns or other types.
-    The schema is None if each file determines its own.
-
-    Raise `InputError` if the inputs cannot be listed, or if there are no files or rows and the source's `allow_empty`
-    is False. Raise `ServiceUnavailable` if a later attempt may succeed.
+    Raise like `take_manifest`.
     """
     source, _ = _now(source, partition)
-    kept, first, seen = [UNITS.empty_table()], UNITS.empty_table(), dict[pa.Schema, None]()
-    left, count = rows, 0
+    columns, tables, remaining, count = _Columns(), [UNITS.empty_table()], rows, 0
     with counting():
-        files = stream_inputs(source, partition)
-        while left and (some := list(islice(files, FIRST_FILES))):
-            count += len(some)
-            units = source.units(some)
-            seen |= dict.fromkeys(seen_in(units))
-            first = pa.concat_tables([first, units.cast(UNITS)])[:FIRST_UNITS]
-            kept.append(limited(source, units, left, partition).cast(UNITS))
-            left -= sum(kept[-1]["rows"].to_pylist())
-    units = pa.concat_tables(kept)
-    if not len(units) and not source.allow_empty:
-        raise InputError(f"source.{source.located_by}: {count} files at {source.place(partition)}, but no rows.")
+        listing = stream_inputs(source, partition)
+        while remaining and (files := list(islice(listing, FIRST_FILES))):
+            count += len(files)
+            units = source.units(files)
+            columns.add(units)
+            tables.append(limited(source, units, remaining, partition).cast(UNITS))
+            remaining -= sum(tables[-1]["rows"].to_pylist())
+    units = pa.concat_tables(tables)
+    _require_rows(source, partition, count, len(units))
     units = units.set_column(0, UNITS.field("unit"), pa.array(range(len(units)), pa.int64()))
-    return source, units, source.full_schema(source.common_schema(first, partition), seen)
+    return source, units, columns.schema(source, partition)
 
 
 def _now(source: Source, partition: str) -> tuple[Source, str]:
@@ -80,41 +88,129 @@ def _now(source: Source, partition: str) -> tuple[Source, str]:
     return (source.at(snapshot) if snapshot else source), snapshot
 
 
-def _units(source: Source, files: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
+def _require_rows(source: Source, partition: str, files: int, units: int) -> None:
+    if not units and not source.allow_empty:
+        raise InputError(f"source.{source.located_by}: {files} files at {source.place(partition)}, but no rows.")
+
+
+def _units(source: Source, listing: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
     """Yield the units. Consume all files, also after the last unit of a sample, because the digest covers them."""
-    left = limit_rows
-    for some in iter(lambda: list(islice(files, FILES_AT_ONCE)), []):
-        if left == 0:
+    remaining = limit_rows
+    while files := list(islice(listing, FILES_AT_ONCE)):
+        if remaining == 0:
             continue
-        units = source.units(some)
-        if left is not None:
-            units = limited(source, units, left, partition)
-            left -= sum(units["rows"].to_pylist())
+        units = source.units(files)
+        if remaining is not None:
+            units = limited(source, units, remaining, partition)
+            remaining -= sum(units["rows"].to_pylist())
         yield units
 
 
 def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit.
-
-    A unit whose number of rows is unknown is read to count them.
-    """
-    kept, left = [], limit_rows
+    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit."""
+    first, remaining = [], limit_rows
     schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
-        if left <= 0:
+        if remaining <= 0:
             break
-        count = unit["rows"] if unit["rows"] is not None else _count(source, unit, schema, left)
-        kept.append(unit | {"rows": min(count, left)})
-        left -= min(count, left)
-    return pa.Table.from_pylist(kept, schema=units.schema)
+        count = unit["rows"] if unit["rows"] is not None else _count(source, unit, schema, remaining)
+        first.append(unit | {"rows": min(count, remaining)})
+        remaining -= min(count, remaining)
+    return pa.Table.from_pylist(first, schema=units.schema)
 
 
 def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
     """Return the number of rows of a unit, or `enough` if there are more."""
-    alone = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
-    found = 0
-    for block in source.read(alone, schema):
-        found += int((block["__state"].to_numpy() != blocks.END).sum())
-        if found >= enough:
+    units = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
+    count = 0
+    for block in source.read(units, schema):
+        count += int((block["__state"].to_numpy() != blocks.END).sum())
+        if count >= enough:
             return enough
-    return found
+    return count
+
+
+@dataclass(frozen=True)
+class RetriedInputs:
+    """What a retry of the quarantined rows reads. `inputs` is the digest of the current listing.
+
+    `again` are the paths of files that are listed again, and `units` their new units. `gone` are paths of files that no
+    longer exist; their rows stay quarantined. If no retry is possible, the sentence `refusal` explains why.
+    """
+
+    inputs: str = ""
+    again: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    units: pa.Table = field(default_factory=UNITS.empty_table)
+    refusal: str = ""
+
+
+def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Table) -> RetriedInputs:
+    """List the inputs, and compare them with the manifest `earlier`. `ranges` are the settled rows of that run."""
+    groups, inputs = manifest.read_manifest(earlier, ["row_group"])
+    states, units = ranges["state"].to_numpy(), ranges["unit"].to_numpy()
+    failures = np.unique(units[states == blocks.QUARANTINED])
+    successes = np.unique(units[(states == blocks.LIVE) | (states == blocks.FILTERED)])
+    broken = failures[pc.fill_null(groups["row_group"], 0).to_numpy()[failures] == BROKEN]
+    again: dict[str, File] = {}
+    for unit in manifest.read_units(earlier, broken).to_pylist():
+        again[unit["path"]] = File(unit["path"], unit["uri"], unit["size"], unit["version"])
+    absent: list[str] = []
+    if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:  # in memory only if an input changed
+        files = {file.path: file for file in list_inputs(source, partition)}
+        digest = manifest.digest(files.values())
+        earlier_files, _ = manifest.read_manifest(earlier, ["path", "version"])
+        paths = earlier_files["path"]
+        repairable = set(paths.take(pa.array(failures)).to_pylist())
+        repairable -= set(paths.take(pa.array(successes)).to_pylist())
+        versions = dict(zip(paths.to_pylist(), earlier_files["version"].to_pylist(), strict=True))
+        new = [path for path in files if path not in versions and len(source.units([files[path]]))]
+        other_versions = [path for path, file in files.items() if path in versions and file.version != versions[path]]
+        absent = [path for path in versions if path not in files]
+        unlike = {
+            "new": new,
+            "changed": [path for path in other_versions if path not in repairable],
+            "gone": [path for path in absent if path not in repairable],
+        }
+        if any(unlike.values()):
+            return RetriedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")
+        again = {path: file for path, file in again.items() if path in files}
+        again |= {path: files[path] for path in other_versions}
+    units_again = source.units(list(again.values())) if again else UNITS.empty_table()
+    refusal = _other_columns(source, earlier, units_again)
+    return RetriedInputs(digest, tuple(again), tuple(absent), units_again, refusal)
+
+
+def _shown(paths_by_change: dict[str, list[str]]) -> str:
+    changes = []
+    for change, paths in paths_by_change.items():
+        if paths:
+            more = f" and {len(paths) - PATHS_SHOWN:,} more" if len(paths) > PATHS_SHOWN else ""
+            changes.append(f"{len(paths):,} {change} ({', '.join(paths[:PATHS_SHOWN])}{more})")
+    return "; ".join(changes)
+
+
+def _other_columns(source: Source, earlier: Location, units: pa.Table) -> str:
+    """Return a sentence if files that are listed again have columns or types that the earlier manifest lacks."""
+    schema = manifest.read_schema(earlier)
+    wider = source.full_schema(schema, seen_in(units)) if len(units) else None
+    if schema is None or wider is None or wider.equals(schema):
+        return ""
+    names = [field.name for field in wider if field.name not in schema.names or schema.field(field.name) != field]
+    return f"files that were put right have other columns than the published rows: {', '.join(names)}"
+
+
+def take_over_manifest(place: Location, earlier: Location, retry: RetriedInputs) -> np.ndarray:
+    """Write the manifest of a retry. Return the new number of each earlier unit; -1 if its file is listed again."""
+    numbers, inputs = manifest.read_manifest(earlier, ["unit"])
+    if not retry.again and retry.inputs == inputs:
+        place.write_bytes(earlier.read_bytes())
+        return np.arange(len(numbers))
+    units, _ = manifest.read_manifest(earlier)
+    stays = pc.invert(pc.is_in(units["path"], pa.array(retry.again, pa.string()))).to_numpy()
+    schema, snapshot = manifest.read_schema(earlier), manifest.read_snapshot(earlier)
+    with begin_manifest(place) as writer:
+        writer.add(units.cast(UNITS).filter(pa.array(stays)))
+        writer.add(retry.units.cast(UNITS))
+        writer.finish(retry.inputs, schema, snapshot, manifest.read_passed_over(earlier))
+    return np.where(stays, np.cumsum(stays) - 1, -1)

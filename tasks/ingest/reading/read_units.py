@@ -54,18 +54,14 @@ class LoadedRead:
 
 
 def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | None) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of `units` (schema `read_plan.PENDING`), without settled rows.
-
-    Hidden columns have the seconds of reading. At the end, report the number of END rows, which only close units, so
-    that the progress of the run does not count them. `schema` has the columns and types of the rows; None if each file
-    determines its own.
-    """
-    settled = {unit: ranges for unit, ranges in _columns(units, "unit", "settled") if ranges}
-    started, ends = time.perf_counter(), 0
+    """Yield blocks of `units` (schema `read_plan.PENDING`), without settled rows. Report the END rows at the end."""
+    ranges_by_unit = dict(zip(units["unit"].to_pylist(), units["settled"].to_pylist(), strict=True))
+    ranges_of = {unit: ranges for unit, ranges in ranges_by_unit.items() if ranges}
+    begin, ends = time.perf_counter(), 0
     try:
-        for table in _guarded(source, units, schema, run):
-            seconds = time.perf_counter() - started
-            fresh = _without_settled(table, settled) if settled else table
+        for block in _guarded(source, units, schema, run):
+            seconds = time.perf_counter() - begin
+            fresh = _without_settled(block, ranges_of) if ranges_of else block
             if len(fresh):
                 states = fresh["__state"].to_numpy()
                 live = np.flatnonzero(states == blocks.LIVE)
@@ -73,7 +69,7 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
                 fresh = blocks.measured(fresh, live, "ingest", seconds, fresh.nbytes)
                 report_quarantined(fresh, None, run)
                 yield fresh
-            started = time.perf_counter()
+            begin = time.perf_counter()
         if ends:
             emit(run, UnitsRead(run.attempt, units["unit"][0].as_py(), ends))
         report_storage_problems(run, "ingest")
@@ -84,33 +80,33 @@ def read_units(units: pa.Table, source: Source, run: Run, schema: pa.Schema | No
 def _guarded(source: Source, units: pa.Table, schema: pa.Schema | None, run: Run) -> Iterator[pa.Table]:
     """Yield blocks of `units`. After the death of a process, read unit by unit, without units that killed processes."""
     guard = Watchdog(run, "ingest", "ingest", 0)
-    named = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
-    with guard.at(named) as isolation:
+    rows = units.select(["unit", "first_row"]).rename_columns(["__unit", "__row"])
+    with guard.at(rows) as isolation:
         try:
             if isolation.is_on:
-                yield from _one_by_one(source, units, schema, run, guard, named)
+                yield from _one_by_one(source, units, schema, run, guard, rows)
             else:
                 yield from _read(source, units, schema, run.partition)
         except (SystemExit, MemoryError) as error:  # without this, its unit would get no record of a death
             if isinstance(error, MemoryError):
-                told = RuntimeError(shortage(error))
+                death = RuntimeError(shortage(error))
             else:
-                told = RuntimeError(f"the code of the source called sys.exit({error})")
-            guard.end_process(told)
-            raise told from error
+                death = RuntimeError(f"the code of the source called sys.exit({error})")
+            guard.end_process(death)
+            raise death from error
 
 
 def _one_by_one(
-    source: Source, units: pa.Table, schema: pa.Schema | None, run: Run, guard: Watchdog, named: pa.Table
+    source: Source, units: pa.Table, schema: pa.Schema | None, run: Run, guard: Watchdog, rows: pa.Table
 ) -> Iterator[pa.Table]:
-    pieces, killers = guard.judged(named)
-    for place, error in killers.items():
-        yield from source.lost(units[place : place + 1].to_pylist()[0], error)
+    pieces, killers = guard.judged(rows)
+    for position, error in killers.items():
+        yield from source.lost(units[position : position + 1].to_pylist()[0], error)
     for start, stop in pieces:
         with translate_storage_errors("read", source.place(run.partition)):
             tables = source.rows(units[start:stop], schema)
             while True:
-                with guard.in_hand(named, start, stop):
+                with guard.in_hand(rows, start, stop):
                     table = next(tables, None)
                 if table is None:
                     break
@@ -125,11 +121,7 @@ def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: 
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items unchanged. A second thread makes the next item while the caller uses one.
-
-    The bound of memory is one of the process. So it holds for the items only while the caller waits for them: a model
-    may take what it needs. Raise the errors of `items`.
-    """
+    """Yield the items unchanged. A second thread makes the next item while the caller uses one."""
     with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as thread:
         following = thread.submit(next, items, END)
         while (item := following.result()) is not END:
@@ -138,18 +130,14 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
                 yield item  # type: ignore[misc]
 
 
-def _columns(table: pa.Table, *names: str) -> Iterable[tuple]:
-    return zip(*(table[name].to_pylist() for name in names), strict=True)
-
-
-def _without_settled(table: pa.Table, settled: dict[int, list[int]]) -> pa.Table:
+def _without_settled(table: pa.Table, ranges_of: dict[int, list[int]]) -> pa.Table:
     """Return only the rows outside the settled ranges of their units, and all END rows."""
     units, numbers = table["__unit"].to_numpy(), table["__row"].to_numpy()
-    fresh = np.ones(len(table), bool)
+    is_fresh = np.ones(len(table), bool)
     for unit in np.unique(units):
-        bounds = np.asarray(settled.get(int(unit), []))
+        bounds = np.asarray(ranges_of.get(int(unit), []))
         # Bounds ascend in pairs: a number is inside a range if an odd number of bounds are at or below it.
-        inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
-        fresh &= ~((units == unit) & inside)
-    fresh |= table["__state"].to_numpy() == blocks.END
-    return table.filter(pa.array(fresh))
+        is_inside = np.searchsorted(bounds, numbers, side="right") % 2 == 1
+        is_fresh &= ~((units == unit) & is_inside)
+    is_fresh |= table["__state"].to_numpy() == blocks.END
+    return table.filter(pa.array(is_fresh))

@@ -1,42 +1,41 @@
-"""Makes units of the parts of files, and reads the rows of a unit.
+"""Makes units of files and of their parts, and blocks of the rows that a source reads from a unit."""
 
-The rows of a unit are counted when its file is listed, or while it is read. A source defines the parts: it returns the
-parts of a file, and reads the tables of a part.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import BROKEN_OFF, RowError
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
 from overnight.tasks.ingest.reading.table_blocks import (
-    finish_text_file,
-    is_corrupt_file,
+    BYTES_AT_ONCE,
+    end_of_unit,
     quarantined_rows,
     rest_of_unit,
     table_block,
     unreadable,
-    untrue_values,
 )
+from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.storage.location import File
 
+T = TypeVar("T")
 FILES_AT_ONCE = 16
 BROKEN = -1  # the row_group of a file whose parts are unknown: such a file is one row
 
 
 class RowRange(NamedTuple):
-    """Consecutive rows of a file, which become a unit. `first_row` counts from 0, and `rows` is their number.
+    """Consecutive rows of a file, which become a unit. The source finds them by `number`, such as a row group's index.
 
-    The source finds the rows by `number`, such as the index of a row group. `size` is in bytes, approximate.
+    `size` is in bytes, approximate.
     """
 
     first_row: int
     rows: int
-    number: int
+    number: int | None
     size: int
 
 
@@ -44,17 +43,13 @@ class Judged(NamedTuple):
     """Rows as a table, and the errors of the bad rows in the table, by position."""
 
     data: pa.Table
-    errors: dict[int, Exception]
+    errors: Mapping[int, Exception]
 
 
 def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]) -> pa.Table:
-    """Return the units of `files` (schema `manifest.UNITS`), in the order of the files.
+    """Return a unit for each part of `files` that has rows. A file that cannot be opened is a unit of one row."""
 
-    `parts` returns the parts of one file. Each part that has rows becomes a unit. A file that cannot be opened becomes
-    a unit of one row.
-    """
-
-    def found(file: File) -> Sequence[RowRange]:
+    def parts_with_rows(file: File) -> Sequence[RowRange]:
         try:
             return [part for part in parts(file) if part.rows]
         except Exception as error:
@@ -63,91 +58,144 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
             return [RowRange(0, 1, BROKEN, file.size)]
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        all_parts = list(pool.map(found, files))
-    records = [
-        (file.path, file.uri, part.size, file.version, part.first_row, part.rows, part.number)
-        for file, some in zip(files, all_parts, strict=True)
+        ranges = list(pool.map(parts_with_rows, files))
+    return _table_of_units(
+        (file, part.size, part.first_row, part.rows, part.number)
+        for file, some in zip(files, ranges, strict=True)
         for part in some
-    ]
-    columns: list[Any] = list(zip(*records, strict=True)) if records else [[]] * 7
-    return pa.table([range(len(records)), *columns], schema=UNITS)
+    )
 
 
-def counted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of a unit whose number of rows is in the manifest. `tables` yields its rows in order.
+def file_units(files: list[File], rows: Iterable[int | None]) -> pa.Table:
+    """Return one unit per file. `rows` has the number of rows of each; None if only reading shows it."""
+    return _table_of_units((file, file.size, 0, count, None) for file, count in zip(files, rows, strict=False))
 
-    `unit` is a row of the manifest. If `tables` ends early or raises an error about the file, the missing rows are
-    quarantined. If the file was broken when it was listed, the unit is one row, which is quarantined with that error.
-    """
-    done = 0
+
+def _table_of_units(parts: Iterable[tuple[File, int, int, int | None, int | None]]) -> pa.Table:
+    units: list[tuple] = []
+    for file, size, *row_range in parts:
+        units.append((len(units), file.path, file.uri, size, file.version, *row_range))
+    columns: list[Any] = list(zip(*units, strict=True)) or [[]] * len(UNITS)
+    return pa.table(columns, schema=UNITS)
+
+
+def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
+    """Yield blocks of the rows of a unit, which `tables` yields in order. Missing rows are quarantined."""
     if unit["row_group"] == BROKEN:
-        passed = RowError(
-            "the file could not be read when it was listed, and can be now; a run with force lists it again"
-        )
-        yield from unreadable(unit, _raised(tables) or passed)
+        yield from unreadable(unit, _error_of(tables))
         return
-    damage: Exception | None = None
-    try:
-        for found in tables:
-            judged = _first(found, unit["rows"] - done)
-            yield from _judged_blocks(unit, unit["first_row"] + done, judged)
-            done += len(judged.data)
-            if done == unit["rows"]:
-                break
-    except Exception as error:
-        if not is_corrupt_file(error):
-            raise
-        damage = error
-    missing = RowError(f"expected {unit['rows']:,} rows in this part of the file, as it declares, found {done:,}")
-    yield from rest_of_unit(unit, unit["first_row"] + done, unit["first_row"] + unit["rows"], damage or missing)
-
-
-def uncounted_rows(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.Table]:
-    """Yield blocks of the rows of a unit whose file does not state its number of rows.
-
-    `unit` is a row of the manifest. `tables` yields its rows in order. If it raises an error about the file, all later
-    rows are one quarantined row. If the manifest has no number of rows either, an END row, which states it, comes last.
-    """
+    first, total = unit["first_row"], unit["rows"]
     count, damage = 0, None
     try:
-        for found in tables:
-            most = None if unit["rows"] is None else unit["rows"] - count
-            judged = _first(found, most)
-            yield from _judged_blocks(unit, count, judged)
-            count += len(judged.data)
-            if count == unit["rows"]:
-                break
+        for table in tables:
+            piece = table if isinstance(table, Judged) else Judged(table, {})
+            if total is not None:
+                piece = piece._replace(data=piece.data[: total - count])
+            yield from _judged_blocks(unit, first + count, piece)
+            count += len(piece.data)
+            if count == total:
+                return
     except Exception as error:
         if not is_corrupt_file(error):
             raise
         damage = error
-    yield from finish_text_file(unit, count, damage)
+    if unit["row_group"] is None:
+        yield from finish_file(unit, count, damage)
+    else:
+        missing = RowError(f"expected {total:,} rows in this part of the file, as it declares, found {count:,}")
+        yield from rest_of_unit(unit, first + count, first + total, damage or missing)
 
 
-def _first(found: pa.Table | Judged, most: int | None) -> Judged:
-    """Return at most `most` rows of `found`, with the errors of values that are invalid for their types."""
-    data, errors = found if isinstance(found, Judged) else (found, {})
-    data = data[:most] if most is not None else data
-    return Judged(data, untrue_values(data) | {i: error for i, error in errors.items() if i < len(data)})
+def finish_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa.Table]:
+    """Yield the last blocks of a file that ended after `count` rows, or in `damage`."""
+    if damage and not count and unit["rows"] in (None, 1):
+        yield from unreadable(unit, damage)
+        return
+    stop = count + bool(damage) if unit["rows"] is None else unit["rows"]
+    if isinstance(damage, SourceChanged | SourceVanished):
+        error: Exception = damage
+    elif damage:
+        error = RowError(f"{BROKEN_OFF}: {error_message(damage)}")
+    else:
+        error = RowError("the file ends before this row")
+    yield from rest_of_unit(unit, count, stop, error)
+    yield from end_of_unit(unit, stop)
+
+
+def chunks(items: Iterable[T], rows: int, size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items as lists of at most `rows` items, cut at `BYTES_AT_ONCE`. An error comes after the last list."""
+    chunk: list[T] = []
+    size = 0
+    try:
+        for item in items:
+            chunk.append(item)
+            size += size_of(item)
+            if len(chunk) == rows or size >= BYTES_AT_ONCE:
+                yield chunk
+                chunk, size = [], 0
+    except Exception:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
+def size_of(item: bytes | Exception) -> int:
+    """Return the number of bytes of an item; 0 for an error."""
+    return len(item) if isinstance(item, bytes) else 0
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return a column of each of `kinds`, with null where a row lacks its name."""
+    return with_columns(
+        len(rows), {name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
+    )
+
+
+def with_columns(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table of `count` rows, also if it has no column."""
+    return pa.table({"": pa.nulls(count), **columns}).drop_columns([""])
 
 
 def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]:
     """Yield the blocks of consecutive rows of a file. `first` is the number of the first of them."""
-    data, errors = judged
+    data = judged.data
+    errors = _invalid_values(data)
+    errors.update((position, error) for position, error in judged.errors.items() if position < len(data))
     numbers = first + np.arange(len(data))
     if errors:
-        yield quarantined_rows(unit, numbers[list(errors)].tolist(), list(errors.values()))
+        yield from quarantined_rows(unit, {first + position: error for position, error in errors.items()})
         good = np.delete(np.arange(len(data)), list(errors))
         numbers, data = numbers[good], data.take(good)
-    if len(data):
+    if len(numbers):
         yield table_block(unit, numbers, data)
 
 
-def _raised(tables: Iterator[Any]) -> Exception | None:
+def _invalid_values(data: pa.Table) -> dict[int, Exception]:
+    """Return the errors of rows with values that readers do not check, such as texts that are not UTF-8."""
+    errors: dict[int, Exception] = {}
+    try:
+        data.validate(full=True)  # 40 GB per second
+        return errors
+    except pa.ArrowInvalid:
+        pass
+    for field, column in zip(data.schema, data.columns, strict=True):
+        for row in range(len(data)):
+            try:
+                column.take(pa.array([row])).validate(full=True)
+            except pa.ArrowInvalid as error:
+                reason = f"found another value: {str(error).removeprefix('In chunk 0: Invalid: ')}"
+                errors.setdefault(row, RowError(f"column {field.name}: expected {field.type}, {reason}"))
+    return errors
+
+
+def _error_of(tables: Iterator[Any]) -> Exception:
+    """Return the error of a file that was broken when it was listed."""
     try:
         next(tables, None)
     except Exception as error:
         if not is_corrupt_file(error):
             raise
         return error
-    return None
+    return RowError("the file could not be read when it was listed, and can be now; a run with force lists it again")

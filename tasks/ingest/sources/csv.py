@@ -1,13 +1,13 @@
 """CSV files: one file, one unit, its rows counted while reading. Columns out: the file's, `row_id` and `uri`.
 
-Types are inferred once, from the beginning of the first files, and apply to every file, so that the blocks of all files
-agree. The setting `types` overrides them. A missing column is null, and a column that first appears later is text. A
-row is quarantined alone for a wrong number of fields, a value of the wrong type, or bytes that are not UTF-8. All rows
-of a file are quarantined if it shares no column with the other files, or has a column twice. Blank lines are not rows.
+Types are inferred once, from the beginning of the first files, so that the blocks of all files agree. A missing column
+is null, and a column that first appears later is text. A row is quarantined alone for a wrong number of fields, a value
+of the wrong type, or bytes that are not UTF-8. All rows of a file are quarantined if it shares no column with the other
+files, or has a column twice. Blank lines are not rows.
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -15,20 +15,16 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.ingest.folder_source import FolderSource
+from overnight.tasks.ingest.formats.column_types import known_types
 from overnight.tasks.ingest.formats.csv_header import alike, doubts, other_delimiter, refusal
 from overnight.tasks.ingest.formats.csv_rows import CsvFile
-from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type, known_types
+from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type
 from overnight.tasks.ingest.formats.text_encoding import Encoding
 from overnight.tasks.ingest.formats.text_lines import UTF_8
-from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import (
-    ROWS_AT_ONCE,
-    finish_text_file,
-    is_corrupt_file,
-    quarantined_rows,
-    table_block,
-)
-from overnight.tasks.ingest.source import FolderSource
+from overnight.tasks.ingest.reading.file_errors import passing_over_damage
+from overnight.tasks.ingest.reading.table_blocks import quarantined_rows, table_block
+from overnight.tasks.ingest.reading.unit_rows import file_units, finish_file
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.state.manifest import with_warnings
 from overnight.tasks.storage.location import File
@@ -72,7 +68,7 @@ class Csv(FolderSource):
         return [f"source_{name}" if name in IDENTITY else name for name in self.column_names]
 
     def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, rows=None)
+        return file_units(files, repeat(None))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds: dict[str, pa.DataType] = {}
@@ -80,7 +76,8 @@ class Csv(FolderSource):
         spellings = self.null_values is None
         samples = self._samples(units)
         for path, text in alike(list(islice(samples, SAMPLE_FILES))):
-            warnings += [] if kinds else doubts(path, text, self.column_names)
+            if not kinds and not self.column_names:
+                warnings += doubts(path, text)
             for name in text.column_names:
                 if name not in kinds:
                     kinds[name] = inferred_type(text[name], spellings)
@@ -96,53 +93,46 @@ class Csv(FolderSource):
         """Yield the path and the first rows, as text, of each file that can be read."""
         names: list[str] = []
         for unit in units.to_pylist():
-            try:
+            text = None
+            with passing_over_damage():
                 text = self._csv(unit).first_rows(names)
-            except Exception as error:
-                if not is_corrupt_file(error):
-                    raise
-                continue
-            names = text.column_names
-            yield unit["path"], text
+            if text is not None:
+                names = text.column_names
+                yield unit["path"], text
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         for unit in units.to_pylist():
             yield from self._read_unit(unit, schema or pa.schema([]))
 
     def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
-        file, count, limit, refused = self._csv(unit), 0, unit["rows"], None
-        for numbers, text, bad in file.rows(schema.names):
-            count = max([count, *(numbers[-1:] + 1).tolist(), *(number + 1 for number in bad)])
-            errors: dict[int, Exception]
-            if refused := refusal(text.column_names, schema.names):
-                data, errors = text, dict.fromkeys(range(len(text)), refused)
+        file, count, limit, error = self._csv(unit), 0, unit["rows"], None
+        for rows in file.rows(schema.names):
+            count = max(count, rows.stop)
+            names = rows.text.column_names
+            errors = dict(rows.errors)
+            misfits: dict[int, Exception]
+            if error := refusal(names, schema.names):
+                data, misfits = rows.text, dict.fromkeys(range(len(rows.text)), error)
+                errors = dict.fromkeys(errors, error)
             else:
-                data, errors = convert(text, schema, file.is_marked, self.types, self.null_values is None)
-            failed = _reasons(bad, refused, other_delimiter(text.column_names))
-            failed |= {int(numbers[i]): error for i, error in errors.items()}
-            yield from _quarantined(unit, {n: e for n, e in failed.items() if limit is None or n < limit})
-            good = np.ones(len(numbers), bool) if limit is None else numbers < limit
-            good[list(errors)] = False
-            if good.any():
-                yield table_block(unit, numbers[good], data.filter(pa.array(good)))
+                data, misfits = convert(rows.text, schema, file.is_marked, self.types, self.null_values is None)
+                if hint := other_delimiter(names):
+                    errors = {number: RowError(f"{reason}; {hint}") for number, reason in errors.items()}
+            errors.update((int(rows.numbers[position]), misfit) for position, misfit in misfits.items())
+            is_good = np.ones(len(rows.numbers), bool)
+            is_good[list(misfits)] = False
+            if limit is not None:
+                is_good &= rows.numbers < limit
+                errors = {number: reason for number, reason in errors.items() if number < limit}
+            yield from quarantined_rows(unit, errors)
+            if is_good.any():
+                yield table_block(unit, rows.numbers[is_good], data.filter(pa.array(is_good)))
             if limit is not None and count >= limit:
                 return
-        yield from finish_text_file(unit, count, file.damage or (None if count else refused))
+        yield from finish_file(unit, count, file.damage or (None if count else error))
 
     def _csv(self, unit: dict) -> CsvFile:
-        is_tabbed = self.delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz"))
-        delimiter = "\t" if is_tabbed else self.delimiter
+        delimiter = self.delimiter
+        if delimiter == "," and unit["uri"].lower().endswith((".tsv", ".tsv.gz")):
+            delimiter = "\t"
         return CsvFile(self.file(unit, unit["size"]), delimiter, self.column_names, self.encoding, self.null_values)
-
-
-def _reasons(bad: dict[int, Exception], refused: RowError | None, hint: str) -> dict[int, Exception]:
-    if refused:
-        return dict.fromkeys(bad, refused)
-    return {number: RowError(f"{error}; {hint}") for number, error in bad.items()} if hint else bad
-
-
-def _quarantined(unit: dict, errors: dict[int, Exception]) -> Iterator[pa.Table]:
-    numbers = sorted(errors)
-    for start in range(0, len(numbers), ROWS_AT_ONCE):
-        some = numbers[start : start + ROWS_AT_ONCE]
-        yield quarantined_rows(unit, some, [errors[number] for number in some])

@@ -22,11 +22,12 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.delta_layout import Layout, bare
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_corrupt_file, translate_panics
-from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource, TablePath
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file, translate_panics
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
+from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_units
+from overnight.tasks.ingest.source import Columns, FileSource, TablePath
 from overnight.tasks.ingest.versioned_file import SourceFile
-from overnight.tasks.storage.location import File, Location, expand
+from overnight.tasks.storage.location import File, expand
 from overnight.tasks.storage.object_store import delta_options, object_store_uri
 
 REFUSED = frozenset({"variantType", "variantType-preview", "variantShredding-preview"})
@@ -45,7 +46,7 @@ class Delta(FileSource):
         dict[str, str],
         Field(description='Values of the partition columns: {date: "{partition}"}.'),
     ] = {}
-    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+    columns: Columns = None
 
     dated_by: ClassVar[tuple[str, ...]] = ("path", "where")
 
@@ -57,33 +58,36 @@ class Delta(FileSource):
 
     def files(self, partition: str) -> Iterator[File]:
         table, location = self._table(partition), self.location(partition)
-        _refuse(table, location)
+        if set(table.protocol().reader_features or ()) & REFUSED:
+            raise InputError(
+                f"source.path: the Delta table at {location} has columns of type variant, for which Arrow has no type. "
+                "Read a copy without them."
+            )
         partitioned_by = table.metadata().partition_columns
         if unknown := sorted(set(self.where) - set(partitioned_by)):
             by = ", ".join(partitioned_by) or "no column"
             raise InputError(f"source.where: the table at {location} is partitioned by {by}, not by {unknown[0]}.")
         actions = pa.table(table.get_add_actions(flatten=True)).sort_by("path")
-        is_wanted = np.ones(len(actions), bool)
+        in_partition = np.ones(len(actions), bool)
         for name, value in self.where.items():
-            is_wanted &= _equal(actions[f"partition.{name}"], name, expand(value, partition))
-        root, layout = object_store_uri(location).rstrip("/"), self._layout(object_store_uri(location))
+            in_partition &= _equal(actions[f"partition.{name}"], name, expand(value, partition))
+        actions = actions.filter(pa.array(in_partition))
         values = {name: actions[f"partition.{name}"].cast(pa.string()).to_pylist() for name in partitioned_by}
-        found = zip(*(actions[name].to_pylist() for name in ("path", "size_bytes", "modification_time")), strict=True)
-        for place, (path, size, changed) in enumerate(found):
-            if not is_wanted[place]:
-                continue
-            name = unquote(path)
+        root = object_store_uri(location).rstrip("/")
+        layout = self._layout(root)
+        for row, action in enumerate(actions.select(["path", "size_bytes", "modification_time"]).to_pylist()):
+            name, size, time_of_change = unquote(action["path"]), action["size_bytes"], action["modification_time"]
             uri = name if "://" in name else f"{root}/{name}"
-            own = {name: values[name][place] for name in partitioned_by}
-            about = {"modified": changed, "partition": own, "size": size}
-            marked = layout.deleted_rows(uri)
-            if marked is not None:
-                about["deleted"] = hashlib.sha256(marked.tobytes()).hexdigest()[:16]
+            own = {column: values[column][row] for column in partitioned_by}
+            version = {"modified": time_of_change, "partition": own, "size": size}
+            marks = layout.deleted_rows(uri)
+            if marks is not None:
+                version["deleted"] = hashlib.sha256(marks.tobytes()).hexdigest()[:16]
             if layout.mode:
-                about["mapping"] = layout.mode
+                version["mapping"] = layout.mode
             if "://" in name:  # the file of a clone is elsewhere
-                about["table"] = root
-            yield File(name, uri, size, json.dumps(about), changed / 1000)
+                version["table"] = root
+            yield File(name, uri, size, json.dumps(version), time_of_change / 1000)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         # Delta never writes a file twice, and its log has no version from the store.
@@ -93,126 +97,109 @@ class Delta(FileSource):
         return counted_units(files, self._parts)
 
     def _parts(self, file: File) -> list[RowRange]:
-        with self.file({"uri": file.uri}, file.size).open() as opened:
-            stored = row_groups(open_parquet(opened), opened)
+        with self.file({"uri": file.uri}, file.size).open() as handle:
+            groups = row_groups(open_parquet(handle), handle)
         layout = self._layout_of({"path": file.path, "uri": file.uri, "version": file.version})
-        marked = layout.deleted_rows(file.uri) if layout else None
-        if marked is None:
-            return stored
+        marks = layout.deleted_rows(file.uri) if layout else None
+        if marks is None:
+            return groups
         parts, first = [], 0
-        for part in stored:
-            rows = part.rows - int(marked[part.first_row : part.first_row + part.rows].sum())
-            parts.append(RowRange(first, rows, part.number, part.size))
+        for group in groups:
+            rows = group.rows - int(marks[group.first_row : group.first_row + group.rows].sum())
+            parts.append(RowRange(first, rows, group.number, group.size))
             first += rows
         return parts
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
-        chosen = chosen_columns(pa.schema(self._table(partition).schema().to_arrow()), self.columns)
-        return pa.schema([(field.name, bare(field.type)) for field in chosen])
+        fields = chosen_columns(pa.schema(self._table(partition).schema().to_arrow()), self.columns)
+        return pa.schema([(field.name, bare(field.type)) for field in fields])
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
-
-    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
-        about = json.loads(unit["version"])
-        partition, layout = about["partition"], self._layout_of(unit)
-        marked = layout.deleted_rows(unit["uri"]) if layout else None
-        with self.file(unit, about.get("size")).open() as opened:
-            file = open_parquet(opened)
-            wanted = [name for name in schema.names if name not in partition]
-            stored = {name: name for name in wanted if name in file.schema_arrow.names}
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
+        version = json.loads(unit["version"])
+        partition, layout = version["partition"], self._layout_of(unit)
+        marks = layout.deleted_rows(unit["uri"]) if layout else None
+        with self.file(unit, version.get("size")).open() as handle:
+            file = open_parquet(handle)
+            names = [name for name in schema.names if name not in partition]
+            file_names = {name: name for name in names if name in file.schema_arrow.names}
             if layout and layout.mode:
-                stored = layout.stored_names(wanted, file.schema_arrow)
-            place = sum(file.metadata.row_group(group).num_rows for group in range(unit["row_group"]))
-            for rows in rows_of(file, opened, unit["row_group"], list(stored.values())):
-                count = len(rows.data)
-                kept = rows if marked is None else _without(rows, marked[place : place + count])
-                place += count
-                data = layout.renamed(kept.data, stored) if layout and layout.mode and stored else kept.data
-                yield Judged(as_schema(data, schema, partition), kept.errors)
+                file_names = layout.stored_names(names, file.schema_arrow)
+            first = sum(file.metadata.row_group(group).num_rows for group in range(unit["row_group"]))
+            for rows in rows_of(file, handle, unit["row_group"], list(file_names.values())):
+                stop = first + len(rows.data)
+                current = rows if marks is None else _without(rows, marks[first:stop])
+                first = stop
+                data = current.data
+                if layout and layout.mode and file_names:
+                    data = layout.renamed(data, file_names)
+                yield Judged(as_schema(data, schema, partition), current.errors)
 
     def _layout_of(self, unit: dict[str, Any]) -> Layout | None:
         """Return the layout of the unit's table; None if its file has the table's names, and no row is deleted."""
-        about = json.loads(unit["version"])
-        if not {"deleted", "mapping"} & about.keys():
+        version = json.loads(unit["version"])
+        if not {"deleted", "mapping"} & version.keys():
             return None
-        return self._layout(about.get("table") or unit["uri"].removesuffix(unit["path"]))
+        return self._layout(version.get("table") or unit["uri"].removesuffix(unit["path"]))
 
     def _layout(self, uri: str) -> Layout:
-        uri = uri.rstrip("/")
-        if self.version is None:
-            return _read_layout(_opened(uri, None, self.anonymous), uri)
-        return _layout_of_version(uri, self.version, self.anonymous)
+        read = _read_layout if self.version is None else _layout_of_version
+        return read(uri.rstrip("/"), self.version, self.anonymous)
 
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)
 
 
-@lru_cache(maxsize=4)
-def _layout_of_version(uri: str, version: int, anonymous: bool) -> Layout:
-    return _read_layout(_opened(uri, version, anonymous), uri)
-
-
-def _read_layout(table: Any, uri: str) -> Layout:
+def _read_layout(uri: str, version: int | None, anonymous: bool) -> Layout:
     try:
         with translate_panics():
-            return Layout.of(table)
+            return Layout.of(_opened(uri, version, anonymous))
     except Exception as error:
         if not is_corrupt_file(error):
             raise
-        told = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise InputError(
-            f"source.path: cannot read the deletion vectors of the Delta table at {masked(uri)}: {told}"
+            f"source.path: cannot read the deletion vectors of the Delta table at {masked(uri)}: {reason}"
         ) from error
 
 
-def _without(rows: Judged, marked: np.ndarray) -> Judged:
-    """Return the rows that are not `marked`. Rows beyond the end of `marked` stay."""
-    kept = np.setdiff1d(np.arange(len(rows.data)), np.flatnonzero(marked))
-    errors = {place: rows.errors[old] for place, old in enumerate(kept.tolist()) if old in rows.errors}
-    return Judged(rows.data.take(kept), errors)
+_layout_of_version = lru_cache(maxsize=4)(_read_layout)
+
+
+def _without(rows: Judged, is_deleted: np.ndarray) -> Judged:
+    """Return the rows that are not deleted. Rows beyond the end of `is_deleted` stay."""
+    positions = np.setdiff1d(np.arange(len(rows.data)), np.flatnonzero(is_deleted))
+    errors = {new: rows.errors[old] for new, old in enumerate(positions.tolist()) if old in rows.errors}
+    return Judged(rows.data.take(positions), errors)
 
 
 def _equal(values: pa.ChunkedArray, name: str, text: str) -> np.ndarray:
     """Return True for each value of a partition column that is the value in `text`. Times are in UTC."""
     kind = pa.timestamp("us") if pa.types.is_timestamp(values.type) else values.type
     try:
-        wanted = pa.scalar(text.removesuffix("Z") if pa.types.is_timestamp(kind) else text).cast(kind)
+        value = pa.scalar(text.removesuffix("Z") if pa.types.is_timestamp(kind) else text).cast(kind)
     except pa.ArrowInvalid:
         raise InputError(f"source.where: expected a value of type {values.type} for {name}, found {text}.") from None
-    return pc.fill_null(pc.equal(values.cast(kind), wanted), False).to_numpy()
+    return pc.fill_null(pc.equal(values.cast(kind), value), False).to_numpy()
 
 
-@lru_cache(maxsize=4)
-def _versioned(uri: str, version: int, anonymous: bool) -> Any:
-    from deltalake import DeltaTable
-
-    return DeltaTable(uri, version=version, storage_options=delta_options(anonymous))
-
-
-def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
+def _open(uri: str, version: int | None, anonymous: bool) -> Any:
     """Open the table. Raise `InputError` if there is no such table or version."""
     require_extra("deltalake", "source.kind: delta", "ingest")
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    place = masked(uri)
     try:
-        if version is not None:
-            return _versioned(uri, version, anonymous)
-        return DeltaTable(uri, storage_options=delta_options(anonymous))
+        return DeltaTable(uri, version=version, storage_options=delta_options(anonymous))
     except TableNotFoundError as error:
-        raise InputError(f"source.path: expected a Delta table, found none at {place}.") from error
+        raise InputError(f"source.path: expected a Delta table, found none at {masked(uri)}.") from error
     except DeltaError as error:
-        which = "" if version is None else f" in version {version}"
-        told = str(error).splitlines()[0]  # a list of unknown frames follows
-        raise InputError(f"source.path: cannot read the Delta table at {place}{which}: {told}") from error
+        suffix = "" if version is None else f" in version {version}"
+        reason = str(error).splitlines()[0]  # a list of unknown frames follows
+        raise InputError(f"source.path: cannot read the Delta table at {masked(uri)}{suffix}: {reason}") from error
 
 
-def _refuse(table: Any, location: Location) -> None:
-    if set(table.protocol().reader_features or ()) & REFUSED:
-        raise InputError(
-            f"source.path: the Delta table at {location} has columns of type variant, for which Arrow has no type. "
-            "Read a copy without them."
-        )
+_open_version = lru_cache(maxsize=4)(_open)
+
+
+def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
+    return (_open if version is None else _open_version)(uri, version, anonymous)

@@ -8,19 +8,21 @@ only some rows of the file.
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, is_corrupt_file
-from overnight.tasks.ingest.reading.unit_rows import counted_rows, uncounted_rows
-from overnight.tasks.ingest.source import Source
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
+from overnight.tasks.ingest.reading.unit_rows import file_units
+from overnight.tasks.ingest.source import Columns, Source
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, expand
 
@@ -44,7 +46,7 @@ class Iceberg(Source):
         int | None, Field(description="The snapshot of the table; default: the current one when the inputs are listed.")
     ] = None
     where: Annotated[dict[str, str], Field(description='Values of columns: {date: "{partition}"}.')] = {}
-    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+    columns: Columns = None
 
     dated_by: ClassVar[tuple[str, ...]] = ("table", "where")
 
@@ -67,6 +69,9 @@ class Iceberg(Source):
         return pinned
 
     def files(self, partition: str) -> Iterator[File]:
+        require_extra("pyiceberg", "source.kind: iceberg", "ingest")
+        from pyiceberg.expressions import AlwaysTrue
+
         name = expand(self.table, partition)
         table = self._table(partition)
         where = {column: expand(value, partition) for column, value in self.where.items()}
@@ -74,51 +79,45 @@ class Iceberg(Source):
             return
         for uri, task in sorted(_tasks(table, self.snapshot_id, json.dumps(where)).items()):
             deletes = sorted(file.file_path for file in task.delete_files)
-            whole = not deletes and _is_always_true(task.residual)
-            about = {
+            is_whole = not deletes and task.residual == AlwaysTrue()
+            version = {
                 "table": name,
                 "where": where,
-                "rows": task.file.record_count if whole and task.file.record_count > 0 else None,
+                "rows": task.file.record_count if is_whole and task.file.record_count > 0 else None,
                 "deletes": deletes,
             }
             path = uri.removeprefix(table.location().rstrip("/")).lstrip("/")
-            yield File(path, uri, task.file.file_size_in_bytes, json.dumps(about))
+            yield File(path, uri, task.file.file_size_in_bytes, json.dumps(version))
 
     def units(self, files: list[File]) -> pa.Table:
-        rows = [json.loads(file.version)["rows"] for file in files]
-        units = file_units(files, None)
-        return units.set_column(units.column_names.index("rows"), "rows", pa.array(rows, pa.int64()))
+        units = file_units(files, (json.loads(file.version)["rows"] for file in files))
+        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))  # counted rows are a part
+        return units.set_column(units.column_names.index("row_group"), "row_group", parts)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         return chosen_columns(self._columns(self._table(partition)).as_arrow(), self.columns)
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            tables = self._tables(unit, schema or pa.schema([]))
-            yield from uncounted_rows(unit, tables) if unit["rows"] is None else counted_rows(unit, tables)
-
-    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         from pyiceberg.io.pyarrow import ArrowScan
 
-        about = json.loads(unit["version"])
-        table = _loaded(about["table"], json.dumps(self.catalog))
-        scan = _scan(table, self.snapshot_id, json.dumps(about["where"]))
-        task = _tasks(table, self.snapshot_id, json.dumps(about["where"])).get(unit["uri"])
+        version = json.loads(unit["version"])
+        table, where = _loaded(version["table"], json.dumps(self.catalog)), json.dumps(version["where"])
+        task = _tasks(table, self.snapshot_id, where).get(unit["uri"])
         if task is None:
             raise RowError(f"expected the file in the snapshot {self.snapshot_id}, as listed, found none")
         try:
             if _size(table, unit["uri"]) != unit["size"]:
                 raise ValueError(f"expected {unit['size']:,} bytes, as listed")
-            reader = ArrowScan(table.metadata, table.io, self._columns(table), scan.row_filter)
-            tables = map(pa.Table.from_batches, ([batch] for batch in reader.to_record_batches([task])))
-            for data in _no_more_than(about["rows"], tables):
+            row_filter = _scan(table, self.snapshot_id, where).row_filter
+            reader = ArrowScan(table.metadata, table.io, self._columns(table), row_filter)
+            for data in _no_more_than(version["rows"], reader.to_record_batches([task])):
                 yield as_schema(data, schema)
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             # An error of pyarrow's filesystems does not distinguish an unreachable store from a broken file.
             SourceFile(unit["uri"], "", unit["size"], on_changed=self.on_changed).look()
-            expected = "a data file and its files of deletes" if task.delete_files else "a data file"
+            content = "a data file and its files of deletes" if task.delete_files else "a data file"
             reason = shortage(error) if isinstance(error, MemoryError) else str(error).strip()
-            raise RowError(f"expected {expected}, as written: {reason}") from error
+            raise RowError(f"expected {content}, as written: {reason}") from error
 
     def _columns(self, table: Any) -> Any:
         """Return the schema of Iceberg with which all files are read."""
@@ -174,15 +173,15 @@ def _tasks(table: Any, snapshot_id: int | None, where: str) -> dict[str, Any]:
     except Exception as error:  # a damaged manifest raises any error, such as zlib's or a missing key
         if not is_corrupt_file(error):
             raise
-        told = f"{type(error).__name__}: {error}"
-        raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {told}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"source.table: cannot plan to read {'.'.join(table.name())}: {reason}") from error
 
 
+@dataclass(frozen=True, eq=False)
 class _Key:
     """A loaded table as a cache key."""
 
-    def __init__(self, table: Any) -> None:
-        self.table = table
+    table: Any
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and other.table is self.table
@@ -199,32 +198,23 @@ def _planned(key: _Key, snapshot_id: int | None, where: str) -> dict[str, Any]:
     return {task.file.file_path: task for task in scan.plan_files()}
 
 
-def _no_more_than(count: int | None, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the tables. Raise `ValueError` before the last of them if they have more than `count` rows."""
-    found, held = 0, None
-    for table in tables:
-        found += len(table)
-        if count is not None and found > count:
+def _no_more_than(count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the batches. Raise `ValueError` before the last of them if they have more than `count` rows."""
+    rows, last = 0, None
+    for batch in batches:
+        rows += len(batch)
+        if count is not None and rows > count:
             raise ValueError(f"expected {count:,} rows, by the table's metadata, found more")
-        if held is not None:
-            yield held
-        held = table
-    if held is not None:
-        yield held
+        if last is not None:
+            yield last
+        last = pa.Table.from_batches([batch])
+    if last is not None:
+        yield last
 
 
 def _size(table: Any, uri: str) -> int | None:
-    """Return a file's size by the table's own `FileIO`; None for a folder.
-
-    The `FileIO` may have other credentials than the environment.
-    """
+    """Return a file's size by the table's own `FileIO`; None for a folder."""
     try:
         return len(table.io.new_input(uri))
     except TypeError:  # pyarrow reports no size for a folder
         return None
-
-
-def _is_always_true(residual: Any) -> bool:
-    from pyiceberg.expressions import AlwaysTrue
-
-    return residual == AlwaysTrue()

@@ -1,11 +1,8 @@
 """The published rows of another job, of the same partition. Columns out: the published ones, in their types.
 
 `row_id` and `uri` are the published ones too, so that a row keeps its name along a chain of jobs. A row that cannot be
-read gets its published file and its number as the name (`path#n`). The other job's partition column is left out.
-
-The columns of CSV and JSON Lines have the types in which they were published (`rows/published_text.py`).
-
-All rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
+read gets its published file and its number as the name (`path#n`). The other job's partition column is left out. All
+rows are of one publish: the manifest names its generation, and the receipt of that generation lists the files.
 """
 
 import json
@@ -17,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
-from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
@@ -67,10 +64,7 @@ class JobRows(Source):
     _table_version: int | None = PrivateAttr(None)
 
     def reading(self, upstream: Upstream) -> Self:
-        """Return a copy of this source that reads the job `upstream`.
-
-        Raise `JobError` if no source can read the sink of that job.
-        """
+        """Return a copy that reads the job `upstream`. Raise `JobError` if no source can read the sink of that job."""
         if upstream.sink_kind not in READERS:
             hint = " Read the table with kind: sql." if upstream.sink_kind == "sql" else ""
             raise JobError(
@@ -82,9 +76,9 @@ class JobRows(Source):
                 f"source.job: expected text files with compression none or gzip, found {UNREADABLE} in the sink of "
                 f"{upstream.job_file}."
             )
-        found = self.model_copy()
-        found._upstream = upstream
-        return found
+        source = self.model_copy()
+        source._upstream = upstream
+        return source
 
     @property
     def upstream(self) -> Upstream:
@@ -99,10 +93,7 @@ class JobRows(Source):
         return self._upstream is not None and self._upstream.is_dated
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results, but not the settings with the names `but`.
-
-        The setting `job` is the name of the other job, because the place of its file does not change results.
-        """
+        """Return the settings that change results, without `but`. The other job counts by its name, not by its file."""
         return {**super().content_settings(*but), "job": self.upstream.name}
 
     def place(self, partition: str) -> str:
@@ -120,9 +111,9 @@ class JobRows(Source):
         return json.dumps({"generation": receipt["generation"], "table_version": receipt.get("table_version")})
 
     def at(self, snapshot: str) -> Self:
-        pinned, found = json.loads(snapshot), self.model_copy()
-        found._generation, found._table_version = pinned["generation"], pinned["table_version"]
-        return found
+        version, source = json.loads(snapshot), self.model_copy()
+        source._generation, source._table_version = version["generation"], version["table_version"]
+        return source
 
     def files(self, partition: str) -> Iterator[File]:
         if self.upstream.sink_kind != "lance":
@@ -141,22 +132,22 @@ class JobRows(Source):
         if self.upstream.sink_kind not in TEXTS:
             return self._reader().common_schema(units, partition)
         kinds = published_types(self.upstream.receipt(partition, self._generation))
-        found = self._reader(kinds).common_schema(units, partition)
-        return found and pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in found])
+        schema = self._reader(kinds).common_schema(units, partition)
+        return schema and pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in schema])
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
         return self._reader().full_schema(first, seen)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         extra = self.upstream.partition_column
-        own = units.append_column("published", pa.array([True] * len(units)))
+        units = units.append_column("published", pa.array([True] * len(units)))
         kinds, reader = dict[str, pa.DataType](), self._reader()
         if schema is not None and self.upstream.sink_kind in TEXTS:
             kinds = {field.name: field.type for field in schema if not pa.types.is_nested(field.type)}
             reader = self._reader(kinds)
             schema = as_written(schema, kinds, self.upstream.sink_kind)
-        for stored in reader.read(own, schema):
-            block = restored(stored, kinds)
+        for file_block in reader.read(units, schema):
+            block = restored(file_block, kinds)
             yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
@@ -165,7 +156,9 @@ class JobRows(Source):
     def _reader(self, kinds: Mapping[str, pa.DataType] = NO_TYPES) -> FileSource:
         """Return the source of the published files. `kinds` has the published types of columns of text files."""
         kind = READERS[self.upstream.sink_kind]
-        settings: dict[str, Any] = {"version": self._table_version} if kind is Lance else {}
-        if self.upstream.sink_kind in TEXTS:
+        settings: dict[str, Any] = {}
+        if kind is Lance:
+            settings = {"version": self._table_version}
+        elif self.upstream.sink_kind in TEXTS:
             settings = {"types": carriers(kinds, self.upstream.sink_kind), **TEXTS[self.upstream.sink_kind]}
         return kind(path=self.upstream.sink, on_changed=self.on_changed, **settings)

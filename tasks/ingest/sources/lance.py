@@ -16,14 +16,14 @@ from pydantic import Field, PositiveInt
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, as_schema, chosen_columns, translate_panics
-from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FileSource, TablePath
+from overnight.tasks.ingest.reading.file_errors import translate_panics
+from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, ROWS_AT_ONCE, as_schema, chosen_columns
+from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_units
+from overnight.tasks.ingest.source import Columns, FileSource, TablePath
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
-ROWS_AT_ONCE = 8192
 ROWS_OF_BLOBS_AT_ONCE = 32  # a blob may be in a file of its own, whose size the fragment does not have
 BLOB = "lance.blob"  # the beginning of the names of Lance's types for blobs
 ENCODING = b"lance-encoding:blob"  # in the metadata of a column of blobs before version 2.2 of the format
@@ -39,7 +39,7 @@ class Lance(FileSource):
         PositiveInt | None,
         Field(description="The version of the table; default: the newest when the inputs are listed."),
     ] = None
-    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+    columns: Columns = None
 
     def snapshot(self, partition: str) -> str:
         return str(self._table(partition).version)
@@ -48,24 +48,24 @@ class Lance(FileSource):
         return self.model_copy(update={"version": int(snapshot)})
 
     def files(self, partition: str) -> Iterator[File]:
-        table, place = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
+        table, root = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
         for fragment in table.get_fragments():
-            described = json.dumps(fragment.metadata.to_json(), sort_keys=True)
-            own = fragment.data_files()
+            metadata = json.dumps(fragment.metadata.to_json(), sort_keys=True)
+            files = fragment.data_files()
             version = {
                 "fragment": fragment.fragment_id,
                 "rows": fragment.count_rows(),
-                "digest": hashlib.sha256(described.encode()).hexdigest()[:16],
+                "digest": hashlib.sha256(metadata.encode()).hexdigest()[:16],
             }
-            size = sum(file.file_size_bytes or 0 for file in own)
-            yield File(own[0].path, f"{place}{DATA}{own[0].path}", size, json.dumps(version))
+            size = sum(file.file_size_bytes or 0 for file in files)
+            yield File(files[0].path, f"{root}{DATA}{files[0].path}", size, json.dumps(version))
 
     def units(self, files: list[File]) -> pa.Table:
-        def part(file: File) -> list[RowRange]:
+        def parts(file: File) -> list[RowRange]:
             version = json.loads(file.version)
             return [RowRange(0, version["rows"], version["fragment"], file.size)]
 
-        return counted_units(files, part)
+        return counted_units(files, parts)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         # Lance never writes a file twice, and a table's versions are independent of the store's.
@@ -74,43 +74,36 @@ class Lance(FileSource):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         stored = self._table(partition).schema
         schema = chosen_columns(stored, self.columns)
-        for place, field in enumerate(schema):
+        for position, field in enumerate(schema):
             if _is_blob(stored.field(field.name)):
-                schema = schema.set(place, pa.field(field.name, pa.large_binary()))
+                schema = schema.set(position, pa.field(field.name, pa.large_binary()))
         return schema
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
-
-    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
         table = _opened(unit["uri"].rpartition(DATA)[0], self.version, self.anonymous)
         fragment = table.get_fragment(unit["row_group"])
         self._look(fragment, unit)
         has_blobs = any(_is_blob(table.schema.field(name)) for name in schema.names)
-        bytes_each = max(unit["size"] / max(unit["rows"], 1), 1)
-        rows_at_once = min(
-            max(int(BYTES_AT_ONCE / bytes_each), 1), ROWS_OF_BLOBS_AT_ONCE if has_blobs else ROWS_AT_ONCE
-        )
-        options = {"batch_size": rows_at_once, "blob_handling": "all_binary"}
+        row_bytes = max(unit["size"] / max(unit["rows"], 1), 1)
+        most_rows = ROWS_OF_BLOBS_AT_ONCE if has_blobs else ROWS_AT_ONCE
+        rows_at_once = min(max(int(BYTES_AT_ONCE / row_bytes), 1), most_rows)
         try:
             with translate_panics():
-                for batch in fragment.to_batches(columns=schema.names, **options):
+                for batch in fragment.to_batches(
+                    columns=schema.names, batch_size=rows_at_once, blob_handling="all_binary"
+                ):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
             self._look(fragment, unit)  # Lance reports the same error for an unreachable store and a broken file
-            told = str(error).partition(", /")[0].removeprefix("External error: ")
-            raise RowError(f"expected a fragment as Lance wrote it: {told}") from error
+            reason = str(error).partition(", /")[0].removeprefix("External error: ")
+            raise RowError(f"expected a fragment as Lance wrote it: {reason}") from error
 
     def _look(self, fragment: Any, unit: dict[str, Any]) -> None:
-        """Raise the error of the fragment's first file that is gone or has another size. Each added column has a file.
-
-        A file in another place than the table's is not compared.
-        """
-        place = unit["uri"].rpartition(DATA)[0]
+        """Raise the error of the fragment's first file that is gone or has another size, if it is below the table."""
+        root = unit["uri"].rpartition(DATA)[0]
         for file in fragment.data_files():
             if file.base_id is None and any(field >= 0 for field in file.fields):
-                self.file({"uri": f"{place}{DATA}{file.path}"}, file.file_size_bytes).look()
+                self.file({"uri": f"{root}{DATA}{file.path}"}, file.file_size_bytes).look()
 
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)
@@ -120,22 +113,20 @@ def _is_blob(field: pa.Field) -> bool:
     return str(getattr(field.type, "extension_name", "")).startswith(BLOB) or ENCODING in (field.metadata or {})
 
 
-def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
-    return _newest(uri, anonymous) if version is None else _versioned(uri, version, anonymous)
-
-
-@lru_cache(maxsize=4)
-def _versioned(uri: str, version: int, anonymous: bool) -> Any:
-    return _newest(uri, anonymous, version)
-
-
-def _newest(uri: str, anonymous: bool, version: int | None = None) -> Any:
+def _open(uri: str, version: int | None, anonymous: bool) -> Any:
     """Open the table. Raise `InputError` if there is no such table or version."""
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
         with translate_panics():
             return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
     except (ValueError, RuntimeError) as error:
-        which = "" if version is None else f" with the version {version}"
-        told = str(error).partition(", /")[0]
-        raise InputError(f"source.path: expected a Lance table{which} at {uri}: {told}.") from error
+        suffix = "" if version is None else f" with the version {version}"
+        reason = str(error).partition(", /")[0]
+        raise InputError(f"source.path: expected a Lance table{suffix} at {uri}: {reason}.") from error
+
+
+_open_version = lru_cache(maxsize=4)(_open)
+
+
+def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
+    return (_open if version is None else _open_version)(uri, version, anonymous)

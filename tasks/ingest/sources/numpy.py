@@ -7,7 +7,6 @@ objects are never loaded.
 """
 
 import contextlib
-import io
 import zipfile
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,18 +16,17 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.npy import Header, read_header, read_rows
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
-from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FolderSource
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
+from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE
+from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_units
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
-ROWS_AT_ONCE, BYTES_AT_ONCE = 8192, 16 * 2**20
-MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # at most 1,032: https://zlib.net/zlib_tech.html
-MOST_PACKED_OTHERWISE = 2**20
+ROWS_AT_ONCE = 8192
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
@@ -44,37 +42,34 @@ class Numpy(FolderSource):
         return counted_units(files, self._parts)
 
     def _parts(self, file: File) -> list[RowRange]:
-        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
+        with self.file({"uri": file.uri, "version": file.version}, file.size).open() as handle:
             if _is_archive(file.uri):
-                with _arrays(opened) as arrays:
+                with _arrays(handle) as arrays:
                     return [RowRange(0, _length(arrays), 0, file.size)]
-            header = read_header(opened)
+            header = read_header(handle)
         if header.is_fortran and header.rows > file.size:
             raise RowError("the file ends before its array does")  # one bad row: the declared number is not credible
         if header.is_fortran or not header.rows:
             return [RowRange(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
         rows = header.rows if header.rows <= whole else whole + 1
-        each = max(1, PART_BYTES // header.row_bytes)
-        return [
-            RowRange(first, min(each, rows - first), first // each, min(each, rows - first) * header.row_bytes)
-            for first in range(0, rows, each)
-        ]
+        part = max(1, PART_BYTES // header.row_bytes)
+        counts = [min(part, rows - first) for first in range(0, rows, part)]
+        return [RowRange(i * part, count, i, count * header.row_bytes) for i, count in enumerate(counts)]
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            yield from counted_rows(unit, self._tables(unit))
-
-    def _tables(self, unit: dict) -> Iterator[Judged]:
-        with self.file(unit).open() as opened:
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
+        with self.file(unit).open() as handle:
             if _is_archive(unit["uri"]):
-                yield from _archived(opened, unit["rows"])
+                yield from _archived(handle, unit["rows"])
                 return
-            header = read_header(opened)
+            header = read_header(handle)
             if not header.is_fortran:
-                opened.seek(header.start + unit["first_row"] * header.row_bytes)
-            for some in read_rows(opened, header, unit["rows"], _rows_at_once(header.row_bytes)):
-                yield _judged(_columns(some, self.column))
+                handle.seek(header.start + unit["first_row"] * header.row_bytes)
+            for values in read_rows(handle, header, unit["rows"], _rows_at_once(header.row_bytes)):
+                if values.dtype.names and values.ndim == 1:
+                    yield _judged({name: values[name] for name in values.dtype.names})
+                else:
+                    yield _judged({self.column: values})
 
 
 def _is_archive(uri: str) -> bool:
@@ -82,81 +77,68 @@ def _is_archive(uri: str) -> bool:
 
 
 @contextlib.contextmanager
-def _arrays(opened: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
+def _arrays(handle: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
     """Yield a mapping from the name of each array in an archive to its header and its data."""
     try:
-        packed_bytes = opened.seek(0, io.SEEK_END)
-        with zipfile.ZipFile(opened) as archive, contextlib.ExitStack() as members:
-            found = {}
+        with zipfile.ZipFile(handle) as archive, contextlib.ExitStack() as members:
+            arrays = {}
             for name in archive.namelist():
                 member = members.enter_context(archive.open(name))
                 header = read_header(member)
-                _refuse_impossible(archive.getinfo(name), packed_bytes)
-                held = archive.getinfo(name).file_size - header.start
-                if held != header.rows * header.row_bytes:
-                    raise RowError(f"array {name}: expected {header.rows} rows, found {held:,} bytes")
-                found[name.removesuffix(".npy")] = header, member
-            if not found:
+                size = archive.getinfo(name).file_size - header.start
+                if size != header.rows * header.row_bytes:
+                    raise RowError(f"array {name}: expected {header.rows} rows, found {size:,} bytes")
+                arrays[name.removesuffix(".npy")] = header, member
+            if not arrays:
                 raise RowError("expected arrays as numpy.savez writes them, found an empty archive")
-            yield found
+            yield arrays
     except Exception as error:  # unpacking an archive raises errors of many kinds
         if isinstance(error, RowError) or not is_corrupt_file(error):
             raise
         raise RowError(f"expected arrays as numpy.savez writes them: {error_message(error)}") from error
 
 
-def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:
-    """Raise `RowError` for an impossible compression ratio: rows are counted by the sizes that an archive has."""
-    most = member.compress_size * MOST_PACKED.get(member.compress_type, MOST_PACKED_OTHERWISE)
-    if member.compress_size > packed_bytes or member.file_size > most:
-        found = f"{member.compress_size:,} bytes, packed in a file of {packed_bytes:,}"
-        raise RowError(
-            f"array {member.filename}: expected the packed size of {member.file_size:,} bytes, found {found}"
-        )
-
-
 def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
     lengths = {name: header.rows for name, (header, _) in arrays.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        raise RowError(f"expected arrays of the same length, found {told}")
+        lengths_text = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise RowError(f"expected arrays of the same length, found {lengths_text}")
     return next(iter(lengths.values()))
 
 
-def _archived(opened: Any, count: int) -> Iterator[Judged]:
-    with _arrays(opened) as arrays:
+def _archived(handle: Any, count: int) -> Iterator[Judged]:
+    with _arrays(handle) as arrays:
         _length(arrays)
-        at_once = _rows_at_once(sum(header.row_bytes for header, _ in arrays.values()))
-        streams = [read_rows(member, header, count, at_once) for header, member in arrays.values()]
-        for some in zip(*streams, strict=True):
-            yield _judged(dict(zip(arrays, some, strict=True)))
-
-
-def _columns(values: np.ndarray, column: str) -> dict[str, np.ndarray]:
-    if values.dtype.names and values.ndim == 1:
-        return {name: values[name] for name in values.dtype.names}
-    return {column: values}
+        rows_at_once = _rows_at_once(sum(header.row_bytes for header, _ in arrays.values()))
+        streams = [read_rows(member, header, count, rows_at_once) for header, member in arrays.values()]
+        for values in zip(*streams, strict=True):
+            yield _judged(dict(zip(arrays, values, strict=True)))
 
 
 def _judged(columns: dict[str, np.ndarray]) -> Judged:
     """Return the rows as a table, and errors of rows whose texts have invalid characters: NumPy accepts any number."""
     errors: dict[int, Exception] = {}
+    arrays = {}
     for name, values in columns.items():
-        if values.dtype.kind == "U" and values.ndim == 1 and values.dtype.itemsize:
-            codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
-            bad = ((codes > LAST_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any(axis=1)
+        is_bad = _has_no_characters(values)
+        if is_bad.any():
             reason = RowError(f"column {name}: expected text, found numbers that are not characters of Unicode")
-            errors |= dict.fromkeys(np.flatnonzero(bad).tolist(), reason)
-            columns[name] = np.where(bad, "", values)
-    return Judged(pa.table({name: _column(name, values) for name, values in columns.items()}), errors)
+            errors |= dict.fromkeys(np.flatnonzero(is_bad).tolist(), reason)
+        try:
+            arrays[name] = to_arrow(np.where(is_bad, "", values) if is_bad.any() else values)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            sentence = f"column {name}: expected values with an Arrow type"
+            raise RowError(f"{sentence}, found {values.dtype}: {error}") from None
+    return Judged(pa.table(arrays), errors)
 
 
-def _column(name: str, values: np.ndarray) -> pa.Array:
-    try:
-        return to_arrow(values)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        expected = f"column {name}: expected values with an Arrow type"
-        raise RowError(f"{expected}, found {values.dtype}: {error}") from None
+def _has_no_characters(values: np.ndarray) -> np.ndarray:
+    """Return True for each text with a number that is not a character of Unicode."""
+    if values.dtype.kind != "U" or values.ndim != 1 or not values.dtype.itemsize:
+        return np.zeros(len(values), bool)
+    codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
+    is_surrogate = (codes >= SURROGATES[0]) & (codes <= SURROGATES[1])
+    return np.asarray((is_surrogate | (codes > LAST_CHARACTER)).any(axis=1))
 
 
 def _rows_at_once(row_bytes: int) -> int:

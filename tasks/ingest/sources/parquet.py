@@ -6,17 +6,17 @@ frequent schema of the first files decides. Rows with values that the type canno
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
 
+from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, rows_of
 from overnight.tasks.ingest.formats.parquet_types import conform, joined, joined_by_frequency, plain_schema
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
-from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, RowRange, counted_rows, counted_units
-from overnight.tasks.ingest.source import FolderSource, with_seen
+from overnight.tasks.ingest.reading.file_errors import passing_over_damage
+from overnight.tasks.ingest.reading.unit_rows import FILES_AT_ONCE, Judged, RowRange, counted_units
+from overnight.tasks.ingest.source import Columns, with_seen
 from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 100
@@ -26,58 +26,46 @@ class Parquet(FolderSource):
     """Every file below the directory that ends in .parquet."""
 
     kind: Literal["parquet"] = "parquet"
-    columns: Annotated[list[str] | None, Field(description="Columns to read; default: all.")] = None
+    columns: Columns = None
 
     holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".parquet", ".parq")
 
     def units(self, files: list[File]) -> pa.Table:
-        found: dict[str, pa.Schema] = {}
+        schemas: dict[str, pa.Schema] = {}
 
         def parts(file: File) -> list[RowRange]:
-            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as opened:
-                parquet = open_parquet(opened)
-                groups = row_groups(parquet, opened)
-                found[file.path] = plain_schema(parquet.schema_arrow)
+            with self.file({"uri": file.uri, "version": file.version}, file.size).open() as handle:
+                parquet = open_parquet(handle)
+                groups = row_groups(parquet, handle)
+                schemas[file.path] = plain_schema(parquet.schema_arrow)
             return groups
 
         units = counted_units(files, parts)
-        different: dict[pa.Schema, str] = {}
+        paths: dict[pa.Schema, str] = {}  # of the first file of each schema
         for file in files:
-            if file.path in found:
-                different.setdefault(found[file.path], file.path)
-        return with_seen(units, (joined([(path, schema)]) for schema, path in different.items()))
+            if file.path in schemas:
+                paths.setdefault(schemas[file.path], file.path)
+        return with_seen(units, (joined([(path, schema)]) for schema, path in paths.items()))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        """Return the columns of the first files, each of a type that holds the values of all.
-
-        If there is no such type, the type in the most frequent schema wins.
-        """
         firsts = units.filter(pc.equal(units["first_row"], 0)).slice(0, SAMPLE_FILES).to_pylist()
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-            found = list(pool.map(self._plain_schema, firsts))
-        files = [(unit["path"], schema) for unit, schema in zip(firsts, found, strict=True) if schema is not None]
+            files = [file for some in pool.map(self._schema_of, firsts) for file in some]
         return joined_by_frequency(files)
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
         return joined([("", first or pa.schema([])), *(("", schema) for schema in seen)])
 
-    def _plain_schema(self, unit: dict) -> pa.Schema | None:
-        try:
-            with self.file(unit).open() as opened:
-                return plain_schema(open_parquet(opened).schema_arrow)
-        except Exception as error:
-            if not is_corrupt_file(error):
-                raise
-            return None
+    def _schema_of(self, unit: dict) -> list[tuple[str, pa.Schema]]:
+        """Return the path and the columns of a file; nothing if it cannot be read."""
+        with passing_over_damage(), self.file(unit).open() as handle:
+            return [(unit["path"], plain_schema(open_parquet(handle).schema_arrow))]
+        return []
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            yield from counted_rows(unit, self._tables(unit, schema or pa.schema([])))
-
-    def _tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
-        with self.file(unit).open() as opened:
-            file = open_parquet(opened)
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
+        with self.file(unit).open() as handle:
+            file = open_parquet(handle)
             columns = self.columns_of(unit["path"], file.schema_arrow.names)
-            for found in rows_of(file, opened, unit["row_group"], columns):
-                yield conform(found, schema, unit["path"])
+            for rows in rows_of(file, handle, unit["row_group"], columns):
+                yield conform(rows, schema, unit["path"])

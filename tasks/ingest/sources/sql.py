@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import AfterValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.formats.csv_types import known_types
+from overnight.tasks.ingest.formats.column_types import known_types
 from overnight.tasks.ingest.formats.sql_query import connection, rows
-from overnight.tasks.ingest.formats.sql_types import column_of, inferred
-from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import table_block
+from overnight.tasks.ingest.formats.sql_types import column_of, inferred_type
+from overnight.tasks.ingest.reading.table_blocks import repeated, table_block
+from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
 from overnight.tasks.rows import blocks
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 BYTES_A_ROW = 1024  # an assumption, by which units are packed into blocks
 KEYS_AT_ONCE = 10_000
 SAMPLE_UNITS = 4
-FORMER = ("connect", "kwargs", "paramstyle")  # former settings that `url` replaces
-SERVER = "${DATABASE_USER}:${DATABASE_PASSWORD}@host/database"
-URLS = {"sqlite3:connect": "sqlite:////absolute/path.db", "psycopg:connect": f"postgresql+psycopg://{SERVER}"}
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -67,17 +64,6 @@ class Sql(Source):
 
     dated_by: ClassVar[tuple[str, ...]] = ("query",)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_named_by_url(cls, settings: Any) -> Any:
-        if isinstance(settings, dict) and (found := [name for name in FORMER if name in settings]):
-            url = URLS.get(str(settings.get("connect")), f"dialect+driver://{SERVER}")
-            raise ValueError(
-                f"expected the database as url, as in the sink, found {', '.join(found)}. Write url: {url} in "
-                "their place"
-            )
-        return settings
-
     @field_validator("query")
     @classmethod
     def _is_bound(cls, query: str) -> str:
@@ -92,31 +78,25 @@ class Sql(Source):
         return True  # a connection belongs to the thread that made it
 
     def files(self, partition: str) -> Iterator[File]:
-        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys.
-
-        With a `version_column`, the text also has a digest of this column's value for each row.
-        """
+        """Yield a `File` for each range of at most `rows_per_unit` keys. Its version is a JSON text with these keys."""
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
-        with connection(self.url) as opened:
-            found = rows(opened, query, {"partition": partition}, KEYS_AT_ONCE)
-            next(found)  # the names
+        with connection(self.url) as session:
+            result = rows(session, query, {"partition": partition}, KEYS_AT_ONCE)
+            next(result)  # the names
             last: Any = None
-            for some in iter(lambda: list(islice(found, self.rows_per_unit)), []):
-                keys = [row[0] for row in some]
+            while unit_rows := list(islice(result, self.rows_per_unit)):
+                keys = [row[0] for row in unit_rows]
                 self._check_keys([last, *keys])
                 last = keys[-1]
-                about: dict[str, Any] = {"partition": partition, "keys": keys}
+                version: dict[str, Any] = {"partition": partition, "keys": keys}
                 if self.version_column:
-                    about["versions"] = [_digest(row[1]) for row in some]
-                version = json.dumps(about, ensure_ascii=False)
-                yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, version)
+                    version["versions"] = [_digest(row[1]) for row in unit_rows]
+                text = json.dumps(version, ensure_ascii=False)
+                yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, text)
 
     def _check_keys(self, keys: list[Any]) -> None:
-        """Raise `InputError` if a key is not a number or text, or is equal to the key before it.
-
-        The first of `keys` is the last key of the unit before, or None.
-        """
+        """Raise `InputError` for a key of another type, or equal to the key before it. The first was checked before."""
         for before, key in pairwise(keys):
             if not isinstance(key, int | str):
                 raise InputError(
@@ -127,88 +107,82 @@ class Sql(Source):
                 raise InputError(f"source.key: expected another {self.key} in each row, found {key!r:.80} twice.")
 
     def units(self, files: list[File]) -> pa.Table:
-        units = file_units(files, None)
-        counts = [len(json.loads(file.version)["keys"]) for file in files]
-        units = units.set_column(units.column_names.index("rows"), "rows", pa.array(counts, pa.int64()))
+        units = file_units(files, (len(json.loads(file.version)["keys"]) for file in files))
         return units.set_column(units.column_names.index("uri"), "uri", pa.nulls(len(units), pa.string()))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         sample: list[Any] = []
         names: list[str] = []
-        with connection(self.url) as opened:
+        with connection(self.url) as session:
             for unit in units.slice(0, SAMPLE_UNITS).to_pylist():
-                for columns, found in self._fetched(opened, unit):
+                for columns, rows_by_key in self._fetched(session, unit):
                     names = columns or names
-                    rows_read = [row for row in found.values() if row and not isinstance(row, RowError)]
-                    sample += [[_begin(value) for value in row] for row in rows_read]
-        if double := sorted({name for name in names if names.count(name) > 1}):
-            raise InputError(f"source.query: expected each column once, found several named {', '.join(double)}.")
+                    for row in rows_by_key.values():
+                        if row and not isinstance(row, RowError):
+                            # The beginning of a text is enough for its type.
+                            sample.append([value[:1] if isinstance(value, str | bytes) else value for value in row])
+        if doubles := repeated(names):
+            raise InputError(f"source.query: expected each column once, found several named {doubles}.")
         if unknown := sorted(set(self.types) - set(names)):
             raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(names)}.")
-        kinds = {name: inferred([row[place] for row in sample]) for place, name in enumerate(names)}
+        kinds = {name: inferred_type([row[position] for row in sample]) for position, name in enumerate(names)}
         return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        with connection(self.url) as opened:
+        with connection(self.url) as session:
             for unit in units.to_pylist():
                 keys = json.loads(unit["version"])["keys"][: unit["rows"]]
                 missing: dict[Any, list[int]] = {}
-                for n, key in enumerate(keys):
-                    missing.setdefault(key, []).append(n)  # a damaged database may list a key again
-                for names, found in self._fetched(opened, unit):
+                for number, key in enumerate(keys):
+                    missing.setdefault(key, []).append(number)  # a damaged database may list a key again
+                for names, rows_by_key in self._fetched(session, unit):
                     if names:
                         self._check_columns(names, schema)
-                    listed = {
-                        n: row if len(missing[key]) == 1 else None
-                        for key, row in found.items()
-                        for n in missing.get(key, ())
-                    }
-                    missing = {key: places for key, places in missing.items() if key not in found}
+                    listed: dict[int, Any] = {}
+                    for key, row in rows_by_key.items():
+                        numbers = missing.pop(key, [])
+                        listed.update(dict.fromkeys(numbers, row if len(numbers) == 1 else None))
                     yield from self._blocks(unit, names, listed, schema)
-                vanished = {n: self._vanished(key) for key, places in missing.items() for n in places}
-                if vanished:
-                    yield _quarantined(unit, keys, vanished)
+                absent: dict[int, Exception] = {}
+                for key, numbers in missing.items():
+                    reason = f"expected the row with {self.key} {key}, as listed, found none any more"
+                    absent |= dict.fromkeys(numbers, self._lost(SourceVanished, reason))
+                if absent:
+                    yield _quarantined(unit, keys, absent)
 
-    def _fetched(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
-        """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one.
-
-        The value of such a row is its error, and its names are empty.
-        """
-        about, seen = json.loads(unit["version"]), set[Any]()
+    def _fetched(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+        """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one."""
+        version, fetched_keys = json.loads(unit["version"]), set[Any]()
         try:
-            for names, found in self._fetch(opened, unit):
-                yield names, found
-                seen |= set(found)
+            for names, rows_by_key in self._fetch(session, unit):
+                yield names, rows_by_key
+                fetched_keys |= set(rows_by_key)
             return
         except MemoryError as error:
-            opened.rollback()
+            session.rollback()
             lack = error
-        keys = [key for key in dict.fromkeys(about["keys"]) if key not in seen]
-        if len(about["keys"]) == 1:
+        keys = [key for key in dict.fromkeys(version["keys"]) if key not in fetched_keys]
+        if len(version["keys"]) == 1:
             yield [], {keys[0]: RowError(f"{self.key} {keys[0]!r:.80}: {shortage(lack)}")}
             return
         for key in keys:
-            yield from self._fetched(opened, {**unit, "version": json.dumps({**about, "keys": [key]})})
+            yield from self._fetched(session, {**unit, "version": json.dumps({**version, "keys": [key]})})
 
-    def _fetch(self, opened: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
-        """Yield the names of the columns, and by key the current rows between the unit's first and last key.
-
-        The rows come in pieces of at most `LARGEST_BLOCK_BYTES`, or one row. At least one piece comes, perhaps without
-        rows. If several rows have one key, its value is None.
-        """
-        about = json.loads(unit["version"])
-        values = {"partition": about["partition"], "first": about["keys"][0], "last": about["keys"][-1]}
+    def _fetch(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
+        """Yield the names of the columns, and by key the current rows between the unit's first and last key."""
+        version = json.loads(unit["version"])
+        values = {"partition": version["partition"], "first": version["keys"][0], "last": version["keys"][-1]}
         query = (
             f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}} "
             f"ORDER BY {self.key}"  # so that rows with one key come together
         )
-        with closing(rows(opened, query, values)) as found:
-            names = [str(name) for name in next(found)]
-            place = _place(self.key, names)
+        with closing(rows(session, query, values)) as result:
+            names = [str(name) for name in next(result)]
+            position = _place(self.key, names)
             piece: dict[Any, Any] = {}
             size = 0
-            for key, several in groupby(found, lambda row: row[place]):
-                row, *others = several
+            for key, same_key_rows in groupby(result, lambda row: row[position]):
+                row, *others = same_key_rows
                 if piece and size + _size(row) > LARGEST_BLOCK_BYTES:
                     yield names, piece
                     piece, size = {}, 0
@@ -224,46 +198,47 @@ class Sql(Source):
             )
 
     def _blocks(
-        self, unit: dict, names: list[str], found: dict[int, Any], schema: pa.Schema | None
+        self, unit: dict, names: list[str], listed: dict[int, Any], schema: pa.Schema | None
     ) -> Iterator[pa.Table]:
-        """Yield the blocks of the rows in `found`, which has them by their position among the unit's keys."""
-        about = json.loads(unit["version"])
-        keys = about["keys"]
-        errors: dict[int, Exception] = {n: self._several(keys[n]) for n, row in found.items() if row is None}
-        errors |= {n: row for n, row in found.items() if isinstance(row, RowError)}
-        if self.version_column:
-            place = _place(self.version_column, names)
-            for n, row in found.items():
-                if n not in errors and _digest(row[place]) != about["versions"][n]:
-                    errors[n] = self._changed(keys[n])
-        numbers = np.array(sorted(set(found) - set(errors)), np.int64)
+        """Yield the blocks of the rows in `listed`, which has them by their position among the unit's keys."""
+        version = json.loads(unit["version"])
+        keys = version["keys"]
+        errors: dict[int, Exception] = {}
+        good: dict[int, Any] = {}
+        for number, row in sorted(listed.items()):
+            if row is None:
+                reason = f"expected one row with {self.key} {keys[number]}, as listed, found several"
+                errors[number] = self._lost(SourceChanged, reason)
+            elif isinstance(row, RowError):
+                errors[number] = row
+            elif self._is_changed(row, names, version, number):
+                reason = f"expected the row with {self.key} {keys[number]} as listed, found another"
+                errors[number] = self._lost(SourceChanged, f"{reason} {self.version_column}")
+            else:
+                good[number] = row
+        numbers = np.array(list(good), np.int64)
         columns = {}
-        for place, name in enumerate(names):
-            values = [found[n][place] for n in numbers.tolist()]
-            kind = schema.field(name).type if schema and name in schema.names else inferred(values)
+        for position, name in enumerate(names):
+            values = [row[position] for row in good.values()]
+            kind = schema.field(name).type if schema and name in schema.names else inferred_type(values)
             columns[name], misfits = column_of(name, values, kind)
-            errors = {int(numbers[i]): error for i, error in misfits.items()} | errors
-        good = np.array([n not in errors for n in numbers.tolist()], bool)
-        if good.any():
-            block = table_block(unit, numbers[good], pa.table(columns).filter(pa.array(good)))
-            ids = pa.array([str(keys[n]) for n in numbers[good].tolist()], pa.string())
+            errors = {int(numbers[row]): error for row, error in misfits.items()} | errors
+        is_good = np.array([number not in errors for number in good], bool)
+        if is_good.any():
+            block = table_block(unit, numbers[is_good], pa.table(columns).filter(pa.array(is_good)))
+            ids = pa.array([str(keys[number]) for number in numbers[is_good].tolist()], pa.string())
             yield block.set_column(block.column_names.index("row_id"), "row_id", ids)
         if errors:
             yield _quarantined(unit, keys, errors)
 
+    def _is_changed(self, row: Sequence[Any], names: list[str], version: dict, number: int) -> bool:
+        if not self.version_column:
+            return False
+        return bool(_digest(row[_place(self.version_column, names)]) != version["versions"][number])
+
     def lost(self, unit: dict, error: Exception) -> Iterator[pa.Table]:
         keys = json.loads(unit["version"])["keys"][: unit["rows"]]
         yield _quarantined(unit, keys, dict.fromkeys(range(len(keys)), error))
-
-    def _vanished(self, key: Any) -> Exception:
-        return self._lost(SourceVanished, f"expected the row with {self.key} {key}, as listed, found none any more")
-
-    def _changed(self, key: Any) -> Exception:
-        sentence = f"expected the row with {self.key} {key} as listed, found another {self.version_column}"
-        return self._lost(SourceChanged, sentence)
-
-    def _several(self, key: Any) -> Exception:
-        return self._lost(SourceChanged, f"expected one row with {self.key} {key}, as listed, found several")
 
     def _lost(self, kind: type[Exception], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -273,9 +248,13 @@ class Sql(Source):
 
 def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> pa.Table:
     """Return a block of the rows at the positions in `errors`, with their keys as `row_id`."""
-    places = sorted(errors)
-    identity: dict[str, list[Any]] = {"row_id": [str(keys[n]) for n in places], "uri": [None] * len(places)}
-    return blocks.quarantined_block(identity, unit["unit"], places, "ingest", [errors[n] for n in places])
+    numbers = sorted(errors)
+    identity: dict[str, list[Any]] = {
+        "row_id": [str(keys[number]) for number in numbers],
+        "uri": [None] * len(numbers),
+    }
+    reasons = [errors[number] for number in numbers]
+    return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", reasons)
 
 
 def _place(column: str, names: list[str]) -> int:
@@ -283,17 +262,15 @@ def _place(column: str, names: list[str]) -> int:
     return [name.lower() for name in names].index(column.lower())
 
 
-def _begin(value: Any) -> Any:
-    """Return the value, or the begin of a text or of bytes, which is enough for its type."""
-    return value[:1] if isinstance(value, str | bytes) else value
-
-
 def _size(row: Sequence[Any]) -> int:
     """Return about how many bytes the row has."""
-    return sum(
-        len(value) if isinstance(value, str | bytes) else len(repr(value)) if isinstance(value, list | dict) else 8
-        for value in row
-    )
+    size = 0
+    for value in row:
+        if isinstance(value, str | bytes):
+            size += len(value)
+        else:
+            size += len(repr(value)) if isinstance(value, list | dict) else 8
+    return size
 
 
 def _digest(value: Any) -> str:

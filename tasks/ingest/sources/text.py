@@ -33,6 +33,6 @@ def decoded(content: bytes, encoding: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        expected = encoding.removesuffix("-sig")
-        found = f"{content[error.start : error.start + 16]!r} at byte {error.start}: {error.reason}"
-        raise RowError(f"expected text in {expected}, found {found}. It is not text, or in another encoding") from error
+        excerpt = f"{content[error.start : error.start + 16]!r} at byte {error.start}: {error.reason}"
+        sentence = f"expected text in {encoding.removesuffix('-sig')}"
+        raise RowError(f"{sentence}, found {excerpt}. It is not text, or in another encoding") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.formats.text_lines import whole_lines
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
@@ -24,24 +24,20 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name.
-
-    `file` is the list. In a text file each line is a URI, and there are no other columns. A bad row has an empty URI,
-    and its error message under the name `error`. If `anonymous`, the list is read without credentials. Raise
-    `InputError` for a list that lacks a column.
-    """
+    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name."""
     if file.path.lower().endswith(TEXT):
         for n, line in enumerate(_lines(file, anonymous)):
             yield f"{file.path}#{n}", _absolute(line, file), {}
         return
-    source = next(kind(path=file.uri, anonymous=anonymous) for kind in TABLES if _is_of(file, kind))
+    kind = next(kind for kind in TABLES if file.path.lower().endswith(kind.extensions))
+    source = kind(path=file.uri, anonymous=anonymous)
     units = source.units([file])
     column = f"source_{uri_column}" if uri_column in blocks.IDENTITY else uri_column
     for block in source.read(units, source.common_schema(units)):
         missing = sorted({column, *keep} - set(block.column_names))
         if missing and (block["__state"].to_numpy() == blocks.LIVE).any():
-            there = ", ".join(blocks.visible(block).drop_columns(list(blocks.IDENTITY)).column_names)
-            raise InputError(f"{file.uri}: expected a column {missing[0].removeprefix('source_')}, found {there}.")
+            columns = ", ".join(blocks.visible(block).drop_columns(list(blocks.IDENTITY)).column_names)
+            raise InputError(f"{file.uri}: expected a column {missing[0].removeprefix('source_')}, found {columns}.")
         for row in block.to_pylist():
             if row["__state"] == blocks.QUARANTINED:
                 yield row["row_id"], "", {"error": row["__error_message"]}
@@ -59,10 +55,6 @@ def _lines(file: File, anonymous: bool) -> Iterator[str]:
         if not is_corrupt_file(error):
             raise
         raise InputError(f"{file.uri}: cannot read the list: {error_message(error)}") from error
-
-
-def _is_of(file: File, kind: type[FileSource]) -> bool:
-    return file.path.lower().endswith(kind.extensions)
 
 
 def _absolute(uri: str, file: File) -> str:

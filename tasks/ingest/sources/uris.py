@@ -19,7 +19,7 @@ from pydantic import Field
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError, OvernightError, RowError, ServiceUnavailable
 from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
 from overnight.tasks.ingest.sources.text import decoded
 from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
@@ -57,8 +57,8 @@ class Uris(WholeFiles):
     def files(self, partition: str) -> Iterator[File]:
         for file in super().files(partition):
             for path, uri, more in listed(file, self.uri_column, self.keep, self.anonymous):
-                about = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16], **({"more": more} if more else {})}
-                yield File(path, uri, BYTES_A_FILE, json.dumps(about, default=str), file.changed_at)
+                version = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16]} | ({"more": more} if more else {})
+                yield File(path, uri, BYTES_A_FILE, json.dumps(version, default=str), file.changed_at)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
         is_anonymous = self.anonymous and protocol_of(unit["uri"]) not in WEB
@@ -77,68 +77,63 @@ class Uris(WholeFiles):
         return decoded(content, "utf-8-sig") if self.content == "text" else content
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
-        rows = [_more(version) for version in units["version"].to_pylist()]
+        rows = _rows_of_lists(units)
         kinds = {name: inferred_type([row.get(name) for row in rows]) or pa.string() for name in self.keep}
         return pa.schema(list(kinds.items()))
 
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
-        rows = [_more(version) for version in units["version"].to_pylist()]
+        rows = _rows_of_lists(units)
         errors: dict[int, Exception] = {i: RowError(row["error"]) for i, row in enumerate(rows) if "error" in row}
         columns = {}
         for field in schema or ():
-            columns[field.name], misfits = column_of({i: row.get(field.name) for i, row in enumerate(rows)}, field.type)
-            errors |= {
-                i: RowError(f"column {field.name}: {reason}") for i, reason in misfits.items() if i not in errors
-            }
+            columns[field.name], misfits = column_of([row.get(field.name) for row in rows], field.type)
+            for row, reason in misfits.items():
+                errors.setdefault(row, RowError(f"column {field.name}: {reason}"))
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
-        """Return the contents at the URIs of `units`. An error takes the place of a content that cannot be read.
-
-        URIs of one storage are fetched together. Raise `ServiceUnavailable` if there are several URIs, and a later
-        attempt may succeed for every one of them.
-        """
-        left = dict(enumerate(units.to_pylist()))
-        found, waits = self._fetched(left), RETRIES.waits()
-        while left := {i: unit for i, unit in left.items() if _may_pass(unit["uri"], found[i])}:
+        """Return the contents at the URIs of `units`. An error takes the place of a content that cannot be read."""
+        remaining = dict(enumerate(units.to_pylist()))
+        contents, waits = self._fetched(remaining), RETRIES.waits()
+        while remaining := {i: unit for i, unit in remaining.items() if _may_pass(unit["uri"], contents[i])}:
             if (seconds := next(waits, None)) is None:
                 break
             time.sleep(seconds)
-            found |= self._fetched(left)
-        if len(left) == len(units) > 1:
-            raise ServiceUnavailable(f"cannot read {units['uri'][0]} and {len(left) - 1} more: {found[0]!r}", "ingest")
-        return [_blamed(uri, found[i]) for i, uri in enumerate(units["uri"].to_pylist())]
+            contents |= self._fetched(remaining)
+        if len(remaining) == len(units) > 1:
+            reason = f"cannot read {units['uri'][0]} and {len(remaining) - 1} more: {contents[0]!r}"
+            raise ServiceUnavailable(reason, "ingest")
+        return [_blamed(uri, contents[i]) for i, uri in enumerate(units["uri"].to_pylist())]
 
     def _fetched(self, units: dict[int, dict[str, Any]]) -> dict[int, bytes | Exception]:
-        groups: dict[str, list[int]] = defaultdict(list)
-        for i, unit in units.items():
-            groups[store_of(unit["uri"])].append(i)
-        found: dict[int, bytes | Exception] = {}
-        for name, places in groups.items():
-            contents = self._read([units[i] for i in places]) if name else RowError("expected a URI, found none")
-            found |= (
-                dict.fromkeys(places, contents)
-                if isinstance(contents, Exception)
-                else dict(zip(places, contents, strict=True))
-            )
-        return found
+        rows_by_store: dict[str, list[int]] = defaultdict(list)
+        for row, unit in units.items():
+            rows_by_store[store_of(unit["uri"])].append(row)
+        contents: dict[int, bytes | Exception] = {}
+        for store, rows in rows_by_store.items():
+            if store:
+                contents |= zip(rows, self._read([units[row] for row in rows]), strict=True)
+            else:
+                contents |= dict.fromkeys(rows, RowError("expected a URI, found none"))
+        return contents
 
-    def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception] | Exception:
-        """Return the contents at URIs of one filesystem, or the error of opening the filesystem."""
+    def _read(self, units: list[dict[str, Any]]) -> list[bytes | Exception]:
+        """Return the contents at URIs of one filesystem, or for each the error of opening the filesystem."""
+        error: Exception
         try:
-            return [
-                self._timed(content) for content in read_whole([self.file(unit) for unit in units], self.max_file_bytes)
-            ]
-        except JobError as error:
-            raise JobError(str(error), "ingest") from error
+            contents = read_whole([self.file(unit) for unit in units], self.max_file_bytes)
+            return [self._timed(content) for content in contents]
+        except JobError as job_error:
+            raise JobError(str(job_error), "ingest") from job_error
         except OvernightError:
             raise
         except ValueError:  # from fsspec, for a protocol that it does not know
-            return RowError(f"expected a URI of a known storage, found {protocol_of(units[0]['uri'])}://")
-        except Exception as error:  # from an unreachable host, or an invalid address
-            return error
+            error = RowError(f"expected a URI of a known storage, found {protocol_of(units[0]['uri'])}://")
+        except Exception as other:  # from an unreachable host, or an invalid address
+            error = other
+        return [error] * len(units)
 
     def _timed(self, content: bytes | Exception) -> bytes | Exception:
         """Return the content or its error. A file that took the whole time is bad, and is not fetched again."""
@@ -165,6 +160,6 @@ def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     return error
 
 
-def _more(version: str) -> dict[str, Any]:
-    more: dict[str, Any] = json.loads(version).get("more", {})
-    return more
+def _rows_of_lists(units: pa.Table) -> list[dict[str, Any]]:
+    """Return the other columns of the lists, or the `error` of a bad row of a list."""
+    return [json.loads(version).get("more", {}) for version in units["version"].to_pylist()]

@@ -2,32 +2,25 @@
 
 Columns out: `row_id` (`shard.tar#n`), `uri`, `key` (the common name), and one column per extension. `txt` is text,
 `cls` a number, `json` the file's text, and all others the file's bytes. A sample whose text is not UTF-8, that has two
-files of one name, or whose files are not next to each other, is quarantined alone. If the samples of a shard differ in
-their extensions, or have one file each, the shard is read once more to find such samples. If a shard breaks off, the
-rest is one bad row. Ray Data's reader is not used: its run would end there, and its rows have no position in the shard.
+files of one name, or whose files are not next to each other, is quarantined alone. If a shard breaks off, the rest is
+one bad row. Ray Data's reader is not used: its run would end there, and its rows have no position in the shard.
 """
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tar_samples import Sample, keys_apart, samples
-from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import (
-    chunk,
-    finish_text_file,
-    is_corrupt_file,
-    quarantined_rows,
-    table_block,
-)
-from overnight.tasks.ingest.source import GIB, FolderSource, MaxRowBytes
+from overnight.tasks.ingest.reading.file_errors import passing_over_damage
+from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, file_units, table_of
+from overnight.tasks.ingest.source import GIB, MaxRowBytes
 from overnight.tasks.storage.location import File
 
 ROWS_AT_ONCE = 1024
@@ -55,67 +48,49 @@ class WebDataset(FolderSource):
     extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
     def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, rows=None)
+        return file_units(files, repeat(None))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
+        kinds = {"key": pa.string()}
         if self.columns is not None:
-            return pa.schema([("key", pa.string()), *((name, _type(found)) for name, found in self.columns.items())])
-        found: dict[str, None] = {}
+            return pa.schema(kinds | {name: _type(extension) for name, extension in self.columns.items()})
+        extensions = set[str]()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
-            try:
+            with passing_over_damage():
                 for sample in islice(self._samples(unit), SAMPLE_ROWS):
                     if not sample.damage:
-                        found |= dict.fromkeys(sample.files)
-            except Exception as error:
-                if not is_corrupt_file(error):
-                    raise
-        return pa.schema([("key", pa.string()), *((name, _type(name)) for name in sorted(found) if name != "key")])
+                        extensions.update(sample.files)
+        return pa.schema(kinds | {name: _type(name) for name in sorted(extensions - {"key"})})
 
-    def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        for unit in units.to_pylist():
-            yield from self._read_unit(unit, schema or pa.schema([("key", pa.string())]))
-
-    def _read_unit(self, unit: dict, schema: pa.Schema) -> Iterator[pa.Table]:
-        count, damage = 0, None
+    def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         apart: set[str] | None = None  # None until there is a reason to search the shard for them
         usual: set[str] = set()
-        found = islice(self._samples(unit), unit["rows"])
-        while damage is None:
-            some, damage = chunk(found, ROWS_AT_ONCE, lambda sample: sum(map(len, sample.files.values())))
-            if not some:
-                break
-            usual = usual or set(some[0].files)
-            if apart is None and (len(usual) == 1 or any(set(sample.files) != usual for sample in some)):
-                apart = self._keys_apart(unit)
-            for sample in some:
-                if apart and sample.key in apart:
-                    sample.damage = sample.damage or RowError(APART.format(sample.key))
-            yield from self._blocks(unit, count, some, schema)
-            count += len(some)
-        yield from finish_text_file(unit, count, damage)
+        rows = islice(self._samples(unit), unit["rows"])
+        for chunk in chunks(rows, ROWS_AT_ONCE, lambda sample: sum(map(len, sample.files.values()))):
+            usual = usual or set(chunk[0].files)
+            if apart is None and (len(usual) == 1 or any(set(sample.files) != usual for sample in chunk)):
+                with self.file(unit, unit["size"]).open() as handle:
+                    apart = keys_apart(unpacked(handle))
+            yield self._judged(chunk, apart or set(), schema)
 
     def _samples(self, unit: dict) -> Iterator[Sample]:
-        with self.file(unit, unit["size"]).open() as opened:
-            yield from samples(unpacked(opened), self.max_row_bytes)
+        with self.file(unit, unit["size"]).open() as handle:
+            yield from samples(unpacked(handle), self.max_row_bytes)
 
-    def _keys_apart(self, unit: dict) -> set[str]:
-        with self.file(unit, unit["size"]).open() as opened:
-            return keys_apart(unpacked(opened))
-
-    def _blocks(self, unit: dict, first: int, some: list[Sample], schema: pa.Schema) -> Iterator[pa.Table]:
-        good, errors = {}, {}
-        for i, sample in enumerate(some):
+    def _judged(self, chunk: list[Sample], apart: set[str], schema: pa.Schema) -> Judged:
+        rows: list[dict[str, Any]] = []
+        errors: dict[int, Exception] = {}
+        for position, sample in enumerate(chunk):
+            if sample.key in apart:
+                sample.damage = sample.damage or RowError(APART.format(sample.key))
             try:
-                good[i] = self._row(sample)
+                rows.append(self._row(sample))
             except RowError as error:
-                errors[first + i] = error
-        if errors:
-            yield quarantined_rows(unit, list(errors), list(errors.values()))
-        if good:
-            new = dict.fromkeys(name for row in good.values() for name in row if name not in schema.names)
-            kinds = [*zip(schema.names, schema.types, strict=True), *((name, _type(name)) for name in sorted(new))]
-            data = {name: pa.array([row.get(name) for row in good.values()], kind) for name, kind in kinds}
-            yield table_block(unit, first + np.array(list(good), np.int64), pa.table(data))
+                rows.append({})
+                errors[position] = error
+        new = sorted(set(chain.from_iterable(rows)) - set(schema.names))
+        kinds = dict(zip(schema.names, schema.types, strict=True)) | {name: _type(name) for name in new}
+        return Judged(table_of(rows, kinds), errors)
 
     def _row(self, sample: Sample) -> dict[str, Any]:
         """Return the row of a sample. Raise `RowError` if the sample is damaged, or does not fit the columns."""
@@ -124,28 +99,24 @@ class WebDataset(FolderSource):
         if self.columns is None:
             if "key" in sample.files:
                 raise RowError(f"{sample.key}.key: key is the column of the names; rename the file, or name columns")
-            chosen = {extension: extension for extension in sample.files}
+            extensions = {extension: extension for extension in sample.files}
         else:
-            chosen = {name: _first(wanted, sample) for name, wanted in self.columns.items()}
-        return {"key": sample.key} | {name: _value(sample, extension) for name, extension in chosen.items()}
+            extensions = {name: _first(choices, sample) for name, choices in self.columns.items()}
+        return {"key": sample.key} | {name: _value(sample, extension) for name, extension in extensions.items()}
 
 
-def _first(wanted: str, sample: Sample) -> str:
-    found = next((extension for extension in wanted.lower().split(";") if extension in sample.files), None)
-    if found is None:
-        there = ", ".join(sample.files)
-        raise RowError(f"sample {sample.key}: expected a file that ends in {wanted}, found {there}")
-    return found
-
-
-def _last(extension: str) -> str:
-    return re.split("[;.]", extension.lower())[-1]
+def _first(choices: str, sample: Sample) -> str:
+    for extension in choices.lower().split(";"):
+        if extension in sample.files:
+            return extension
+    raise RowError(f"sample {sample.key}: expected a file that ends in {choices}, found {', '.join(sample.files)}")
 
 
 def _type(extension: str) -> pa.DataType:
-    if _last(extension) in NUMBERS:
+    last = re.split("[;.]", extension.lower())[-1]
+    if last in NUMBERS:
         return pa.int64()
-    return pa.string() if _last(extension) in TEXTS else pa.large_binary()
+    return pa.string() if last in TEXTS else pa.large_binary()
 
 
 def _value(sample: Sample, extension: str) -> Any:
@@ -155,5 +126,5 @@ def _value(sample: Sample, extension: str) -> Any:
     try:
         return content.decode() if kind == pa.string() else pa.scalar(int(content), kind).as_py()
     except (ValueError, OverflowError) as error:
-        expected = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
-        raise RowError(f"{sample.key}.{extension}: expected {expected}, found {content[:50]!r}") from error
+        sentence = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
+        raise RowError(f"{sample.key}.{extension}: expected {sentence}, found {content[:50]!r}") from error

@@ -4,6 +4,7 @@ Columns out: `row_id`, `uri`, the content, `label`. A subclass interprets the by
 """
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,16 +12,17 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.listing.list_files import file_units
-from overnight.tasks.ingest.reading.table_blocks import is_corrupt_file
-from overnight.tasks.ingest.source import GIB, FolderSource, MaxFileBytes, too_large
+from overnight.tasks.ingest.folder_source import FolderSource
+from overnight.tasks.ingest.reading.file_errors import is_corrupt_file, too_large
+from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE
+from overnight.tasks.ingest.reading.unit_rows import file_units
+from overnight.tasks.ingest.source import GIB, MaxFileBytes
 from overnight.tasks.ingest.versioned_file import read_whole
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.file_info import TooLarge
 from overnight.tasks.storage.location import File
 
 FILES_AT_ONCE = 128
-BYTES_AT_ONCE = 16 * 2**20
 
 
 class WholeFiles(FolderSource):
@@ -63,10 +65,7 @@ class WholeFiles(FolderSource):
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
-        """Return further columns by name, and errors of units for which they cannot be made, by position in `units`.
-
-        Each column has one value per unit. `schema` has the columns and types that `full_schema` returned, or is None.
-        """
+        """Return further columns, of one value per unit, and the errors of units without a value, by position."""
         if not self.label_from:
             return {}, {}
         return {"label": pa.array([uri.split("/")[-2] for uri in units["uri"].to_pylist()])}, {}
@@ -76,7 +75,7 @@ class WholeFiles(FolderSource):
         return content
 
     def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, rows=1)
+        return file_units(files, repeat(1))
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         sizes = np.maximum(units["size"].to_numpy(), 1)
@@ -85,41 +84,41 @@ class WholeFiles(FolderSource):
             yield from self._fetch(units.filter(pa.array(groups == group)), schema)
 
     def _fetch(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        uris, paths = units["uri"].to_pylist(), units["path"].to_pylist()
-        values = [content if isinstance(content, Exception) else self._value(content) for content in self._all(units)]
+        numbers, paths, uris = (units[name].to_pylist() for name in ("unit", "path", "uri"))
         more, errors = self.more_columns(units, schema)
-        values = [errors.get(i, value) for i, value in enumerate(values)]
-        good = [i for i, value in enumerate(values) if not isinstance(value, Exception)]
-        bad = [i for i, value in enumerate(values) if isinstance(value, Exception)]
-        for i in bad:
-            if not is_corrupt_file(values[i]):
-                raise values[i]  # the storage failed, not the file: Ray Data retries, then the run fails
-        numbers = units["unit"].to_numpy()
+        values: dict[int, Any] = {}
+        for row, content in enumerate(self._contents_within_limit(units)):
+            value = content if isinstance(content, Exception) else self._value(content)
+            if isinstance(value, Exception):
+                errors.setdefault(row, value)
+            elif row not in errors:
+                values[row] = value
+        for error in errors.values():
+            if not is_corrupt_file(error):
+                raise error  # the storage failed, not the file: Ray Data retries, then the run fails
+        good = list(values)
         if good:
             field = self.field()
-            columns = {"row_id": [paths[i] for i in good], "uri": [uris[i] for i in good]}
-            table = pa.table(
-                {
-                    **{name: pa.array(found, pa.string()) for name, found in columns.items()},
-                    field.name: pa.array([values[i] for i in good], field.type),
-                    **{name: column.take(pa.array(good)) for name, column in more.items()},
-                }
-            )
-            yield blocks.with_hidden(table, numbers[good], np.zeros(len(good), np.int64))
-        for i in bad:
-            identity = {"row_id": [paths[i]], "uri": [uris[i]]}
-            yield blocks.quarantined_block(identity, int(numbers[i]), [0], "ingest", [values[i]])
+            columns = {
+                "row_id": pa.array([paths[row] for row in good], pa.string()),
+                "uri": pa.array([uris[row] for row in good], pa.string()),
+                field.name: pa.array(list(values.values()), field.type),
+            }
+            columns |= {name: column.take(pa.array(good)) for name, column in more.items()}
+            units_read = np.array([numbers[row] for row in good], np.int64)
+            yield blocks.with_hidden(pa.table(columns), units_read, np.zeros(len(good), np.int64))
+        for row, error in sorted(errors.items()):
+            identity = {"row_id": [paths[row]], "uri": [uris[row]]}
+            yield blocks.quarantined_block(identity, numbers[row], [0], "ingest", [error])
 
-    def _all(self, units: pa.Table) -> list[bytes | Exception]:
+    def _contents_within_limit(self, units: pa.Table) -> list[bytes | Exception]:
         """Return `contents`, with an error for each file that is too large, which is not read if its size is known."""
-        found: list[bytes | Exception] = [self._bounded(size) or b"" for size in self.listed_sizes(units)]
-        small = [i for i, content in enumerate(found) if content == b""]
-        for i, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
-            found[i] = self._too_large(content.size) if isinstance(content, TooLarge) else content
-        return found
-
-    def _bounded(self, size: int) -> RowError | None:
-        return self._too_large(size) if size > self.max_file_bytes else None
+        sizes = self.listed_sizes(units)
+        contents: list[bytes | Exception] = [self._too_large(size) for size in sizes]
+        small = [row for row, size in enumerate(sizes) if size <= self.max_file_bytes]
+        for row, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
+            contents[row] = self._too_large(content.size) if isinstance(content, TooLarge) else content
+        return contents
 
     def _too_large(self, size: int | None) -> RowError:
         return too_large("a file", size, self.max_file_bytes, "max_file_bytes")

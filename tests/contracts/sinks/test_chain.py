@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
-from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.read_plan import PENDING

@@ -19,8 +19,7 @@ from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.kinds import AnyPredictor
-from overnight.tasks.ingest.formats.tf_example import features_of
-from overnight.tasks.ingest.formats.tfrecord import records
+from overnight.tasks.ingest.formats.tfrecord import features_of, records
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.kinds import Step

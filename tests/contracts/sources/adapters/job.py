@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.sources.job import JobRows
 from tests.contracts.sources.adapter import Adapter
 from tests.contracts.sources.adapters.parquet import ParquetFiles

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from overnight.tasks.errors import InputError
-from overnight.tasks.ingest.listing.wait_for_inputs import StableListing, wait_for_arrival
+from overnight.tasks.ingest.listing.list_files import StableListing, wait_for_arrival
 from overnight.tasks.ingest.source import WaitFor
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.state.manifest import census

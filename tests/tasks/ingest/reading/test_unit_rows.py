@@ -7,14 +7,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import BROKEN_OFF
-from overnight.tasks.ingest.reading.unit_rows import (
-    BROKEN,
-    Judged,
-    RowRange,
-    counted_rows,
-    counted_units,
-    uncounted_rows,
-)
+from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange, counted_units, unit_blocks
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import File
 
@@ -85,13 +78,13 @@ COUNTED: dict[str, tuple[list, list[int], dict[str, str]]] = {
 
 @pytest.mark.parametrize(("found", "good", "bad"), COUNTED.values(), ids=COUNTED)
 def test_a_part_has_the_rows_that_it_declares(found: list, good: list[int], bad: dict[str, str]) -> None:
-    assert outcome(counted_rows(UNIT, tables(*found))) == (good, bad, [])
+    assert outcome(unit_blocks(UNIT, tables(*found))) == (good, bad, [])
 
 
 def test_a_file_that_was_broken_when_listed_stays_one_bad_row() -> None:
     unit = UNIT | {"row_group": BROKEN, "first_row": 0, "rows": 1}
-    assert outcome(counted_rows(unit, tables(ValueError("broken")))) == ([], {"a": "broken"}, [])
-    [(name, reason)] = outcome(counted_rows(unit, tables(1)))[1].items()
+    assert outcome(unit_blocks(unit, tables(ValueError("broken")))) == ([], {"a": "broken"}, [])
+    [(name, reason)] = outcome(unit_blocks(unit, tables(1)))[1].items()
     assert (name, "with force lists it again" in reason) == ("a", True)
 
 
@@ -113,10 +106,10 @@ def test_rows_that_nobody_counted_are_numbered_and_counted_at_the_end(
     rows: int | None, found: list, good: list[int], bad: dict[str, str], ends: list[int]
 ) -> None:
     unit = UNIT | {"rows": rows, "first_row": 0, "row_group": None}
-    assert outcome(uncounted_rows(unit, tables(*found))) == (good, bad, ends)
+    assert outcome(unit_blocks(unit, tables(*found))) == (good, bad, ends)
 
 
-@pytest.mark.parametrize("read", [counted_rows, uncounted_rows])
-def test_a_storage_that_fails_while_rows_are_read_costs_none(read: Any) -> None:
+@pytest.mark.parametrize("row_group", [1, None])
+def test_a_storage_that_fails_while_rows_are_read_costs_none(row_group: int | None) -> None:
     with pytest.raises(ConnectionResetError):
-        list(read(UNIT, tables(1, ConnectionResetError())))
+        list(unit_blocks(UNIT | {"row_group": row_group}, tables(1, ConnectionResetError())))

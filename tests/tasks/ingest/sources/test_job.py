@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.tasks.errors import InputError, JobError, ServiceUnavailable
-from overnight.tasks.ingest.listing import published_rows
+from overnight.tasks.ingest.listing import upstream as upstreams
 from overnight.tasks.ingest.listing.list_files import list_inputs
-from overnight.tasks.ingest.listing.published_rows import Upstream
+from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.state.manifest import digest
 from tests.tasks.ingest.conftest import read_all
@@ -109,7 +109,7 @@ def test_a_partition_that_is_being_replaced_is_read_whole_once_it_is_published(
     assert [file.path for file in list_inputs(source(upstream), DAY)] == [name]
     timer.join()
     publish(upstream, [f"date={DAY}/part-1.parquet"])
-    monkeypatch.setattr(published_rows, "LOOKS", replace(published_rows.LOOKS, max_tries=2))
+    monkeypatch.setattr(upstreams, "LOOKS", replace(upstreams.LOOKS, max_tries=2))
     with pytest.raises(ServiceUnavailable, match="orders/2026-01-02 is being published at this moment"):
         list_inputs(source(upstream), DAY)
     (ledger / "publishing.json").unlink()

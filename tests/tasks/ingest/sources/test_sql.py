@@ -401,10 +401,9 @@ def test_a_query_of_postgresql_writes_nothing(server: str) -> None:
     ("settings", "told"),
     [
         *(({"url": url}, r"the URL contains .* \$\{ENV_VAR\}") for url in WRITTEN_OUT),
-        ({"connect": "psycopg:connect", "kwargs": {"conninfo": "${DATABASE}"}}, r"found connect, kwargs\. Write url: "),
         ({"url": "sqlite:////data.db", "query": "SELECT * FROM t WHERE day = '{partition}'"}, "without quotes"),
     ],
-    ids=[*WRITTEN_OUT, "a driver and its arguments", "a partition in quotes"],
+    ids=[*WRITTEN_OUT, "a partition in quotes"],
 )
 def test_settings_of_which_one_is_no_good_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):

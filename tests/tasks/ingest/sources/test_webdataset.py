@@ -148,7 +148,7 @@ def test_a_file_with_holes_is_read_as_far_as_it_is_not_all_holes(read: Reader) -
     found = read(WebDataset, {"a.tar": whole, "b.tar": hollow, "c.tar": with_holes("2048", "no,number")})
     assert [len(row["bin"]) for row in found.good.values()] == [512, 2048, 512]
     assert list(found.bad) == ["b.tar#1", "c.tar"]
-    assert found.bad["b.tar#1"].endswith("of a file that is stored with holes, found 1,000,000,000,000,000")
+    assert "found 1,000,000,000,000,000" in found.bad["b.tar#1"]
     assert found.bad["c.tar"].startswith("expected a whole tar archive: ")
 
 

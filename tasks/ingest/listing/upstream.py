@@ -1,9 +1,8 @@
-"""Finds the files of a partition that another job published, by its receipt.
+"""The job whose published rows another job reads, and the files of a partition by its receipt.
 
 A receipt names the files of one publish, and no name is ever used again. So files of two publishes never mix.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import sleep
@@ -27,9 +26,8 @@ LOOKS = RetryPolicy(max_tries=8, first_wait_seconds=0.1, longest_wait_seconds=2.
 class Upstream:
     """A job whose rows another job reads. `sink` and `state` are the places of its table and its ledgers, unexpanded.
 
-    `sink_kind` and `compression` are those of its sink; `compression` is empty if the sink has no such setting.
-    `partition_column` is the name of the sink's column for the date. If `is_dated` is False, the only partition is
-    `all`.
+    `compression` is empty if the sink has no such setting. `partition_column` is the name of the sink's column for the
+    date. If `is_dated` is False, the only partition is `all`.
     """
 
     name: str
@@ -50,54 +48,46 @@ class Upstream:
         if self._newest(partition):
             return ""
         failure = read_json(self.ledger(partition) / "failure.json")
-        why = f"; its latest attempt failed: {failure['error_message']}" if failure else ""
-        return f"expected the partition {partition} of the job {self.name}, found it not published{why}"
+        reason = f"; its latest attempt failed: {failure['error_message']}" if failure else ""
+        return f"expected the partition {partition} of the job {self.name}, found it not published{reason}"
 
     def receipt(self, partition: str, generation: str = "") -> dict[str, Any]:
-        """Return the newest receipt of a partition, or if `generation` is not empty, the receipt of this generation.
-
-        Raise `InputError` if there is no such receipt.
-        """
+        """Return the receipt of a generation, by default the newest. Raise `InputError` if there is none."""
         if generation:
-            found = read_json(self.ledger(partition) / "receipts" / f"{generation}.json")
+            receipt = read_json(self.ledger(partition) / "receipts" / f"{generation}.json")
         else:
-            found = self._newest(partition)
-        if found is None:
+            receipt = self._newest(partition)
+        if receipt is None:
             raise InputError(
                 f"source.job: {self.lacking(partition) or f'{self.name} has no receipt of {generation} any more'}. "
                 f"Run it first: overnight run {self.job_file} --partition {partition}, or set source.wait_for."
             )
-        return found
+        return receipt
 
     def files(self, partition: str, generation: str = "") -> list[File]:
-        """Return the files that a receipt lists, sorted by name, with their current sizes and versions.
-
-        It is the newest receipt, or if `generation` is not empty, the receipt of this generation. Raise
-        `ServiceUnavailable` if a publish is replacing the files for longer than some seconds. Raise `InputError` if
-        they are gone or there is no receipt.
-        """
+        """Return the files that a receipt lists, sorted by name, with their current sizes and versions."""
         waits = LOOKS.waits()
         while True:
             receipt = self.receipt(partition, generation)
             try:
-                return self._listed(published_files(receipt))
+                return self._files_now(published_files(receipt))
             except FileNotFoundError as error:
-                gone = error
+                missing = error
             is_under_way = read_json(self.ledger(partition) / "publishing.json") is not None
             if not is_under_way and receipt == self.receipt(partition, generation):
                 raise InputError(
                     f"source.job: expected the files that the receipt of {self.name}/{partition} lists, found one "
-                    f"gone: {gone}. Run that job with force, then this one."
+                    f"gone: {missing}. Run that job with force, then this one."
                 )
             if (seconds := next(waits, None)) is None:
                 raise ServiceUnavailable(f"{self.name}/{partition} is being published at this moment", "ingest")
             sleep(seconds)
 
     def _newest(self, partition: str) -> dict[str, Any] | None:
-        found = read_json(self.ledger(partition) / "receipt.json")
-        return found if found and found["job"] == self.name else None
+        receipt = read_json(self.ledger(partition) / "receipt.json")
+        return receipt if receipt and receipt["job"] == self.name else None
 
-    def _listed(self, names: Sequence[str]) -> list[File]:
+    def _files_now(self, names: list[str]) -> list[File]:
         filesystem, root = Location(self.sink).open_filesystem()
 
         def look(name: str) -> File:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.ingest.reading.folder_columns import (
+from overnight.tasks.ingest.folder_source import (
     dated_names,
     folder_columns,
     pattern_names,
