@@ -29,7 +29,7 @@ PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
-HIDDEN = ("__unit", "__row")
+SOURCE_ROW = ("__unit", "__row")  # the columns that identify the source row of a row
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
 DETAILS = pa.schema([*QUARANTINE, ("__unit", pa.int64()), ("__row", pa.int64())])
 Measures = dict[str, dict[str, float]]
@@ -100,10 +100,10 @@ def write_part(
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {}
-    if {*HIDDEN} <= {*table.column_names}:
+    if {*SOURCE_ROW} <= {*table.column_names}:
         ordered = row_ranges.in_row_order(table["__unit"].to_numpy(), table["__row"].to_numpy(), ranges)
         if ordered is not None:
-            table, ranges = table.drop_columns([*HIDDEN]), ordered
+            table, ranges = table.drop_columns([*SOURCE_ROW]), ordered
             if columns is not None:
                 metadata[COLUMNS_KEY] = base64.b64encode(zlib.compress(json.dumps(columns).encode()))
     metadata |= {
@@ -165,7 +165,7 @@ def read_part(parts: Location, record: Record, columns: Sequence[str] | None = N
         table = pq.ParquetFile(file).read(None if columns is None else list(columns))
     if record.is_row_by_row:
         ranges = record.ranges if record.rows else row_ranges.RANGES.empty_table()  # the rows are published already
-        for name, numbers in zip(HIDDEN, row_ranges.rows_of(ranges), strict=True):
+        for name, numbers in zip(SOURCE_ROW, row_ranges.rows_of(ranges), strict=True):
             if columns is None or name in columns:
                 table = table.append_column(name, pa.array(numbers))
     return table

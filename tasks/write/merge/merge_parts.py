@@ -19,7 +19,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.staged_parts import HIDDEN, PART, Record, read_part
+from overnight.tasks.state.staged_parts import SOURCE_ROW, PART, Record, read_part
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
 from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
@@ -122,7 +122,7 @@ def published_schema(records: list[Record]) -> pa.Schema:
     Raise `ContractError` if a column's types are incompatible.
     """
     schema = common_schema(record.schema for record in records)
-    return pa.schema([field for field in schema if field.name not in HIDDEN])
+    return pa.schema([field for field in schema if field.name not in SOURCE_ROW])
 
 
 def staged_schema(records: list[Record]) -> pa.Schema:
