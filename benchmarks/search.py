@@ -19,7 +19,7 @@ from overnight.tasks.search.ann import index_groups, nearest_indexed
 from overnight.tasks.search.knn import described, nearest
 from overnight.tasks.search.published_rows import LanceRows, newest_version
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.tables.lance_index import bring_index_up_to_date
+from overnight.tasks.write.sinks.lance import bring_index_up_to_date
 
 WIDTH, CLOUDS, SPREAD = 384, 2_000, 0.6
 ROWS_AT_ONCE, QUERIES, COUNT = 20_000, 10, 10

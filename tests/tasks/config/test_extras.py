@@ -30,8 +30,8 @@ from overnight.tasks.search.published_rows import newest_version
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
-from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.iceberg import Opened
+from overnight.tasks.write.tables.sql import engine
 
 LEAVES: TypeAdapter[Any] = TypeAdapter(Step | AnyPredictor | Source)
 FILE = __file__  # a file that is there; the libraries are missing before anything reads it
