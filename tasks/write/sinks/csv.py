@@ -40,17 +40,14 @@ class CsvSink(TextFiles):
 
     @staticmethod
     def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        for batch in pyarrow.csv.open_csv(
-            file,
-            pyarrow.csv.ReadOptions(block_size=READ_BYTES),
-            pyarrow.csv.ParseOptions(newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(
-                column_types=carriers(kinds, "csv"),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        ):
+        read, parse = pyarrow.csv.ReadOptions(block_size=READ_BYTES), pyarrow.csv.ParseOptions(newlines_in_values=True)
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=carriers(kinds, "csv"),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        for batch in pyarrow.csv.open_csv(file, read, parse, convert):
             yield pa.Table.from_batches([batch])
 
 
