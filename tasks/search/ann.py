@@ -37,8 +37,8 @@ def nearest_indexed(
     """
     query, dataset, day = direction(query), table.dataset, table.partition_column
     require(dataset.schema, [column, "row_id", *([day] if day else [])], str(table.place))
-    compared = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
-    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": compared}
+    probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
+    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
     condition = None
     if day:
         condition = " OR ".join(f"({day} = date '{partition.partition}')" for partition in partitions)

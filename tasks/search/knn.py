@@ -52,13 +52,13 @@ def nearest(published: Iterable[PublishedPartition], column: str, query: np.ndar
     query, row_count, without = direction(query), 0, 0
     best: list[Match] = []
     for partition in published:
-        place, first = f"partition {partition.partition}", 0
+        source, first = f"partition {partition.partition}", 0
         schema = partition.schema()
         if not len(schema):
             continue
-        require(schema, [column, "row_id"], place)
+        require(schema, [column, "row_id"], source)
         for table in partition.read([column, "row_id"]):
-            scores = cosines(table[column].combine_chunks(), query, place, column)
+            scores = cosines(table[column].combine_chunks(), query, source, column)
             is_usable = np.isfinite(scores)
             row_count, without = row_count + len(scores), without + int((~is_usable).sum())
             floor = best[-1].score if len(best) == count else -np.inf

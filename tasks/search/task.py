@@ -32,8 +32,8 @@ def scan(
         matches, rows = nearest_indexed(table, in_table, groups, column, query, count)
         without = None
     else:
-        found = nearest(published, column, query, count)
-        matches, rows, without = described(found.matches), found.rows, found.rows_without_embedding
+        result = nearest(published, column, query, count)
+        matches, rows, without = described(result.matches), result.rows, result.rows_without_embedding
     if not matches:
         raise OvernightError(f"expected rows with an embedding, found none in {rows:,} published rows.")
     return {"matches": matches, "rows": rows, "rows_without_embedding": without, "exact": not groups}

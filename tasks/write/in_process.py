@@ -36,9 +36,9 @@ def outcome(block: pa.Table, run: Run, sink: Sink, source_schema: pa.Schema | No
     table, _, block = rows_to_publish(block.combine_chunks(), run, sink)
     source_types = {field.name: field.type for field in source_schema or ()}
     schema = common_schema([table.schema])
-    for place, field in enumerate(schema):
+    for number, field in enumerate(schema):
         if pa.types.is_null(field.type):
-            schema = schema.set(place, field.with_type(source_types.get(field.name, field.type)))
+            schema = schema.set(number, field.with_type(source_types.get(field.name, field.type)))
     content = parquet_bytes(conform(table, schema), "none")
     return Outcome(
         pq.ParquetFile(pa.BufferReader(content)).read(),  # with the types that readers find

@@ -82,8 +82,8 @@ class PartStager(Stager):
             if self.checks.python:
                 probe(self.checks.python)  # a check that cannot be imported fails now, not after the last row
             counts, _ = read_manifest(run.manifest, COUNTS)
-            quarantined = read_plan.read_quarantined(run.order)
-            supervisor.emit(run, quarantine_limit(run, self.checks, counts, quarantined))
+            count = read_plan.read_quarantined(run.order)
+            supervisor.emit(run, quarantine_limit(run, self.checks, counts, count))
             warnings = sampled.warnings
             if sampled.failed:
                 sentence, block = sampled.failed
@@ -134,29 +134,29 @@ def write(
     """
     with _quarantine_kept(run):
         lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over
-        if repaired := repair(run, sink):
-            get_run_logger().warning(str(repaired))
-        if published := published_already(run):
-            return Completed(message="the publish of an earlier attempt is complete", data=published)
+        if repair_result := repair(run, sink):
+            get_run_logger().warning(str(repair_result))
+        if receipt := published_already(run):
+            return Completed(message="the publish of an earlier attempt is complete", data=receipt)
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()  # its files have other names than those of the previous try
-        staged = _verified(run, rules, streamed)
-        retried = staged.retried
-        with prepared(run, sink, staged.records, staged.merged, retried.kept if retried else None) as ready:
-            if retried:
-                refuse_other_columns(retried, ready)
-            errors = staged_parts.read_errors(run.parts, staged.records, staged.merged)
-            receipt = _receipt(run, sink, checks, staged, ready, errors, streamed)
+        parts = _verified(run, rules, streamed)
+        retry = parts.retried
+        with prepared(run, sink, parts.records, parts.merged, retry.kept if retry else None) as ready:
+            if retry:
+                refuse_other_columns(retry, ready)
+            errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
+            receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
-            places = [*published_places(run, retried), *(file.place for file in ready.files)]
+            places = [*published_places(run, retry), *(file.place for file in ready.files)]
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
-            receipt["warnings"] += [*warnings_of_left_out(staged.records, ready), *streamed.warnings]
+            receipt["warnings"] += [*warnings_of_left_out(parts.records, ready), *streamed.warnings]
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
             receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
-            if staged.totals.quarantined:
-                leave_for_retry(run, staged.records, staged.merged, ready, receipt["files"])
+            if parts.totals.quarantined:
+                leave_for_retry(run, parts.records, parts.merged, ready, receipt["files"])
             receipt = publish(run, sink, ready, errors, receipt)
         return Completed(message=f"{receipt['rows_out']:,} rows published to {sink.shown(run)}", data=receipt)
 
@@ -164,23 +164,23 @@ def write(
 def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
     """Return the staged parts without duplicates. Raise `CheckFailed` unless they settle each source row once."""
     counts, inputs = read_manifest(run.manifest, COUNTS)
-    records, retried = staged_parts.read_records(run.parts), read_retried(run)
-    if retried is None:  # the published rows have the types
+    records, retry = staged_parts.read_records(run.parts), read_retried(run)
+    if retry is None:  # the published rows have the types
         schemas = [read_schema(run.manifest)]
         if streamed.columns:
             schemas.append(publishable(streamed.columns.empty_table()).schema)
         records = typed(records, schemas, run)
-    merged = row_ranges.merge([record.ranges for record in records])
-    records, merged, duplicates = drop_duplicates(run.parts, records, merged, rules)
+    ranges = row_ranges.merge([record.ranges for record in records])
+    records, ranges, duplicates = drop_duplicates(run.parts, records, ranges, rules)
     duplicates += decision.count_all(run.duplicates)
-    return _Staged(counts, inputs, records, merged, duplicates, audit(counts, merged, run), retried)
+    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), retry)
 
 
 def _receipt(
     run: Run, sink: Sink, checks: Checks, staged: _Staged, ready: Prepared, errors: pa.Table, streamed: Streamed
 ) -> dict[str, Any]:
     """Return the receipt before the checks."""
-    records, totals, retried = staged.records, staged.totals, staged.retried
+    records, totals, retry = staged.records, staged.totals, staged.retried
     columns = {**ready.columns, **columns_left_out(records, ready)}
     left_out = set(columns_not_published(records))
     facts = {
@@ -193,11 +193,11 @@ def _receipt(
         "left_out": sorted(left_out.difference(ready.schema.names)),
     }
     files = sink.published(run, ready)
-    if retried:
-        files = [*retried.kept.files, *files]
+    if retry:
+        files = [*retry.kept.files, *files]
     receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
-    if retried:
-        receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
+    if retry:
+        receipt |= receipt_of_retry(run, retry, totals, ready.rows, receipt["finished_at"])
     return receipt
 
 
@@ -276,10 +276,10 @@ def _show(
     In the end, `staging` has the rows of all stages.
     """
     staging.begin_if_due()
-    staged = staging.staged.rows
+    staged_rows = staging.staged.rows
     if not finished:
         snapshot = supervisor.snapshot(run)
         rows = with_passed(rows, snapshot.passed)
         if total is None:
             rows = without_ends(rows, snapshot.ends)
-    show(progress_of(staged if finished else rows | {"write": staged["write"]}, total, finished))
+    show(progress_of(staged_rows if finished else rows | {"write": staged_rows["write"]}, total, finished))

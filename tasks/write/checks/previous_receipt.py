@@ -37,8 +37,8 @@ def other_schemas(run: Run) -> Iterator[pa.Schema]:
     for receipt in _receipts(run, [*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]):
         for file in published_files(receipt):
             if file.endswith(".parquet"):
-                with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as opened:
-                    yield pq.ParquetFile(opened).schema_arrow
+                with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as content:
+                    yield pq.ParquetFile(content).schema_arrow
                 break
 
 

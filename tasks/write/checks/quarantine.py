@@ -42,11 +42,12 @@ def keep_quarantine(run: Run) -> pa.Table:
     try:
         lease.check(run.ledger, run.token)
         records = staged_parts.read_records(run.parts)
-        staged = staged_parts.read_errors(run.parts, records, row_ranges.merge([record.ranges for record in records]))
+        ranges = row_ranges.merge([record.ranges for record in records])
+        quarantine = staged_parts.read_errors(run.parts, records, ranges)
         _, rows = supervisor.ask(run, supervisor.Supervisor.quarantined_since, 0, supervisor.KEPT) or (0, [])
-        reported = pa.Table.from_pylist(rows, schema=staged_parts.QUARANTINE)
-        is_staged = pc.is_in(reported["row_id"], staged["row_id"])
-        quarantine = pa.concat_tables([staged, reported.filter(pc.invert(is_staged))])
+        reports = pa.Table.from_pylist(rows, schema=staged_parts.QUARANTINE)
+        is_known_row = pc.is_in(reports["row_id"], quarantine["row_id"])
+        quarantine = pa.concat_tables([quarantine, reports.filter(pc.invert(is_known_row))])
         if len(quarantine):
             run.failure_quarantine.write_bytes(staged_parts.parquet_bytes(quarantine, "zstd"))
         return quarantine

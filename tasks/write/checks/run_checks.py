@@ -46,34 +46,34 @@ def verdict(
     if failures:
         is_of_rows = failures[0].startswith("checks.max_quarantined")
         raise CheckFailed(_message(run, failures), losing_stage if is_of_rows else "write")
-    compared = {name: previous[name] for name in ("partition", "generation")} if previous else None
+    comparison = {name: previous[name] for name in ("partition", "generation")} if previous else None
     warnings = list(empty_columns(columns))
     if receipt.get("unreadable"):
         warnings.insert(0, f"{told(receipt['unreadable'])} are lost.")
     return {
-        "checks": {"previous": compared, "drift": drift.measured, "notes": drift.notes},
+        "checks": {"previous": comparison, "drift": drift.measured, "notes": drift.notes},
         "warnings": warnings,
     }
 
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
     """Yield a sentence for each violation of `max_quarantined`, `min_rows` and `allow_empty` by the counts."""
-    total, filtered, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
-    written = total - filtered - quarantined
-    lost, uncounted, among = receipt.get("unreadable"), 0, ""
+    total, filter_count, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
+    rows_out = total - filter_count - quarantined
+    loss, more_rows, among = receipt.get("unreadable"), 0, ""
     allowed_files = 0
-    if lost:
-        uncounted, among = lost["rows_about"] - lost["rows_counted"], f", {told(lost)} among them"
-        allowed_files = fraction_of(checks.max_quarantined, lost["of_files"])
-    allowed = checks.quarantine_limit(total + uncounted)
-    if quarantined + uncounted > allowed:
+    if loss:
+        more_rows, among = loss["rows_about"] - loss["rows_counted"], f", {told(loss)} among them"
+        allowed_files = fraction_of(checks.max_quarantined, loss["of_files"])
+    limit = checks.quarantine_limit(total + more_rows)
+    if quarantined + more_rows > limit:
         yield (
-            f"checks.max_quarantined: {quarantined + uncounted} of {total + uncounted} rows are quarantined{among}, "
-            f"{allowed} are allowed ({checks.max_quarantined:g})."
+            f"checks.max_quarantined: {quarantined + more_rows} of {total + more_rows} rows are quarantined{among}, "
+            f"{limit} are allowed ({checks.max_quarantined:g})."
         )
-    elif lost and lost["files"] > allowed_files:
+    elif loss and loss["files"] > allowed_files:
         yield (  # a file that was cut short has few bytes for an estimate
-            f"checks.max_quarantined: {lost['files']} of {lost['of_files']} files cannot be read, {allowed_files} are "
+            f"checks.max_quarantined: {loss['files']} of {loss['of_files']} files cannot be read, {allowed_files} are "
             f"allowed ({checks.max_quarantined:g})."
         )
     if not total and not may_be_empty:
@@ -81,10 +81,10 @@ def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool =
             "source.allow_empty: expected rows in the inputs, found none. Set it to true if an empty partition is "
             "expected."
         )
-    if written < checks.min_rows and (total or not may_be_empty):
+    if rows_out < checks.min_rows and (total or not may_be_empty):
         yield (
-            f"checks.min_rows: expected at least {checks.min_rows} rows, found {written} "
-            f"({filtered} filtered, {quarantined} quarantined)."
+            f"checks.min_rows: expected at least {checks.min_rows} rows, found {rows_out} "
+            f"({filter_count} filtered, {quarantined} quarantined)."
         )
 
 
@@ -103,11 +103,11 @@ def null_violations(checks: Checks, columns: Columns) -> Iterator[str]:
             continue
         record = columns[name]
         rows, nulls, nan = record["rows"], record["nulls"], record.get("nan", 0)
-        allowed = fraction_of(fraction, rows)
-        if nulls + nan > allowed:
+        limit = fraction_of(fraction, rows)
+        if nulls + nan > limit:
             detail = f" and {nan} with NaN" if "nan" in record else ""
             yield (
-                f"checks.max_null.{name}: expected at most {allowed} of {rows} rows without a value ({fraction:g}), "
+                f"checks.max_null.{name}: expected at most {limit} of {rows} rows without a value ({fraction:g}), "
                 f"found {nulls} null{detail}."
             )
 

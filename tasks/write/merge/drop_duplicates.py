@@ -45,22 +45,22 @@ def drop_duplicates(
     if not rules or not row_ranges.rows_in_state(merged, blocks.LIVE):
         return records, merged, 0
     require_keys(rules, published_schema(records).names)
-    staged = {}
+    parts_by_number = {}
     for number, selection in enumerate(selections(records, merged)):
         if len(selection.ranges):
-            staged[number] = _StagedPart(parts, selection.part, selection.ranges)
-    count, filtered = 0, [row_ranges.RANGES.empty_table()]
+            parts_by_number[number] = _StagedPart(parts, selection.part, selection.ranges)
+    count, filtered_ranges = 0, [row_ranges.RANGES.empty_table()]
     for rule in rules:
-        duplicates = rule.duplicates(part.keys(rule) for part in staged.values())
-        dropped = pa.concat_tables([PLACES.empty_table(), *duplicates])
-        count += len(dropped)
-        for part in staged.values():
-            part.drop(dropped)
+        duplicates = rule.duplicates(part.keys(rule) for part in parts_by_number.values())
+        duplicate_rows = pa.concat_tables([PLACES.empty_table(), *duplicates])
+        count += len(duplicate_rows)
+        for part in parts_by_number.values():
+            part.drop(duplicate_rows)
     records = list(records)
-    for number, part in staged.items():
+    for number, part in parts_by_number.items():
         records[number] = replace(part.record, dropped=part.dropped)
-        filtered.append(part.filtered())
-    ranges = row_ranges.merge([pa.concat_tables(filtered), *(record.ranges for record in records)])
+        filtered_ranges.append(part.filtered())
+    ranges = row_ranges.merge([pa.concat_tables(filtered_ranges), *(record.ranges for record in records)])
     part_numbers = pa.array(ranges["part"].to_numpy() - 1)  # the filtered rows are in no part
     return records, ranges.set_column(ranges.column_names.index("part"), "part", part_numbers), count
 
@@ -93,8 +93,8 @@ class _StagedPart:
         is_first = places_of(units, rows) == 0
         source = np.cumsum(is_first) - 1
         staying = np.bincount(source, weights=stays, minlength=is_first.sum())
-        dropped = np.bincount(source, weights=self.dropped, minlength=is_first.sum())
-        empty = np.flatnonzero(is_first)[(staying == 0) & (dropped > 0)]
+        duplicates = np.bincount(source, weights=self.dropped, minlength=is_first.sum())
+        empty = np.flatnonzero(is_first)[(staying == 0) & (duplicates > 0)]
         block = {"__unit": units[empty], "__row": rows[empty], "__state": np.full(len(empty), blocks.FILTERED)}
         return row_ranges.ranges_of(pa.table(block))
 

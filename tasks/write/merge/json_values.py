@@ -109,7 +109,7 @@ def _changes(kind: pa.DataType) -> bool:
         return bool(kind.unit != "us")
     if types.is_union(kind):
         return False
-    return any(_changes(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_changes(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _plain(array: pa.Array) -> pa.Array:

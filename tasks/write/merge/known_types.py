@@ -72,10 +72,10 @@ def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
 
 
 def _with_types(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
-    for place, field in enumerate(schema):
+    for number, field in enumerate(schema):
         if field.name in kinds and _known_part(field.type) != field.type:
             try:
-                schema = schema.set(place, field.with_type(unified(field.name, kinds[field.name], field.type)))
+                schema = schema.set(number, field.with_type(unified(field.name, kinds[field.name], field.type)))
             except ContractError:  # here the column is a list, and the known type is not
                 continue
     return schema
@@ -118,6 +118,6 @@ def _inner_paths(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataTyp
     if types.is_struct(kind):
         yield from _paths(kind, f"{path}.")
     elif types.is_nested(kind) and not types.is_union(kind):
-        for place in range(kind.num_fields):
-            yield path, kind.field(place).type
-            yield from _inner_paths(path, kind.field(place).type)
+        for number in range(kind.num_fields):
+            yield path, kind.field(number).type
+            yield from _inner_paths(path, kind.field(number).type)

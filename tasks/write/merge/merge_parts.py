@@ -43,19 +43,19 @@ class Selection:
     @property
     def is_whole(self) -> bool:
         """Return True if these are all rows of the part, as its footer shows."""
-        dropped = self.part.dropped
+        duplicates = self.part.dropped
         count = int(np.sum(self.ranges["stop"].to_numpy() - self.ranges["start"].to_numpy()))
-        return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
+        return self.part.is_row_by_row and count == self.part.rows and (duplicates is None or not duplicates.any())
 
     def read(self, parts: Location) -> pa.Table:
         """Return the rows with all columns of the part."""
         table = read_part(parts, self.part)
         if self.is_whole:
             return table
-        is_selected = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), self.ranges)
+        is_own = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), self.ranges)
         if self.part.dropped is not None:
-            is_selected &= ~self.part.dropped
-        return table.filter(pa.array(is_selected))
+            is_own &= ~self.part.dropped
+        return table.filter(pa.array(is_own))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def published_schema(records: list[Record]) -> pa.Schema:
 
 def staged_schema(records: list[Record]) -> pa.Schema:
     """Return the common schema of all columns of the staged parts. JSON text keeps the metadata that marks it."""
-    marks = {}
+    marks: dict[str, pa.Field] = {}
     for record in records:
         marks |= {column.name: column for column in record.schema if is_json_text(column)}
     return pa.schema([marks.get(column.name, column) for column in common_schema(record.schema for record in records)])

@@ -40,7 +40,7 @@ def _has_empty_struct(kind: pa.DataType) -> bool:
         return False
     if pa.types.is_struct(kind) and not kind.num_fields:
         return True
-    return any(_has_empty_struct(kind.field(place).type) for place in range(kind.num_fields))
+    return any(_has_empty_struct(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -73,12 +73,12 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
     `totals` and `rows_out` are for the whole partition: the counts of source rows, and the number of published rows.
     """
     earlier, record = retried.receipt, retried.record
-    settled, before = settled_record(run, record["retries"]), row_ranges.RANGES.empty_table()
-    if settled:
-        before = without_quarantined(settled.ranges)
-    written = totals.written - row_ranges.rows_in_state(before, blocks.LIVE)
-    filtered = totals.filtered - row_ranges.rows_in_state(before, blocks.FILTERED)
-    values = (run.generation, run.attempt, finished_at, written, rows_out - retried.kept.rows, record["current"])
+    footer, before = settled_record(run, record["retries"]), row_ranges.RANGES.empty_table()
+    if footer:
+        before = without_quarantined(footer.ranges)
+    new_rows = totals.written - row_ranges.rows_in_state(before, blocks.LIVE)
+    filter_count = totals.filtered - row_ranges.rows_in_state(before, blocks.FILTERED)
+    values = (run.generation, run.attempt, finished_at, new_rows, rows_out - retried.kept.rows, record["current"])
     part: dict[str, Any] = dict(zip(PART_KEYS, values, strict=True))
     if record["current"] != earlier["fingerprint"]:
         part["ingredients"] = record["ingredients"]
@@ -89,9 +89,9 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
         "retried": {
             "generation": record["retries"],
             "rows_quarantined_before": earlier["rows_quarantined"],
-            "rows_in": written + filtered + totals.quarantined,
-            "rows_written": written,
-            "rows_filtered": filtered,
+            "rows_in": new_rows + filter_count + totals.quarantined,
+            "rows_written": new_rows,
+            "rows_filtered": filter_count,
             "rows_quarantined": totals.quarantined,
             "code": record["code"],
             "files_again": record["again"],

@@ -66,8 +66,8 @@ def _cell(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         unit = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(unit, kind.tz) if types.is_timestamp(kind) else pa.time64(unit))
     if is_bytes(kind):
-        encoded = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
-        return pa.array(encoded, pa.string())
+        texts = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
+        return pa.array(texts, pa.string())
     if types.is_decimal(kind):
         return column.cast(pa.string())
     return json_texts(column) if types.is_nested(kind) else plain(column)

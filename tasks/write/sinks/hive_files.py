@@ -52,7 +52,7 @@ class HiveFiles(DirectorySink):
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         names = sorted(as_names(self.published(run, prepared)))
-        kept = sorted(as_names(prepared.kept.files if prepared.kept else ()))
+        kept_names = sorted(as_names(prepared.kept.files if prepared.kept else ()))
         filesystem, target = run.target.open_filesystem()
         if not is_local(filesystem):
             source = _inside(run).open_filesystem()[1]
@@ -65,18 +65,18 @@ class HiveFiles(DirectorySink):
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
         if run.partition_directory or (source == _sibling(run) and directory_swap.can_swap(source)):
-            for name in kept:
+            for name in kept_names:
                 _link(f"{target}/{name}", f"{source}/{name}")
             directory_swap.exchange(source, target)
-            directory_swap.restore(source, target, _is_ours(run, [*old, *kept]))
+            directory_swap.restore(source, target, _is_ours(run, [*old, *kept_names]))
             return
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         if is_local(run.target.open_filesystem()[0]):
-            for place in _places(run):
-                directory_swap.withdraw(place, _target(run), _is_ours(run, [*old, *files]))
+            for directory in _places(run):
+                directory_swap.withdraw(directory, _target(run), _is_ours(run, [*old, *files]))
         names = set(run.target.names())
         if names.issuperset(as_names(files)) and (files or names.isdisjoint(as_names(old))):
             return True
@@ -84,10 +84,10 @@ class HiveFiles(DirectorySink):
         return False
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        replaced = as_names(old).intersection(run.target.names())
-        if replaced and not is_local(run.target.open_filesystem()[0]):
+        old_names = as_names(old).intersection(run.target.names())
+        if old_names and not is_local(run.target.open_filesystem()[0]):
             time.sleep(self.grace_seconds)
-        for name in sorted(replaced):
+        for name in sorted(old_names):
             (run.target / name).remove()
         _remove_places(run, [*old, *files])
 
@@ -116,7 +116,7 @@ def _places(run: Run) -> list[str]:
 
 
 def _place(run: Run) -> str:
-    return next((place for place in _places(run) if os.path.isdir(place)), _places(run)[-1])
+    return next((directory for directory in _places(run) if os.path.isdir(directory)), _places(run)[-1])
 
 
 def make_place(run: Run) -> Location:
@@ -151,8 +151,8 @@ def _remove_places(run: Run, old: list[str]) -> None:
     if not is_local(run.sink.open_filesystem()[0]):
         _inside(run).remove()
         return
-    for place in _places(run):
-        directory_swap.remove(place, _is_ours(run, old))
+    for directory in _places(run):
+        directory_swap.remove(directory, _is_ours(run, old))
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:

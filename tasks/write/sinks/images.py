@@ -82,12 +82,12 @@ class ImagesSink(HiveFiles):
         yield from super().read(place, {**receipt, "files": files}, columns)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place, beside = of_known_types(published_schema(records), keep=self.column), make_place(run), None
+        schema, folder, beside = of_known_types(published_schema(records), keep=self.column), make_place(run), None
         if schema.names:
             self._require_column(schema)
-            beside = partial(_write_images, place, self.column, self.format, self.quality)
+            beside = partial(_write_images, folder, self.column, self.format, self.quality)
         return merge(
-            run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size,
+            run.parts, records, merged, schema, folder, file_prefix(run), PART, self.compression, self.target_file_size,
             beside=beside,
         )  # fmt: skip
 
@@ -124,9 +124,9 @@ def file_paths(row_ids: list[str], ending: str) -> list[str]:
     paths: dict[str, None] = {}
     for row_id in row_ids:
         parts = row_id.split("/")
-        for place, part in enumerate(parts):
+        for number, part in enumerate(parts):
             if not part.strip("."):  # an empty name, or one that leads to another folder
-                parts[place] = part.replace(".", "%2E") or "%"
+                parts[number] = part.replace(".", "%2E") or "%"
         path = "/".join(parts)
         if not path.lower().endswith(ending):
             path += ending
@@ -149,9 +149,9 @@ def _refuse_long(path: str) -> None:
 def _refuse_no_image(column: str, image: pa.Scalar, kind: str) -> None:
     """Raise RowError for a value that cannot become an image file."""
     try:
-        opened = _opened(image, kind)
-        if kind == "jpeg" and not isinstance(opened, bytes) and max(opened.size) > JPEG_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels, more than JPEG allows")
+        picture = _opened(image, kind)
+        if kind == "jpeg" and not isinstance(picture, bytes) and max(picture.size) > JPEG_PIXELS:
+            raise ValueError(f"{picture.width} x {picture.height} pixels, more than JPEG allows")
     except Exception as error:  # Pillow raises many kinds
         raise RowError(
             f"column {column!r}: expected an image, found a value that cannot be written: {error}"
@@ -167,24 +167,24 @@ def _opened(image: pa.Scalar, kind: str) -> "bytes | Image.Image":
     content: bytes = image.as_py()
     if content.startswith(BEGINNINGS[kind]):
         return content
-    opened = Image.open(io.BytesIO(content), formats=readable_formats())
-    if opened.width * opened.height > MAX_IMAGE_PIXELS:
-        raise ValueError(f"{opened.width} x {opened.height} pixels, more than {MAX_IMAGE_PIXELS}")
-    opened.load()
-    return opened
+    picture = Image.open(io.BytesIO(content), formats=readable_formats())
+    if picture.width * picture.height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"{picture.width} x {picture.height} pixels, more than {MAX_IMAGE_PIXELS}")
+    picture.load()
+    return picture
 
 
 def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
     """Return the bytes of an image file. JPEG drops a transparency."""
-    opened, options = _opened(image, kind), {}
-    if isinstance(opened, bytes):
-        return opened
+    picture, options = _opened(image, kind), {}
+    if isinstance(picture, bytes):
+        return picture
     if kind == "jpeg":
         options["quality"] = quality
-        if opened.mode not in ("L", "RGB"):
-            opened = opened.convert("RGB")
+        if picture.mode not in ("L", "RGB"):
+            picture = picture.convert("RGB")
     file = io.BytesIO()
-    opened.save(file, kind, **options)
+    picture.save(file, kind, **options)
     return file.getvalue()
 
 

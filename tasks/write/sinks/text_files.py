@@ -56,9 +56,9 @@ class TextFiles(HiveFiles):
                     yield restored(table.select(columns) if columns else table, kinds)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = published_schema(records), make_place(run)
+        schema, directory = published_schema(records), make_place(run)
         extension = f".{self.kind}{ENDINGS[self.compression]}"
-        form = OutputFormat(place, extension, partial(_packed, self.writer, self.compression))
+        form = OutputFormat(directory, extension, partial(_packed, self.writer, self.compression))
         return merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
             self.target_file_size, form,
@@ -79,5 +79,5 @@ def _packed(
             yield take
         return
     own = open(file.fileno(), "wb", closefd=False)  # noqa: SIM115 - the stream closes it, and `file` stays open
-    with pa.CompressedOutputStream(own, compression) as packed, writer(packed, schema) as take:
+    with pa.CompressedOutputStream(own, compression) as compressor, writer(compressor, schema) as take:
         yield take

@@ -182,14 +182,14 @@ def follow(
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(keep_showing,), name="progress", daemon=True)
     thread.start()
-    is_finished = False
+    is_complete = False
     try:
         with ending_workers(dataset, steps.on_step):
             yield steps.streamed
-        is_finished = True
+        is_complete = True
     finally:
         steps.streamed.seconds = steps.seconds()
         stop.set()
         thread.join()
         with contextlib.suppress(Exception):
-            show(dict(steps.rows), is_finished)
+            show(dict(steps.rows), is_complete)

@@ -30,15 +30,15 @@ def rows_to_publish(block: pa.Table, run: Run, sink: Sink) -> tuple[pa.Table, np
 
 def quarantine_details(block: pa.Table) -> pa.Table:
     """Return the details (schema `DETAILS`) of the quarantined rows of a block."""
-    is_quarantined = block["__state"].to_numpy() == QUARANTINED
-    if not is_quarantined.any():
+    is_failure = block["__state"].to_numpy() == QUARANTINED
+    if not is_failure.any():
         return DETAILS.empty_table()
-    quarantined = block.filter(pa.array(is_quarantined))
+    failures = block.filter(pa.array(is_failure))
     columns = []
     for name in DETAILS.names:
         source = name if name in (*IDENTITY, *SOURCE_ROW) else f"__{name}"
-        if source in quarantined.column_names:
-            columns.append(quarantined[source])
+        if source in failures.column_names:
+            columns.append(failures[source])
         else:
-            columns.append(pa.nulls(len(quarantined), pa.string()))
+            columns.append(pa.nulls(len(failures), pa.string()))
     return pa.table(columns, schema=DETAILS)

@@ -127,11 +127,11 @@ class Staging:
         since, limit = time.monotonic(), self._run.stall_timeout_seconds
         while self._writing:
             is_waiting = len(self._writing) > most
-            ended, self._writing = ray.wait(self._writing, timeout=SECONDS_A_LOOK if is_waiting else 0)
-            for staged in ray.get(ended):
-                self.staged += staged
+            results, self._writing = ray.wait(self._writing, timeout=SECONDS_A_LOOK if is_waiting else 0)
+            for result in ray.get(results):
+                self.staged += result
                 self._note_time()
-            if ended:
+            if results:
                 since = time.monotonic()
             elif not is_waiting:
                 return
@@ -145,10 +145,10 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
 
     Rows that `sink` refuses are quarantined. Raise `ContractError` for a column that it refuses, or whose types differ.
     """
-    started = time.perf_counter()
+    start = time.perf_counter()
     rows = _write(run, sink, name, blocks)
     supervisor.report_storage_problems(run, "write")
-    return Staged(time.perf_counter() - started, rows)
+    return Staged(time.perf_counter() - start, rows)
 
 
 def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> dict[str, int]:

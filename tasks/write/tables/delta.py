@@ -26,7 +26,7 @@ from overnight.tasks.write.tables.optimistic_commit import partition_columns, wh
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
-    from deltalake.transaction import AddAction, CommitProperties
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 TAKEN_BACK = 0
 
@@ -63,7 +63,7 @@ def partition_files(table: "DeltaTable", run: Run) -> dict[str, int]:
 
 def compacted_files(sink: Location, version: int, paths: set[str]) -> set[str]:
     """Return the table's files without new rows: compaction put them in the place of others."""
-    compacted, remaining = set[str](), set(paths)
+    files, remaining = set[str](), set(paths)
     while remaining and version >= 0:
         try:
             lines = (sink / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
@@ -74,9 +74,9 @@ def compacted_files(sink: Location, version: int, paths: set[str]) -> set[str]:
             if action and action["path"] in remaining:
                 remaining.discard(action["path"])
                 if not action["dataChange"]:
-                    compacted.add(action["path"])
+                    files.add(action["path"])
         version -= 1
-    return compacted
+    return files
 
 
 def has_committed(table: "DeltaTable", run: Run) -> bool:
@@ -128,11 +128,11 @@ def fence(run: Run) -> bool:
     )
 
 
-def _actions(run: Run, files: list[MergedFile]) -> "list[AddAction]":
+def _actions(run: Run, files: list[MergedFile]) -> "list[AddAction | RemoveAction]":
     from deltalake.transaction import AddAction
 
     values = {run.partition_column: run.partition} if run.partition_directory else {}
-    actions = []
+    actions: list[AddAction | RemoveAction] = []
     for file in files:
         [path] = as_paths(run, [file.name])
         moment, rows = time.time_ns() // 1_000_000, json.dumps({"numRecords": file.rows})

@@ -43,7 +43,7 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
     Raise `ContractError` if the type in the table cannot hold all values of the run's type.
     """
     kinds = {field.name: field.type for field in table}
-    for place, field in enumerate(schema):
+    for number, field in enumerate(schema):
         kind = kinds.get(field.name, field.type)
         if not _has_room(kind, field.type):
             raise ContractError(
@@ -51,7 +51,7 @@ def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
                 "Publish it under another name, or to another sink.path.",
                 "write",
             )
-        schema = schema.set(place, pa.field(field.name, kind))
+        schema = schema.set(number, pa.field(field.name, kind))
     return schema
 
 

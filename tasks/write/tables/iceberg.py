@@ -107,9 +107,9 @@ def columns(table: "Table", run: Run) -> pa.Schema:
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
     """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition column."""
-    found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
-    expected = [f"{name} (identity)" for name in partition_columns(run)]
-    optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
+    layout = [f"{field.name} ({field.transform})" for field in table.spec().fields]
+    own_layout = [f"{name} (identity)" for name in partition_columns(run)]
+    optimistic_commit.refuse_other_partitioning(run, layout, own_layout, "an Iceberg table", "sink.table")
 
 
 def partition_files(table: "Table", run: Run) -> dict[str, int]:

@@ -196,15 +196,15 @@ def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
         return table
 
     def replace(table: "LanceDataset") -> None:
-        removed, updated = [], []
+        old_ids, remainders = [], []
         rows_by_fragment = {} if keep else rows_of_partition(table, run)
         for fragment in table.get_fragments():
             rows = rows_by_fragment.get(fragment.fragment_id, 0)
             if rows and rows == fragment.count_rows():
-                removed.append(fragment.fragment_id)
+                old_ids.append(fragment.fragment_id)
             elif rows and (remainder := fragment.delete(_own(run))):  # compaction put other partitions beside it
-                updated.append(remainder)
-        operation = LanceOperation.Update(removed_fragment_ids=removed, updated_fragments=updated, new_fragments=new)
+                remainders.append(remainder)
+        operation = LanceOperation.Update(removed_fragment_ids=old_ids, updated_fragments=remainders, new_fragments=new)
         _commit(run, table.version, operation, about)
 
     optimistic_commit.commit(run, CommitConflictError, opened, lambda table: committed(table, run) is not None, replace)

@@ -94,8 +94,8 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
 
     Raise `JobError` if the database has no `INSERT ... ON CONFLICT`.
     """
-    loaded = target.loaded(schema)
-    names = [column.name for column in loaded.columns]
+    table = target.loaded(schema)
+    names = [column.name for column in table.columns]
     drop_loaded(target)
     with transaction(target) as connection:
         if not hasattr(connection.dialect.statement_compiler, "visit_on_conflict_do_update"):
@@ -104,11 +104,11 @@ def load(target: Target, files: list[MergedFile], schema: pa.Schema) -> None:
                 "PostgreSQL and SQLite have it.",
                 "write",
             )
-        loaded.create(connection)
+        table.create(connection)
     for file in files:
         with file.place.open() as content, transaction(target) as connection:
             for batch in pq.ParquetFile(content).iter_batches(ROWS_AT_ONCE):
-                connection.execute(loaded.insert(), sql_rows(pa.table(batch), names))
+                connection.execute(table.insert(), sql_rows(pa.table(batch), names))
     with transaction(target) as connection:
         _upsert(connection, target, schema, limit=0)
         connection.rollback()
@@ -141,9 +141,9 @@ def replace_partition(target: Target, schema: pa.Schema, rows: int, keep: bool =
         # under the lock: a run that takes over now waits for it, and sees the result
         lease.check(run.ledger, run.token)
         _upsert(connection, target, schema)
-        table, loaded = target.table(schema), target.loaded(schema)
+        table, source = target.table(schema), target.loaded(schema)
         if not keep:
-            stays = sa.exists(sa.select(loaded.c.row_id).where(loaded.c.row_id == table.c.row_id))
+            stays = sa.exists(sa.select(source.c.row_id).where(source.c.row_id == table.c.row_id))
             connection.execute(table.delete().where(*_own(table, target), ~stays))
         about: dict[str, Any] = {name: getattr(run, name) for name in ("job", "generation", "attempt")}
         about |= {"rows_published": rows, "published_at": datetime.now(UTC)}
@@ -177,7 +177,7 @@ def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int)
     day = {} if partition == "all" else {column: date.fromisoformat(partition)}
     with database.engine(url, "write").connect() as connection:
         table = sa.Table(table_name, sa.MetaData(), schema=schema or None, autoload_with=connection)
-        query = sa.select(*(each for each in table.columns if each.name not in day)).order_by(table.c.row_id)
+        query = sa.select(*(item for item in table.columns if item.name not in day)).order_by(table.c.row_id)
         for partition_column, value in day.items():
             query = query.where(table.c[partition_column] == value)
         result = connection.execution_options(stream_results=True).execute(query)
@@ -205,12 +205,12 @@ def _upsert(connection: "Connection", target: Target, schema: pa.Schema, limit: 
     """Complete the table's columns, and upsert the loaded rows."""
     import sqlalchemy as sa
 
-    table, loaded = target.table(schema), target.loaded(schema)
+    table, source = target.table(schema), target.loaded(schema)
     complete(connection, target, table)
-    names, keys = [column.name for column in loaded.columns], [column.name for column in table.primary_key]
+    names, keys = [column.name for column in source.columns], [column.name for column in table.primary_key]
     days = [sa.literal(value, sa.Date()) for value in target.day.values()]
     # In a SELECT without WHERE, SQLite parses ON CONFLICT as the condition of a join.
-    rows = sa.select(*days, *loaded.columns).where(sa.true()).limit(limit)
+    rows = sa.select(*days, *source.columns).where(sa.true()).limit(limit)
     statement = _insert(connection, table).from_select([*target.day, *names], rows)
     if updates := {name: statement.excluded[name] for name in names if name not in keys}:
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=updates))
