@@ -83,7 +83,7 @@ def direction(query: np.ndarray) -> np.ndarray:
 def cosines(embeddings: pa.Array, query: np.ndarray, place: str, column: str) -> np.ndarray:
     """Return the rounded cosine of each embedding with `query`, of length 1; NaN for a row without a usable embedding.
 
-    Raise `ContractError`, which names `place`, if these are no embeddings of the query's length.
+    Raise `ContractError`, which names `place`, for embeddings of another length, or values of another type.
     """
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):

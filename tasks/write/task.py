@@ -102,7 +102,7 @@ class PartStager(Stager):
 
 @dataclass(frozen=True)
 class _Staged:
-    """The staged parts of a partition, of which each source row is settled once.
+    """The staged parts of a partition, which settle each source row once.
 
     `counts` and `inputs` are of the manifest, and `merged` has the ranges of the parts.
     """

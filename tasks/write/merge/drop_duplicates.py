@@ -88,7 +88,7 @@ class _StagedPart:
             self.dropped |= stays & found_in(near, units, rows, places_of(units, rows))
 
     def filtered(self) -> pa.Table:
-        """Return the ranges of the source rows of which no row stays, but one was dropped."""
+        """Return the ranges of the source rows without a row that stays, if one was dropped."""
         units, rows, stays = self._identity()
         is_first = places_of(units, rows) == 0
         source = np.cumsum(is_first) - 1

@@ -82,7 +82,7 @@ def _with_types(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
 
 
 def _unknown(schema: pa.Schema) -> set[str]:
-    """Return the columns of which a type, or an inner type, is null."""
+    """Return the columns whose type, or an inner type, is null."""
     return {field.name for field in schema if _known_part(field.type) != field.type}
 
 

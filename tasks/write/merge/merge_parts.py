@@ -220,7 +220,7 @@ def _groups(
 
 @dataclass(frozen=True)
 class FileWriter:
-    """Writes files of staged rows, as the arguments of `merge` say. A Ray task may run `write`."""
+    """Writes files of staged rows. The fields are arguments of `merge`. A Ray task may run `write`."""
 
     parts: Location
     place: Location

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from overnight.tasks.search.published_rows import newest_version
+from overnight.tasks.search.partition import LanceTable
 from PIL import Image
 from pydantic import TypeAdapter
 
@@ -119,7 +119,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("keras", "kind: keras", "infer", load("keras", **MODEL)),
     ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
     ("lance", "source.kind: lance", "ingest", files("lance")),
-    ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
+    ("lance", "search", "plan", lambda here: LanceTable(Location(str(here)), None).dataset),
     ("onnxruntime", "kind: onnx", "infer", load("onnx", **MODEL)),
     ("pandas", "kind: sklearn", "infer", load("sklearn", **MODEL)),
     ("pikepdf", "pdf_text", "preprocess", build("pdf_text")),
