@@ -1,7 +1,7 @@
 """Statistics of columns, a few figures per column, for the checks of this run and for the drift of the next one.
 
 `describe` makes one record per column of one table. `combine` joins the records of several tables, exactly as if they
-were one. A record is a dict of JSON values; the comments in `_record` describe them. `summary` has the form of the receipt.
+were one. A record is a dict of JSON values; see the comments in `_record`. `summary` has the receipt's form.
 """
 
 import hashlib

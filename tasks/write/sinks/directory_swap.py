@@ -3,7 +3,7 @@
 `exchange` swaps two directories with Linux's renameat2. Files in `target` whose names begin with `_` or `.` belong to
 others. Before the swap, `new` gets a symbolic link for each of them, to its place after the swap; then each is swapped
 with its link. Only a look-up of a path that begins before the exchange and ends after it may find nothing, once. A
-process may die between any two system calls: `restore` completes the rest. `is_ours` is True for the publish's own names.
+process may die between any two system calls: `restore` completes the rest. `is_ours` is True for the publish's names.
 """
 
 import contextlib
