@@ -9,7 +9,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import lance
 import numpy as np
@@ -17,9 +18,9 @@ import pyarrow as pa
 
 from overnight.tasks.search.ann import index_groups, nearest_indexed
 from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.published_rows import LanceRows, newest_version
+from overnight.tasks.search.partition import LanceTable, PublishedPartition
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.tables.lance_index import bring_index_up_to_date
+from overnight.tasks.write.sinks.lance import LanceSink, bring_index_up_to_date
 
 WIDTH, CLOUDS, SPREAD = 384, 2_000, 0.6
 ROWS_AT_ONCE, QUERIES, COUNT = 20_000, 10, 10
@@ -48,13 +49,19 @@ def main() -> None:
         place = Location(folder)
         lance.write_dataset(pa.RecordBatchReader.from_batches(SCHEMA, batches()), folder, mode="overwrite")
         indexing, _ = timed(lambda: bring_index_up_to_date(place, COLUMN, "cosine"))
-        table = [LanceRows("all", place, None, newest_version(place))]
-        groups = index_groups(table[0], COLUMN)
+        table = LanceTable(place, None)
+        receipt = {"partition": "all", "table_version": table.dataset.version}
+        partitions = [PublishedPartition("all", partial(LanceSink(path=folder).read, place, receipt), table)]
+        groups = index_groups(table, COLUMN)
         all_seconds, index_seconds, found = [], [], []
+
+        def by_index(query: np.ndarray) -> tuple[list[dict[str, Any]], int]:
+            return nearest_indexed(table, partitions, groups, COLUMN, query, COUNT)
+
         for query in vectors(QUERIES):
-            seconds, every = timed(lambda query=query: described(nearest(table, COLUMN, query, COUNT).matches))
+            seconds, every = timed(lambda query=query: described(nearest(partitions, COLUMN, query, COUNT).matches))
             all_seconds.append(seconds)
-            seconds, (near, _) = timed(lambda query=query: nearest_indexed(table, groups, COLUMN, query, COUNT))
+            seconds, (near, _) = timed(lambda query=query: by_index(query))
             index_seconds.append(seconds)
             found.append(len({row["row_id"] for row in every} & {row["row_id"] for row in near}) / COUNT)
     print("| rows | every row compared | by the index | of the ten nearest found | index made in |")

@@ -9,6 +9,7 @@ partition is read in one version. Partitions with embeddings of another model ar
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from overnight.tasks.infer.kinds import COMMIT
 from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.preprocess.kinds import RenameColumns
 from overnight.tasks.preprocess.task import query_image, readable_image
-from overnight.tasks.search.task import LanceRows, ParquetRows, Rows, Tile, draw_sheet, newest_version, scan
+from overnight.tasks.search.task import LanceTable, PublishedPartition, Tile, draw_sheet, scan
 from overnight.tasks.state.run import published_files
 from overnight.tasks.storage.location import Location
 
@@ -130,7 +131,9 @@ def _published_name(job: Job, model: Embedder, column: str) -> str:
     return column
 
 
-def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Rows], list[dict[str, str]], Embedder]:
+def published(
+    job: Job, model: Embedder, partition: str | None
+) -> tuple[list[PublishedPartition], list[dict[str, str]], Embedder]:
     """Return the rows of the partitions that can be searched, the skipped partitions with their reasons, and the model.
 
     The returned model is `model` at the commit of the newest partition. Partitions of another commit are skipped.
@@ -143,8 +146,8 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
     if job.sink.place is None:
         raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
     place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
-    version = 0  # the version of a table, the same for all partitions
-    found: list[Rows] = []
+    table: LanceTable | None = None  # in the same version for all partitions
+    found: list[PublishedPartition] = []
     skipped: list[dict[str, str]] = []
     entries = [entry for entry in read_ledger(job, start, start) if entry.receipt]
     commit = next((known for entry in reversed(entries) if (known := _commit(entry, model))), None)
@@ -156,12 +159,13 @@ def published(job: Job, model: Embedder, partition: str | None) -> tuple[list[Ro
             why = "another commit of the job's model made its embeddings"
         if why:
             skipped.append({"partition": entry.partition, "why": why})
-        elif any(name.endswith(LANCE) for name in names):
-            version = version or newest_version(sink)
+            continue
+        if table is None and any(name.endswith(LANCE) for name in names):
             column = job.sink.partition_column if job.is_dated else None
-            found.append(LanceRows(entry.partition, sink, column, version))
-        else:
-            found += [ParquetRows(entry.partition, sink / name) for name in names]
+            table = LanceTable(sink, column)
+        if table:
+            receipt["table_version"] = table.dataset.version
+        found.append(PublishedPartition(entry.partition, partial(job.sink.read, sink, receipt), table))
     if not found:
         which = f"partition {partition}" if partition else "a partition"
         why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "no published partition"

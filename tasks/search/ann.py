@@ -11,49 +11,42 @@ from typing import Any
 import numpy as np
 
 from overnight.tasks.search.knn import cosines, direction, with_score
-from overnight.tasks.search.published_rows import LanceRows, require
+from overnight.tasks.search.partition import LanceTable, PublishedPartition, plain_columns, require
 
 LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 
-def index_groups(rows: LanceRows, column: str) -> int:
-    """Return the number of groups of vectors in the table's index of `column` by cosine; 0 without such an index.
-
-    `rows` is any partition of the table.
-    """
-    table = rows.table()
-    for index in table.describe_indices():
+def index_groups(table: LanceTable, column: str) -> int:
+    """Return the number of groups of vectors in the table's index of `column` by cosine; 0 without such an index."""
+    dataset = table.dataset
+    for index in dataset.describe_indices():
         if column in index.field_names:
-            [about, *_] = table.stats.index_stats(index.name)["indices"]
-            if about.get("metric_type") == "cosine":
-                return int(about["num_partitions"])
+            [statistics, *_] = dataset.stats.index_stats(index.name)["indices"]
+            if statistics.get("metric_type") == "cosine":
+                return int(statistics["num_partitions"])
     return 0
 
 
 def nearest_indexed(
-    partitions: Sequence[LanceRows], groups: int, column: str, query: np.ndarray, count: int
+    table: LanceTable, partitions: Sequence[PublishedPartition], groups: int, column: str, query: np.ndarray, count: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return about the `count` rows most similar to `query` (D numbers), and the number of rows in `partitions`.
 
-    The index is searched only in part, so a few of the most similar rows may be missing. All `partitions` are of one
-    table, and `column` has its embeddings. Each match is a dict with `partition`, `row_id`, `score` and its other plain
-    columns (texts, numbers, truth values, times), best first. `groups` is the result of `index_groups`.
-
-    Raise `ContractError` if the column is missing or has no embeddings of D numbers, or if the query is all zeros.
+    Each match is as `knn.described` returns it, best first. Raise `ContractError` if the column is missing or has no
+    embeddings of D numbers, or if the query is all zeros.
     """
-    rows, query = partitions[0], direction(query)
-    table, day = rows.table(), rows.partition_column
-    columns = [*rows.plain_columns(), column, *([day] if day else [])]
-    require(table.schema, [*columns, "row_id"], rows.place)
-    looked_into = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
-    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": looked_into}
-    condition = " OR ".join(f"({one.own()})" for one in partitions) if day else None
-    scanner = table.scanner(columns, condition, nearest=near, prefilter=True, disable_scoring_autoprojection=True)
-    found = scanner.to_table()
-    scores = cosines(found[column].combine_chunks(), query, rows, column)
-    order = np.argsort(-scores, kind="stable")
-    matches = []
-    for score, values in zip(scores[order].tolist(), found.drop_columns([column]).take(order).to_pylist(), strict=True):
-        partition = str(values.pop(day)) if day else rows.partition
+    query, dataset, day = direction(query), table.dataset, table.partition_column
+    require(dataset.schema, [column, "row_id", *([day] if day else [])], str(table.place))
+    probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
+    near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
+    condition = None
+    if day:
+        condition = " OR ".join(f"({day} = date '{partition.partition}')" for partition in partitions)
+    columns, options = [*plain_columns(dataset.schema), column], {"disable_scoring_autoprojection": True}
+    rows = dataset.scanner(columns, condition, nearest=near, prefilter=True, **options).to_table()
+    scores = cosines(rows[column].combine_chunks(), query, str(table.place), column)
+    order, matches = np.argsort(-scores, kind="stable"), []
+    for score, values in zip(scores[order].tolist(), rows.drop_columns([column]).take(order).to_pylist(), strict=True):
+        partition = str(values.pop(day)) if day else partitions[0].partition
         matches.append(with_score(partition, values["row_id"], score, values))
-    return matches, table.count_rows(condition)
+    return matches, dataset.count_rows(condition)

@@ -42,8 +42,8 @@ def draw_sheet(query: Tile, matches: list[Tile]) -> bytes:
     draw = ImageDraw.Draw(sheet)
     _draw(sheet, draw, query, MARGIN, MARGIN)
     draw.line([(MARGIN + step[0] - 1, MARGIN), (MARGIN + step[0] - 1, size[1] - MARGIN)], GREY, 2)
-    for place, tile in enumerate(matches):
-        across, down = place % columns, place // columns
+    for number, tile in enumerate(matches):
+        across, down = number % columns, number // columns
         _draw(sheet, draw, tile, 2 * MARGIN + (across + 1) * step[0], MARGIN + down * step[1])
     file = io.BytesIO()
     sheet.save(file, "PNG", optimize=True)
@@ -68,7 +68,7 @@ def _draw(sheet: "Image.Image", draw: "ImageDraw.ImageDraw", tile: Tile, left: i
 
 def _fitting(draw: "ImageDraw.ImageDraw", text: str, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> str:
     """Return the end of a text that fits below a tile, because names differ at their ends."""
-    shown = text
-    while len(shown) > 4 and draw.textlength(shown, font) > TILE:
-        shown = "..." + shown[4:]
-    return shown
+    ending = text
+    while len(ending) > 4 and draw.textlength(ending, font) > TILE:
+        ending = "..." + ending[4:]
+    return ending

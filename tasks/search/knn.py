@@ -1,18 +1,12 @@
 """Exact nearest neighbours by cosine similarity, streamed over published rows: constant memory for any size of table.
 
-In: rows with `row_id` and an embedding column, lists of numbers of one length. Out: the `count` rows with the greatest
-cosine to the query, best first. If scores agree to 12 digits, the order is by partition, `row_id`, file and the row's
-place in it. Rows whose embedding is null, zero or contains NaN are left out and counted.
-
-There is no index: each batch is one product of a matrix with a vector, in float64. So the order is that of the exact
-scores, and a row's score does not depend on where its batch ends. One process compares a million embeddings of 384
-numbers in 15 s from a local disk (1.6 million: 25 s, 320 MB of memory as with 0.1 million). A cluster would hardly have
-started by then. If a Lance table has an index, `ann.py` searches that instead.
+Each table of rows is one product of a matrix with a vector, in float64, so a row's score does not depend on where the
+table ends. One process compares a million embeddings of 384 numbers in 15 s from a local disk; a cluster would hardly
+have started by then. DuckDB's `list_cosine_similarity` fails for an embedding with a null, which is left out here.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -22,67 +16,61 @@ from pyarrow import types
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_list
-from overnight.tasks.search.published_rows import Rows
+from overnight.tasks.search.partition import PublishedPartition, plain_columns, require
 
-BATCH_BYTES = 16 * 2**20  # of embeddings in memory at a time
 DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Match:
-    """A published row that is similar to the query.
+    """A published row: its 0-based place `row` in a partition, and its cosine to the query."""
 
-    `row` is its 0-based place in `rows`, and `score` is its cosine to the query.
-    """
-
-    rows: Rows
+    rows: PublishedPartition
     row: int
     row_id: str
     score: float
 
+    def order(self) -> tuple[float, str, str, int]:
+        """Return the key by which matches are sorted, the best first."""
+        return -self.score, self.rows.partition, self.row_id, self.row
+
 
 @dataclass(frozen=True)
 class Found:
-    """The matches, best first, and the counts of a search.
-
-    `rows` is the number of all rows. `rows_without_embedding` is the number of those without a usable embedding.
-    """
+    """The matches, best first, the number of all rows, and of those whose embedding is null, zero or contains NaN."""
 
     matches: tuple[Match, ...] = ()
     rows: int = 0
     rows_without_embedding: int = 0
 
 
-def nearest(published: Iterable[Rows], column: str, query: np.ndarray, count: int) -> Found:
-    """Return the `count` published rows that are most similar to `query` (D numbers), and the counts of the search.
+def nearest(published: Iterable[PublishedPartition], column: str, query: np.ndarray, count: int) -> Found:
+    """Return the `count` published rows whose embedding in `column` is most similar to `query` (D numbers).
 
-    `column` has the embeddings of rows. Raise `ContractError` if the column is missing or has no embeddings of D
-    numbers, or if the query is all zeros.
+    Raise `ContractError` if the column is missing or has no embeddings of D numbers, or if the query is all zeros.
     """
-    query, looked_at, without = direction(query), 0, 0
+    query, row_count, without = direction(query), 0, 0
     best: list[Match] = []
-    batch_rows = max(BATCH_BYTES // (8 * len(query)), 1)
-    for rows in published:
-        first = 0
-        for batch in rows.batches([column, "row_id"], batch_rows):
-            scores = cosines(batch[column], query, rows, column)
-            usable = np.isfinite(scores)
-            looked_at, without = looked_at + len(scores), without + int((~usable).sum())
+    for partition in published:
+        source, first = f"partition {partition.partition}", 0
+        schema = partition.schema()
+        if not len(schema):
+            continue
+        require(schema, [column, "row_id"], source)
+        for table in partition.read([column, "row_id"]):
+            scores = cosines(table[column].combine_chunks(), query, source, column)
+            is_usable = np.isfinite(scores)
+            row_count, without = row_count + len(scores), without + int((~is_usable).sum())
             floor = best[-1].score if len(best) == count else -np.inf
-            places = np.flatnonzero(usable & (scores >= floor))
-            names = batch["row_id"].take(places).to_pylist()
-            found = zip(places.tolist(), names, strict=True)
-            best += [Match(rows, first + place, name, float(scores[place])) for place, name in found]
-            best = sorted(best, key=_order)[:count]
+            for row in np.flatnonzero(is_usable & (scores >= floor)).tolist():
+                best.append(Match(partition, first + row, table["row_id"][row].as_py(), float(scores[row])))
+            best = sorted(best, key=Match.order)[:count]
             first += len(scores)
-    return Found(tuple(best), looked_at, without)
+    return Found(tuple(best), row_count, without)
 
 
 def direction(query: np.ndarray) -> np.ndarray:
-    """Return the query (D numbers) as a float64 vector of length 1.
-
-    Raise `ContractError` if its length is zero or not finite.
-    """
+    """Return the query as a float64 vector of length 1. Raise `ContractError` if its length is zero or not finite."""
     query = np.asarray(query, np.float64).reshape(-1)
     length = np.linalg.norm(query)
     if not np.isfinite(length) or not length:
@@ -92,26 +80,20 @@ def direction(query: np.ndarray) -> np.ndarray:
     return query / length
 
 
-def _order(match: Match) -> tuple[float, str, str, str, int]:
-    return -match.score, match.rows.partition, match.row_id, match.rows.place.template, match.row
+def cosines(embeddings: pa.Array, query: np.ndarray, place: str, column: str) -> np.ndarray:
+    """Return the rounded cosine of each embedding with `query`, of length 1; NaN for a row without a usable embedding.
 
-
-def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) -> np.ndarray:
-    """Return the cosine of each row's embedding with `query` (float64), NaN for a row without a usable embedding.
-
-    `query` has length 1. The cosines are rounded, so that they do not depend on the other rows of the batch. Messages
-    name the place of `rows`, and `column`. Raise `ContractError` if the column has no embeddings, or embeddings of
-    another length than `query`.
+    Raise `ContractError`, which names `place`, for embeddings of another length, or values of another type.
     """
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):
-        raise ContractError(f"{rows.place}: expected lists of floating-point numbers in {column}, found {kind}.")
+        raise ContractError(f"{place}: expected lists of floating-point numbers in {column}, found {kind}.")
     scores = np.full(len(embeddings), np.nan)
     present = embeddings.drop_null()
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
-    if any(length != len(query) for length in lengths):
+    if set(lengths) - {len(query)}:
         raise ContractError(
-            f"{rows.place}: expected embeddings of {len(query)} numbers in {column}, like the query's, found "
+            f"{place}: expected embeddings of {len(query)} numbers in {column}, like the query's, found "
             f"{', '.join(map(str, sorted(lengths)))}. They come from another model: run the partition again."
         )
     vectors = present.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, len(query))
@@ -122,22 +104,21 @@ def cosines(embeddings: pa.Array, query: np.ndarray, rows: Rows, column: str) ->
 
 
 def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
-    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order.
-
-    Plain columns have texts, numbers, truth values or times.
-    """
-    columns: dict[Match, dict[str, Any]] = {}
-    by_place = sorted(matches, key=lambda match: (match.rows.place.template, match.rows.partition, match.row))
-    for rows, group in groupby(by_place, key=lambda match: match.rows):
-        some = list(group)
-        columns |= zip(some, rows.plain([match.row for match in some]), strict=True)
-    return [with_score(match.rows.partition, match.row_id, match.score, columns[match]) for match in matches]
+    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order."""
+    values: dict[Match, Mapping[str, Any]] = {}
+    for partition in dict.fromkeys(match.rows for match in matches):
+        own = {match.row: match for match in matches if match.rows is partition}
+        first = 0
+        for table in partition.read(plain_columns(partition.schema())):
+            for row in own.keys() & range(first, first + len(table)):
+                values[own[row]] = table.slice(row - first, 1).to_pylist()[0]
+            first += len(table)
+            if first > max(own):
+                break
+    return [with_score(match.rows.partition, match.row_id, match.score, values[match]) for match in matches]
 
 
 def with_score(partition: str, row_id: str, score: float, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a match as a dict: `partition`, `row_id` and `score` first, then the other columns of its row.
-
-    A column of the row with one of these names is left out.
-    """
+    """Return a match as a dict: `partition`, `row_id` and `score` first, then its columns of other names."""
     first = {"partition": partition, "row_id": row_id, "score": score}
-    return first | {name: value for name, value in columns.items() if name not in first}
+    return {**first, **columns, **first}

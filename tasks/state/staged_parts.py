@@ -28,7 +28,7 @@ PART, ERRORS = ".part", ".errors"
 TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
-HIDDEN = tuple(blocks.SOURCE_ROW.names)
+SOURCE_ROW = tuple(blocks.SOURCE_ROW.names)  # the columns that identify the source row of a row
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("row_id", "uri", "stage", "error_type", "error_message")])
 DETAILS = pa.schema([*QUARANTINE, *blocks.SOURCE_ROW])
 Measures = dict[str, dict[str, float]]  # stage -> its seconds, rows and bytes
@@ -87,11 +87,11 @@ def write_part(
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))
     metadata = {}
-    if {*HIDDEN} <= {*table.column_names}:
-        units, numbers = row_ranges.columns_of(table, *HIDDEN)
+    if {*SOURCE_ROW} <= {*table.column_names}:
+        units, numbers = row_ranges.columns_of(table, *SOURCE_ROW)
         ordered_ranges = row_ranges.in_row_order(units, numbers, ranges)
         if ordered_ranges is not None:
-            table, ranges = table.drop_columns([*HIDDEN]), ordered_ranges
+            table, ranges = table.drop_columns([*SOURCE_ROW]), ordered_ranges
             if columns is not None:
                 metadata[COLUMNS_KEY] = base64.b64encode(zlib.compress(json.dumps(columns).encode()))
     metadata |= {
@@ -164,7 +164,7 @@ def read_part(parts: Location, record: Record, columns: Sequence[str] | None = N
         table = pq.ParquetFile(file).read(None if columns is None else list(columns))
     if record.is_row_by_row:
         ranges = record.ranges if record.rows else row_ranges.RANGES.empty_table()  # the rows are published already
-        for name, numbers in zip(HIDDEN, row_ranges.rows_of(ranges), strict=True):
+        for name, numbers in zip(SOURCE_ROW, row_ranges.rows_of(ranges), strict=True):
             if columns is None or name in columns:
                 table = table.append_column(name, pa.array(numbers))
     return table
@@ -179,7 +179,7 @@ def read_errors(parts: Location, records: Sequence[Record], merged: pa.Table) ->
         with (parts / (records[number].name + ERRORS)).open() as file:
             details = pq.ParquetFile(file).read()
         ranges = quarantine.slice(bounds[number], bounds[number + 1] - bounds[number])
-        units, numbers = row_ranges.columns_of(details, *HIDDEN)
+        units, numbers = row_ranges.columns_of(details, *SOURCE_ROW)
         is_own = row_ranges.inside(units, numbers, ranges)
         return details.filter(pa.array(is_own)).select(QUARANTINE.names)
 

@@ -1,7 +1,4 @@
-"""The door of this room for processes without Prefect and Ray, which show rows and write nothing.
-
-It gives the rows that a sink would publish.
-"""
+"""The door of this room for processes without Prefect and Ray: the rows that a sink would publish, unpublished."""
 
 from dataclasses import dataclass
 
@@ -23,11 +20,7 @@ __all__ = ["Outcome", "json_lines", "outcome", "reasons"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a block of rows, as a run would publish it.
-
-    `table` has the rows to publish, and `quarantine` the failed ones (schema `QUARANTINE`). `filtered` is the number of
-    filtered source rows.
-    """
+    """The rows to publish of a block, its failed rows (schema `QUARANTINE`), and the number of filtered source rows."""
 
     table: pa.Table
     quarantine: pa.Table
@@ -35,21 +28,20 @@ class Outcome:
 
 
 def outcome(block: pa.Table, run: Run, sink: Sink, source_schema: pa.Schema | None) -> Outcome:
-    """Return what a run would publish of a block that has passed all models and steps.
+    """Return what a run would publish of a block that has passed all models and steps, in the published types.
 
-    The table has the columns and types of a published file. A column with only nulls gets its type from
-    `source_schema`, the schema of the source's files. If that is None, the type stays null; a run would take the type
-    from other rows. Raise `ContractError` for a column that the sink refuses.
+    A column with only nulls gets its type from `source_schema`, or stays null; a run would take the type from other
+    rows. Raise `ContractError` for a column that the sink refuses.
     """
     table, _, block = rows_to_publish(block.combine_chunks(), run, sink)
-    known = {field.name: field.type for field in source_schema or ()}
-    fields = [
-        field.with_type(known.get(field.name, field.type)) if pa.types.is_null(field.type) else field
-        for field in common_schema([table.schema])
-    ]
-    table = conform(table, pa.schema(fields))
+    source_types = {field.name: field.type for field in source_schema or ()}
+    schema = common_schema([table.schema])
+    for number, field in enumerate(schema):
+        if pa.types.is_null(field.type):
+            schema = schema.set(number, field.with_type(source_types.get(field.name, field.type)))
+    content = parquet_bytes(conform(table, schema), "none")
     return Outcome(
-        pq.ParquetFile(pa.BufferReader(parquet_bytes(table, "none"))).read(),  # with the types that readers find
+        pq.ParquetFile(pa.BufferReader(content)).read(),  # with the types that readers find
         quarantine_details(block).select(QUARANTINE.names),
         int(np.count_nonzero(block["__state"].to_numpy() == FILTERED)),
     )

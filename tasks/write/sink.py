@@ -172,9 +172,9 @@ class Sink(Leaf):
             if not name.endswith(".parquet"):
                 raise ContractError(f"expected published files of Parquet in a sink of kind {self.kind}, found {name}.")
             with (place / name).open() as file:
-                opened = pq.ParquetFile(file)
-                yield pa.Table.from_batches([], opened.schema_arrow).select(columns or opened.schema_arrow.names)
-                for batch in opened.iter_batches(ROWS_AT_ONCE, columns=columns):
+                parquet = pq.ParquetFile(file)
+                yield pa.Table.from_batches([], parquet.schema_arrow).select(columns or parquet.schema_arrow.names)
+                for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=columns):
                     yield pa.Table.from_batches([batch])
 
     @abc.abstractmethod

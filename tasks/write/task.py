@@ -16,33 +16,28 @@ from prefect.states import Completed
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.engine.stream import OperatorNames, Sampled, Stager, Streamed
-from overnight.tasks.errors import (
-    CheckFailed,
-    ContractError,
-    OvernightError,
-    TooManyQuarantined,
-    detached,
-    explain,
-)
+from overnight.tasks.errors import CheckFailed, ContractError, OvernightError, TooManyQuarantined, detached, explain
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
+from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.column_statistics import summary
-from overnight.tasks.write.checks.failure_quarantine import kept_quarantine, losing_stage, told
-from overnight.tasks.write.checks.quarantine_limit import quarantine_limit
+from overnight.tasks.write.checks.quarantine import keep_quarantine, losing_stage, quarantine_limit, reasons_of
 from overnight.tasks.write.checks.run_checks import verdict
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.checks.unreadable_files import unreadable
 from overnight.tasks.write.checks.user_check import probe
 from overnight.tasks.write.merge.drop_duplicates import drop_duplicates, require_keys
 from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
+from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.merge.output_schema import publishable
-from overnight.tasks.write.publish.audit import audit
-from overnight.tasks.write.publish.publish import Repaired, is_under_way, prepared, publish, repair
+from overnight.tasks.write.publish.publish import Repaired, audit, is_under_way, prepared, publish, repair
 from overnight.tasks.write.publish.receipt import make_receipt
 from overnight.tasks.write.publish.retried import (
+    Retried,
+    columns_not_published,
     leave_for_retry,
     published_places,
     read_retried,
@@ -51,13 +46,7 @@ from overnight.tasks.write.publish.retried import (
 )
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import (
-    Progress,
-    follow,
-    progress_of,
-    with_passed,
-    without_ends,
-)
+from overnight.tasks.write.stream.progress import Progress, follow, progress_of, with_passed, without_ends
 
 if TYPE_CHECKING:
     import ray.data
@@ -73,10 +62,8 @@ ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progr
 class PartStager(Stager):
     """Stages the rows of a stream in parts.
 
-    Args:
-        checks: The job's checks, which limit the number of quarantined rows.
-        rules: The rules of the `deduplicate` steps after the last model.
-        show_progress: Returns a context with a function that shows the progress of each stage.
+    `rules` are those of the `deduplicate` steps after the last model. `show_progress` returns a context with a function
+    that shows the progress of each stage.
     """
 
     sink: Sink
@@ -87,8 +74,7 @@ class PartStager(Stager):
     def stage(self, run: Run, dataset: "ray.data.Dataset", names: OperatorNames, sampled: Sampled) -> Streamed:
         """Run a dataset whose rows have passed all models, stage them, and return the stream's result.
 
-        `sampled` is what a few sample rows have shown about the output of the models. Raise the error that stopped the
-        stream, with its stage. The rows quarantined by then are kept beside `failure.json`.
+        Raise the error that stopped the stream, with its stage. The rows quarantined by then are kept.
         """
         from overnight.tasks.write.stream.staging import Staging
 
@@ -96,28 +82,41 @@ class PartStager(Stager):
             if self.checks.python:
                 probe(self.checks.python)  # a check that cannot be imported fails now, not after the last row
             counts, _ = read_manifest(run.manifest, COUNTS)
-            quarantined = read_plan.read_quarantined(run.order)
-            supervisor.emit(run, quarantine_limit(run, self.checks, counts, quarantined))
+            count = read_plan.read_quarantined(run.order)
+            supervisor.emit(run, quarantine_limit(run, self.checks, counts, count))
+            warnings = sampled.warnings
             if sampled.failed:
+                sentence, block = sampled.failed
+                warnings = (*warnings, sentence)
                 with contextlib.suppress(*([TooManyQuarantined] if sampled.error else [])):  # the error explains more
-                    supervisor.report_quarantined(sampled.failed[1], None, run)
+                    supervisor.report_quarantined(block, None, run)
             if sampled.error:
                 raise ContractError(sampled.error, "infer")
             if sampled.columns:
                 self.sink.refuse_columns(run, sampled.columns)
                 require_keys(self.rules, sampled.columns.names)
             streamed = _stream(run, counts, Staging(run, self.sink), dataset, names, self.show_progress)
-            streamed.columns = sampled.columns
-            streamed.warnings = sampled.warnings + ((sampled.failed[0],) if sampled.failed else ())
+            streamed.columns, streamed.warnings = sampled.columns, warnings
             return streamed
 
 
-@task(
-    name="write",
-    task_run_name="write: verify, merge, publish",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@dataclass(frozen=True)
+class _Staged:
+    """The staged parts of a partition, which settle each source row once.
+
+    `counts` and `inputs` are of the manifest, and `merged` has the ranges of the parts.
+    """
+
+    counts: pa.Table
+    inputs: Any
+    records: list[staged_parts.Record]
+    merged: pa.Table
+    rows_duplicate: int
+    totals: Totals
+    retried: Retried | None
+
+
+@task(name="write", task_run_name="write: verify, merge, publish", cache_policy=NO_CACHE, persist_result=False)
 def write(
     run: Run,
     sink: Sink,
@@ -131,65 +130,83 @@ def write(
     """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
     A later try first completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check
-    fails; the quarantined rows are then kept beside `failure.json`.
-
-    Args:
-        rules: The rules of the `deduplicate` steps after the last model, whose duplicates are not published.
-        may_be_empty: Whether a partition without source rows may be published; the source's `allow_empty`.
-        plan: The resources of the stream, for the receipt's `performance`.
-        settings: The job's settings, for the receipt.
-        streamed: The result of the stream that staged the parts.
+    fails; the quarantined rows are then kept beside `failure.json`. `may_be_empty` is the source's `allow_empty`.
     """
     with _quarantine_kept(run):
         lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over
-        if repaired := repair(run, sink):
-            get_run_logger().warning(str(repaired))
-        if published := published_already(run):
-            return Completed(message="the publish of an earlier attempt is complete", data=published)
+        if repair_result := repair(run, sink):
+            get_run_logger().warning(str(repair_result))
+        if receipt := published_already(run):
+            return Completed(message="the publish of an earlier attempt is complete", data=receipt)
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()  # its files have other names than those of the previous try
-        counts, inputs = read_manifest(run.manifest, COUNTS)
-        records = staged_parts.read_records(run.parts)
-        known = [read_schema(run.manifest), streamed.columns and publishable(streamed.columns.empty_table()).schema]
-        retried = read_retried(run)
-        records = records if retried else typed(records, known, run)  # the published rows have the types
-        merged = row_ranges.merge([record.ranges for record in records])
-        records, merged, dropped = drop_duplicates(run.parts, records, merged, rules)
-        totals = audit(counts, merged, run)
-        with prepared(run, sink, records, merged, retried.kept if retried else None) as ready:
-            if retried:
-                refuse_other_columns(retried, ready)
-            errors = staged_parts.read_errors(run.parts, records, merged)
-            snapshot = supervisor.snapshot(run)
-            facts = {
-                "rows_duplicate": dropped + decision.count_all(run.duplicates),
-                "settings": settings,
-                "inputs": inputs,
-                "passed_over": read_passed_over(run.manifest),
-                "unreadable": unreadable(errors, counts, run.manifest, totals.rows),
-                "columns": summary({**ready.columns, **columns_left_out(records, ready)}, checks.drift),
-                "incidents": snapshot.incidents,
-                "left_out": sorted({name for record in records for name in record.left_out} - {*ready.schema.names}),
-            }
-            files = [*(retried.kept.files if retried else ()), *sink.published(run, ready)]
-            receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
-            capacity = Capacity(plan.cpus, plan.device_workers)
-            receipt["performance"] = bottleneck(
-                receipt["stages"], capacity, streamed.seconds, streamed.first_seconds, streamed.first_rows
-            ) | {"peak_device_memory_bytes": snapshot.device_memory, "batch_sizes": snapshot.batch_sizes}
-            if retried:
-                receipt |= receipt_of_retry(run, retried, totals, ready.rows, receipt["finished_at"])
-            places = [*published_places(run, retried), *(file.place for file in ready.files)]
+        parts = _verified(run, rules, streamed)
+        retry = parts.retried
+        with prepared(run, sink, parts.records, parts.merged, retry.kept if retry else None) as ready:
+            if retry:
+                refuse_other_columns(retry, ready)
+            errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
+            receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
+            receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
+            places = [*published_places(run, retry), *(file.place for file in ready.files)]
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
-            receipt["warnings"] += [*warnings_of_left_out(records, ready), *streamed.warnings]
+            receipt["warnings"] += [*warnings_of_left_out(parts.records, ready), *streamed.warnings]
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
             receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
-            if totals.quarantined:
-                leave_for_retry(run, records, merged, ready, files)
+            if parts.totals.quarantined:
+                leave_for_retry(run, parts.records, parts.merged, ready, receipt["files"])
             receipt = publish(run, sink, ready, errors, receipt)
         return Completed(message=f"{receipt['rows_out']:,} rows published to {sink.shown(run)}", data=receipt)
+
+
+def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
+    """Return the staged parts without duplicates. Raise `CheckFailed` unless they settle each source row once."""
+    counts, inputs = read_manifest(run.manifest, COUNTS)
+    records, retry = staged_parts.read_records(run.parts), read_retried(run)
+    if retry is None:  # the published rows have the types
+        schemas = [read_schema(run.manifest)]
+        if streamed.columns:
+            schemas.append(publishable(streamed.columns.empty_table()).schema)
+        records = typed(records, schemas, run)
+    ranges = row_ranges.merge([record.ranges for record in records])
+    records, ranges, duplicates = drop_duplicates(run.parts, records, ranges, rules)
+    duplicates += decision.count_all(run.duplicates)
+    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), retry)
+
+
+def _receipt(
+    run: Run, sink: Sink, checks: Checks, staged: _Staged, ready: Prepared, errors: pa.Table, streamed: Streamed
+) -> dict[str, Any]:
+    """Return the receipt before the checks."""
+    records, totals, retry = staged.records, staged.totals, staged.retried
+    columns = {**ready.columns, **columns_left_out(records, ready)}
+    left_out = set(columns_not_published(records))
+    facts = {
+        "rows_duplicate": staged.rows_duplicate,
+        "inputs": staged.inputs,
+        "passed_over": read_passed_over(run.manifest),
+        "unreadable": unreadable(errors, staged.counts, run.manifest, totals.rows),
+        "columns": summary(columns, checks.drift),
+        "incidents": supervisor.snapshot(run).incidents,
+        "left_out": sorted(left_out.difference(ready.schema.names)),
+    }
+    files = sink.published(run, ready)
+    if retry:
+        files = [*retry.kept.files, *files]
+    receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
+    if retry:
+        receipt |= receipt_of_retry(run, retry, totals, ready.rows, receipt["finished_at"])
+    return receipt
+
+
+def _performance(run: Run, plan: Plan, receipt: Mapping[str, Any], streamed: Streamed) -> dict[str, Any]:
+    """Return the receipt's `performance`."""
+    snapshot, capacity = supervisor.snapshot(run), Capacity(plan.cpus, plan.device_workers)
+    figures = {"peak_device_memory_bytes": snapshot.device_memory, "batch_sizes": snapshot.batch_sizes}
+    first = (streamed.first_seconds, streamed.first_rows)
+    return bottleneck(receipt["stages"], capacity, streamed.seconds, *first) | figures
 
 
 def published_already(run: Run) -> dict[str, Any] | None:
@@ -200,21 +217,19 @@ def published_already(run: Run) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _quarantine_kept(run: Run) -> Iterator[None]:
-    """Keep the quarantined rows if the body fails, unless another run holds the partition by now."""
+    """Keep the quarantined rows if the body fails, unless another run holds the partition by now.
+
+    The error of a check gets their place and their reasons.
+    """
     try:
         yield
     except lease.LeaseLost:
         raise
     except OvernightError as error:
-        raise detached(_with_quarantine(run, error)) from None
-
-
-def _with_quarantine(run: Run, error: OvernightError) -> OvernightError:
-    """Keep the quarantined rows and return the error; the error of a check gets their place and their reasons."""
-    found = kept_quarantine(run)
-    if not len(found):
-        return error
-    return type(error)(f"{error}\n{told(found, run)}", error.stage) if isinstance(error, CheckFailed) else error
+        quarantine = keep_quarantine(run)
+        if len(quarantine) and isinstance(error, CheckFailed):
+            raise detached(type(error)(f"{error}\n{reasons_of(quarantine, run)}", error.stage)) from None
+        raise detached(error) from None
 
 
 def _stream(
@@ -225,13 +240,14 @@ def _stream(
     names: OperatorNames,
     show_progress: ShowProgress,
 ) -> Streamed:
-    rows = [count for count, _ in read_plan.read_summaries(run.order)]
-    left = sum(count or 0 for count in rows) if counts["rows"].null_count == 0 else None
+    total = None
+    if counts["rows"].null_count == 0:
+        total = sum(count or 0 for count, _ in read_plan.read_summaries(run.order))
     failure = None
     try:
         with (
             show_progress(run) as show,
-            follow(dataset, names, partial(_tell, run, left, staging, show), run.stall_timeout_seconds) as streamed,
+            follow(dataset, names, partial(_show, run, total, staging, show), run.stall_timeout_seconds) as streamed,
         ):
             for bundle in dataset.iter_internal_ref_bundles():
                 for block in bundle.blocks:
@@ -247,7 +263,7 @@ def _stream(
     return streamed
 
 
-def _tell(
+def _show(
     run: Run,
     total: int | None,
     staging: "Staging",
@@ -255,18 +271,15 @@ def _tell(
     rows: dict[str, int],
     finished: bool,
 ) -> None:
-    """Show the source rows that each stage has done: those of `staging` in the end. `total`: None if unknown.
+    """Show the source rows that each stage has done, and begin a part that is due: this is called every few seconds.
 
-    It is called every few seconds, so it also begins a part that is due.
+    In the end, `staging` has the rows of all stages.
     """
     staging.begin_if_due()
-    staged = staging.staged.rows
-    if finished:
-        rows = staged
-    else:
-        counts = supervisor.snapshot(run)
-        rows = with_passed(rows, counts.passed)
+    staged_rows = staging.staged.rows
+    if not finished:
+        snapshot = supervisor.snapshot(run)
+        rows = with_passed(rows, snapshot.passed)
         if total is None:
-            rows = without_ends(rows, counts.ends)
-        rows["write"] = staged["write"]
-    show(progress_of(rows, total, finished))
+            rows = without_ends(rows, snapshot.ends)
+    show(progress_of(staged_rows if finished else rows | {"write": staged_rows["write"]}, total, finished))

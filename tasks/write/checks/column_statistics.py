@@ -1,19 +1,7 @@
 """Statistics of columns, a few figures per column, for the checks of this run and for the drift of the next one.
 
 `describe` makes one record per column of one table. `combine` joins the records of several tables, exactly as if they
-were one, so that no process needs the whole partition in memory. A record is JSON:
-
-    type, rows, nulls                      Arrow's name of the type; counts
-    sum                                    of the finite numbers, from their mean; only in a summary
-    digest                                 of the one value that all rows but nulls have, bit for bit; null if there
-                                           are several or none. `summary` turns it into `constant`
-    nan, infinite                          for numbers, and for lists of them: rows with such a value
-    min, max, mean, standard_deviation     of the finite numbers (the population's deviation); null without any, or
-                                           if float64 cannot represent it
-    classes                                for text, truth values and whole numbers: rows by value, in JSON's form;
-                                           null with more than `MOST_CLASSES` values, or one of more than `CLASS_BYTES`
-
-This file does not use files, checks or Ray.
+were one. A record is a dict of JSON values; see the comments in `_record`. `summary` has the receipt's form.
 """
 
 import hashlib
@@ -37,18 +25,12 @@ Columns = dict[str, Record]
 
 
 def describe(table: pa.Table) -> Columns:
-    """Return the statistics of each column except `row_id` and `uri`, as column -> record.
-
-    A record is a dict of JSON values, such as `rows`, `nulls` and `mean`; the module's docstring lists them.
-    """
+    """Return the statistics of each column except `row_id` and `uri`, as column -> record."""
     return {name: _record(table[name]) for name in table.column_names if name not in blocks.IDENTITY}
 
 
 def combine(parts: Iterable[Columns]) -> Columns:
-    """Return the statistics of several tables as if they were one table, as column -> record.
-
-    `parts` has the statistics of each table from `describe`. A column must have one type in all tables.
-    """
+    """Return the statistics of several tables as if they were one table. A column has one type in all tables."""
     columns: dict[str, list[Record]] = {}
     for part in parts:
         for name, record in part.items():
@@ -59,23 +41,24 @@ def combine(parts: Iterable[Columns]) -> Columns:
 def summary(columns: Columns, named: Collection[str]) -> Columns:
     """Return the statistics of a partition's `columns` in the form that the receipt has.
 
-    `constant` replaces `digest`: it is True if all values that are not null are equal. Columns of numbers also get
-    their `sum`. `classes`, the number of rows by value, becomes null if a value has fewer than two rows on average. It
-    always stays for the columns `named`.
+    `constant` replaces `digest`: all values but nulls are equal. Numbers also get their `sum`. `classes` becomes null
+    if a value has fewer than two rows on average, but never for the columns `named`.
     """
-    kept = {}
-    for name, record in columns.items():
-        kept[name] = {("constant" if k == "digest" else k): v for k, v in record.items()}
-        kept[name]["constant"] = record["digest"] is not None
-        if record.get("mean") is not None:
-            finite = record["rows"] - record["nulls"] - record["nan"] - record["infinite"]
-            total = record["mean"] * finite
-            is_whole = "int" in record["type"]
-            kept[name]["sum"] = None if not np.isfinite(total) else round(total) if is_whole else total
-        classes = record.get("classes")
-        if classes is not None and name not in named and 2 * len(classes) > record["rows"] - record["nulls"]:
-            kept[name]["classes"] = None
-    return kept
+    return {name: _summed_up(record, name in named) for name, record in columns.items()}
+
+
+def _summed_up(record: Record, keep_classes: bool) -> Record:
+    result = {"constant" if key == "digest" else key: value for key, value in record.items()}
+    result["constant"] = record["digest"] is not None
+    present = record["rows"] - record["nulls"]
+    if record.get("mean") is not None:
+        total = record["mean"] * (present - record["nan"] - record["infinite"])
+        result["sum"] = total if np.isfinite(total) else None
+        if np.isfinite(total) and "int" in record["type"]:
+            result["sum"] = round(total)
+    if not keep_classes and 2 * len(record.get("classes") or ()) > present:
+        result["classes"] = None
+    return result
 
 
 def _record(column: pa.ChunkedArray) -> Record:
@@ -86,25 +69,26 @@ def _record(column: pa.ChunkedArray) -> Record:
         "type": str(kind),
         "rows": len(column),
         "nulls": len(column) - len(present),
-        "digest": _digest(present),
+        "digest": _digest(present),  # of the one value that all rows but nulls have; null for several or none
     }
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         record |= _figures(present)
     elif is_list(kind):
         record |= _rows_not_finite(present)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_text(kind):
-        record["classes"] = _classes(present)
+        record["classes"] = _classes(present)  # rows by value; null for too many values, or a long one
     return record
 
 
 def _figures(present: pa.ChunkedArray) -> Record:
+    """Return the numbers of NaN and infinities, and the figures of the finite numbers, null without any."""
     values = present.cast(pa.float64(), safe=False).to_numpy()
     nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
     if nan or infinite:
         values = values[np.isfinite(values)]
-    record = {"nan": nan, "infinite": infinite, **dict.fromkeys(FIGURES)}
+    record = {"nan": nan, "infinite": infinite}
     if not len(values):
-        return record
+        return record | dict.fromkeys(FIGURES)
     low, high = values.min(), values.max()
     if low == high:
         return record | _as_json(low, high, low, 0)
@@ -156,8 +140,10 @@ def _classes(present: pa.ChunkedArray) -> dict[str, int] | None:
     counts = present.value_counts()
     if len(counts) > MOST_CLASSES:
         return None
-    values, counted = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
-    return _ordered({v if isinstance(v, str) else json.dumps(v): c for v, c in zip(values, counted, strict=True)})
+    classes = {}
+    for value, rows in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+        classes[value if isinstance(value, str) else json.dumps(value)] = rows
+    return _ordered(classes)
 
 
 def _ordered(classes: dict[str, int]) -> dict[str, int]:
@@ -203,20 +189,19 @@ def _combined(records: list[Record]) -> Record:
 
 
 def _combined_figures(records: list[Record]) -> Record:
-    """Combine the figures of several records.
-
-    Source: Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
-    """
-    finite = [(r["rows"] - r["nulls"] - r["nan"] - r["infinite"], *(r[name] for name in FIGURES)) for r in records]
-    known = [values for values in finite if values[0]]
-    if not known:
+    """Combine figures as in Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm"."""
+    figures = []
+    for record in records:
+        count = record["rows"] - record["nulls"] - record["nan"] - record["infinite"]
+        if count:
+            figures.append((count, *(record[name] for name in FIGURES)))
+    if not figures:
         return dict.fromkeys(FIGURES)
-    counts, lows, highs, means, deviations = np.array(known, np.float64).T  # null becomes NaN
-    low, high, total = lows.min(), highs.max(), counts.sum()
+    counts, lows, highs, means, deviations = np.array(figures, np.float64).T  # null becomes NaN
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = means[0] + (counts * (means - means[0])).sum() / total
-        variance = (counts * (deviations**2 + (means - mean) ** 2)).sum() / total
-        return _as_json(low, high, mean, np.sqrt(variance))
+        mean = means[0] + (counts * (means - means[0])).sum() / counts.sum()
+        variance = (counts * (deviations**2 + (means - mean) ** 2)).sum() / counts.sum()
+        return _as_json(lows.min(), highs.max(), mean, np.sqrt(variance))
 
 
 def _combined_classes(records: list[Record]) -> dict[str, int] | None:

@@ -16,12 +16,7 @@ ROUNDING = 1e-9
 
 @dataclass
 class DriftResult:
-    """The result of a comparison of columns with an earlier receipt.
-
-    `measured` maps a column to its distances within the bounds: `mean`, `shares` or both. `failures` has a sentence for
-    each distance that is too large or cannot be measured. `notes` has one for each column that the earlier receipt
-    lacks.
-    """
+    """The distances (`mean`, `shares`) within the bounds by column, a sentence for each failure, and notes."""
 
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -31,37 +26,33 @@ class DriftResult:
 def compare(checks: Checks, columns: dict[str, Record], previous: dict[str, Any] | None) -> DriftResult:
     """Measure how far the columns named in `checks.drift` are from those of an earlier receipt, and check the bounds.
 
-    `columns` maps the columns to publish to their statistics; a named column that is not among them is skipped.
-    `previous` is the earlier receipt. If it is None, every column passes, with a note.
+    A named column that is not in `columns` is skipped. Without an earlier receipt every column passes, with a note.
     """
-    found = DriftResult()
+    result, receipt = DriftResult(), previous or {}
     for name in checks.drift:
         if name not in columns:
             continue
-        now, before = columns[name], (previous or {}).get("columns", {}).get(name, {})
+        now, before, setting = columns[name], receipt.get("columns", {}).get(name, {}), f"checks.drift.{name}"
         for figure, bound in checks.drift_bounds(name, now).items():
-            setting = f"checks.drift.{name}"
             if reason := _not_measurable(now, figure):
-                found.failures.append(f"{setting}: {reason}")
+                result.failures.append(f"{setting}: {reason}")
                 continue
             distance = (mean_shift if figure == "mean" else share_distance)(now, before)
             if distance is None:
-                past = f"the receipt of {previous['partition']} has no {figure} of it" if previous else "no receipt"
-                found.notes.append(f"{setting}: nothing to compare with, {past}; the check passes.")
+                past = f"the receipt of {receipt['partition']} has no {figure} of it" if receipt else "no receipt"
+                result.notes.append(f"{setting}: nothing to compare with, {past}; the check passes.")
             elif distance > bound:
-                day = previous["partition"] if previous else ""
-                found.failures.append(f"{setting}: {_too_far(figure, bound, distance, now, before, day)}")
+                reason = _too_far(figure, bound, distance, now, before, receipt["partition"])
+                result.failures.append(f"{setting}: {reason}")
             else:
-                found.measured.setdefault(name, {})[figure] = round(distance, 6)
-    return found
+                result.measured.setdefault(name, {})[figure] = round(distance, 6)
+    return result
 
 
 def mean_shift(now: Record, before: Record) -> float | None:
     """Return how many earlier standard deviations a column's mean is from its earlier mean: Glass's delta, unsigned.
 
-    `now` and `before` are the column's statistics in this run and in the earlier receipt. If the earlier column did not
-    vary, the result is infinite for every other mean; rounding errors count as equal. Return None if `before` lacks the
-    mean or the deviation, and infinity if only `now` has no mean.
+    It is infinite for another mean than that of a column that did not vary, None without an earlier mean.
     """
     if before.get("mean") is None or before["standard_deviation"] is None:
         return None
@@ -74,22 +65,22 @@ def mean_shift(now: Record, before: Record) -> float | None:
 
 
 def share_distance(now: Record, before: Record) -> float | None:
-    """Return how far the shares of a column's values are from the earlier shares, from 0 to 1.
+    """Return half the sum of |share - share before| over a column's values; None without earlier `classes`.
 
-    Equal shares have the distance 0, and columns without a common value 1. A share is the fraction of the rows, without
-    nulls, that have a value. The distance is the total variation distance: half the sum of |share - share before|
-    (Levin and Peres, "Markov Chains and Mixing Times", section 4.1).
-
-    `now` and `before` are the column's statistics in this run and in the earlier receipt. Return None if `before` has
-    no rows by value (`classes`), and 1 if only `now` has none.
+    This is the total variation distance (Levin and Peres, "Markov Chains and Mixing Times", section 4.1), from 0 to 1.
     """
-    past, present = before.get("classes"), now.get("classes")
-    if not past:
+    if not before.get("classes"):
         return None
-    if not present:
+    if not now.get("classes"):
         return 1.0
-    past_rows, rows = sum(past.values()), sum(present.values())
-    return sum(abs(present.get(c, 0) / rows - past.get(c, 0) / past_rows) for c in past | present) / 2
+    return sum(abs(share - earlier) for earlier, share in _shares(now, before).values()) / 2
+
+
+def _shares(now: Record, before: Record) -> dict[str, tuple[float, float]]:
+    """Return the earlier share and the share of the rows, without nulls, that have each value."""
+    present, past = now.get("classes") or {}, before["classes"]
+    rows, past_rows = sum(present.values()) or 1, sum(past.values())
+    return {value: (past.get(value, 0) / past_rows, present.get(value, 0) / rows) for value in past | present}
 
 
 def _not_measurable(record: Record, figure: str) -> str | None:
@@ -116,14 +107,9 @@ def _too_far(figure: str, bound: float, distance: float, now: Record, before: Re
             f"expected the mean within {bound:g} standard deviations of that of {day}, found {distance:.3g} "
             f"(mean {mean}; of {day}: {past})."
         )
+    shares = sorted(_shares(now, before).items(), key=lambda item: -abs(item[1][0] - item[1][1]))
+    changes = [f"{value!r} {earlier:.1%} -> {share:.1%}" for value, (earlier, share) in shares[:3]]
     return (
         f"expected the shares of values within {bound:g} of those of {day} (total variation), found {distance:.3g}; "
-        f"the most changed: {_most_changed(now.get('classes') or {}, before['classes'])}."
+        f"the most changed: {', '.join(changes)}."
     )
-
-
-def _most_changed(now: dict[str, int], before: dict[str, int]) -> str:
-    rows, past_rows = sum(now.values()) or 1, sum(before.values())
-    shares = {c: (before.get(c, 0) / past_rows, now.get(c, 0) / rows) for c in before | now}
-    order = sorted(shares, key=lambda c: -abs(shares[c][0] - shares[c][1]))
-    return ", ".join(f"{c!r} {shares[c][0]:.1%} -> {shares[c][1]:.1%}" for c in order[:3])

@@ -13,41 +13,42 @@ LOOK_BACK = 31
 
 
 def previous_receipt(run: Run) -> dict[str, Any] | None:
-    """Return the receipt with which the run's result is compared, or None if there is none.
+    """Return the newest receipt of the job's `LOOK_BACK` partitions before this one, or this partition's last receipt.
 
-    It is the receipt of the newest earlier partition that this job published, among the `LOOK_BACK` partitions before
-    this one. If there is none, it is the partition's own last receipt. So a job with dates is compared with the day
-    before, even when it runs again because its last result was wrong. A job without dates is compared with its last
-    run.
-
-    Return None also for a sample (`limit_rows`), because its rows may differ from the rest.
+    So a job with dates is compared with the day before, even when it runs again because its last result was wrong.
+    Return None if there is none, and for a sample (`limit_rows`), because its rows may differ from the rest.
     """
     if run.limit_rows:
         return None
-    prefix, own = f"{run.partition_column}=", run.partition_directory
-    earlier = [name for name in run.state.names() if name.startswith(prefix) and name < own]
-    for name in [*earlier[::-1][:LOOK_BACK], run.ledger.name]:
-        receipt = read_json(run.state / name / "receipt.json")
-        if receipt and receipt["job"] == run.job:
-            return receipt
-    return None
+    own = run.partition_directory
+    earlier = [name for name in _partitions(run) if name < own]
+    return next(_receipts(run, [*earlier[::-1][:LOOK_BACK], run.ledger.name]), None)
 
 
 def other_schemas(run: Run) -> Iterator[pa.Schema]:
-    """Yield the schema of one published Parquet file of each partition of the job that has such a file.
+    """Yield the schema of one published Parquet file of each partition of the job; nothing for a sample.
 
-    The order is: up to `LOOK_BACK` earlier partitions, the nearest first, the last result of this partition, and up to
-    `LOOK_BACK` later partitions. Yield nothing for a sample (`limit_rows`).
+    First come up to `LOOK_BACK` earlier partitions, the nearest first, then this one, then as many later ones.
     """
     if run.limit_rows:
         return
-    prefix, own = f"{run.partition_column}=", run.ledger.name
-    others = sorted(name for name in run.state.names() if name.startswith(prefix) and name != own)
-    earlier, later = [name for name in others if name < own], [name for name in others if name > own]
-    for name in [*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]:
+    own, names = run.ledger.name, sorted(_partitions(run))
+    earlier, later = [name for name in names if name < own], [name for name in names if name > own]
+    for receipt in _receipts(run, [*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]):
+        for file in published_files(receipt):
+            if file.endswith(".parquet"):
+                with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as content:
+                    yield pq.ParquetFile(content).schema_arrow
+                break
+
+
+def _partitions(run: Run) -> list[str]:
+    return [name for name in run.state.names() if name.startswith(f"{run.partition_column}=")]
+
+
+def _receipts(run: Run, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the newest receipts of the named partitions that this job published."""
+    for name in names:
         receipt = read_json(run.state / name / "receipt.json")
-        files = published_files(receipt) if receipt and receipt["job"] == run.job else []
-        file = next((file for file in files if file.endswith(".parquet")), None)
-        if file:
-            with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as opened:
-                yield pq.ParquetFile(opened).schema_arrow
+        if receipt and receipt["job"] == run.job:
+            yield receipt

@@ -4,19 +4,20 @@ from collections import Counter
 
 import pyarrow as pa
 
-REASONS_TOLD = 5
+MOST_REASONS = 5
 LONGEST_REASON = 200  # characters
 
 
-def reasons(found: pa.Table, most: int = REASONS_TOLD) -> list[str]:
+def reasons(quarantine: pa.Table, most: int = MOST_REASONS) -> list[str]:
     """Return a line for each of the `most` most frequent reasons, such as `2 x infer: ValueError: too bright`.
 
-    `found` is a quarantine. If it has more reasons, a last line has the number of the others.
+    If there are more reasons, a last line has their number.
     """
-    counted = Counter(
-        f"{row['stage']}: {row['error_type']}: {row['error_message'].splitlines()[0][:LONGEST_REASON]}"
-        for row in found.to_pylist()
-    )
-    lines = [f"{count:,} x {reason}" for reason, count in counted.most_common(most)]
-    more = len(counted) - len(lines)
-    return [*lines, f"and {more:,} other reasons"] if more > 0 else lines
+    counts = Counter[str]()
+    for row in quarantine.to_pylist():
+        message = row["error_message"].splitlines()[0][:LONGEST_REASON]
+        counts[f"{row['stage']}: {row['error_type']}: {message}"] += 1
+    lines = [f"{count:,} x {reason}" for reason, count in counts.most_common(most)]
+    if len(counts) > len(lines):
+        lines.append(f"and {len(counts) - len(lines):,} other reasons")
+    return lines

@@ -72,15 +72,16 @@ class Checks(Settings):
 
     def columns(self) -> dict[str, str]:
         """Return the columns that checks name, as setting -> column, such as `max_null.label` -> `label`."""
-        named = {f"max_null.{name}": name for name in self.max_null}
-        named |= {f"not_constant.{name}": name for name in self.not_constant}
-        return named | {f"drift.{name}": name for name in self.drift}
+        columns = {}
+        for setting in ("max_null", "not_constant", "drift"):
+            for name in getattr(self, setting):
+                columns[f"{setting}.{name}"] = name
+        return columns
 
     def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:
-        """Return the bounds on the drift of the column `name`: `mean`, `shares` or both -> bound.
+        """Return the bounds on the drift of the column `name`, by figure: `mean`, `shares` or both.
 
-        `record` has the column's statistics. If the job file has only a number, it bounds the mean if `record` has a
-        mean, and otherwise the shares.
+        A number in the job file bounds the mean if the statistics in `record` have one, and otherwise the shares.
         """
         bound = self.drift[name]
         if isinstance(bound, Drift):
@@ -89,8 +90,5 @@ class Checks(Settings):
 
 
 def fraction_of(fraction: float, count: int) -> int:
-    """Return `fraction * count`, rounded down.
-
-    A product that only rounding errors put below a whole number, as in 0.29 * 100, counts as that number.
-    """
-    return math.floor(fraction * count + 1e-9)
+    """Return `fraction * count`, rounded down."""
+    return math.floor(fraction * count + 1e-9)  # 0.29 * 100 is 29

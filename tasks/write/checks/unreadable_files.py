@@ -18,33 +18,30 @@ from overnight.tasks.storage.location import Location
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
     """Return the receipt's record of unreadable files; None if all files were read, or if every file is one row.
 
-    Its keys are `files`, the number of unreadable files, and `of_files`, the number of all files. `bytes` is the size
-    of the unreadable files. `rows_counted` is the number of rows that they have in the quarantine, and `rows_about` the
-    estimate of their lost rows.
-
-    Args:
-        errors: The quarantine, with schema `staged_parts.QUARANTINE`.
-        counts: The column `rows` of the manifest: the number of rows of each unit, null if unknown before it is read.
-        manifest: The place of the manifest, whose paths and sizes are read only if needed.
-        rows: The number of counted source rows, including the quarantined ones.
+    `errors` is the quarantine, `counts` has the manifest's column `rows`, and `rows` is the number of counted rows. In
+    the record, `bytes` is of the unreadable files, and `rows_about` the estimate of their lost rows.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
     is_a_row_a_file = not counts["rows"].null_count and pc.all(pc.equal(counts["rows"], 1)).as_py()
     if is_a_row_a_file or not len(suspects):
         return None
     units, _ = read_manifest(manifest, ["path", "size"])
-    sizes = units.group_by("path").aggregate([("size", "sum")])
-    read_before = _read_before(suspects, set(sizes["path"].to_pylist()))
-    lost = dict(zip(sizes["path"].to_pylist(), sizes["size_sum"].to_pylist(), strict=True))
-    lost = {path: lost[path] for path in read_before}
-    if not lost:
+    files = units.group_by("path").aggregate([("size", "sum")])
+    sizes = dict(zip(files["path"].to_pylist(), files["size_sum"].to_pylist(), strict=True))
+    read_rows = _read_rows(suspects, sizes)
+    if not read_rows:
         return None
-    good_bytes = pc.sum(sizes["size_sum"]).as_py() - sum(lost.values())
-    good_rows = rows - len(lost) - sum(read_before.values())
-    a_byte = good_rows / good_bytes if good_bytes > 0 and good_rows > 0 else 0.0
-    about = sum(max(round(size * a_byte) - read_before[path], 1) for path, size in lost.items())
-    found = {"files": len(lost), "of_files": len(sizes), "bytes": sum(lost.values())}
-    return found | {"rows_counted": len(lost), "rows_about": about}
+    lost_bytes = sum(sizes[path] for path in read_rows)
+    good_bytes = sum(sizes.values()) - lost_bytes
+    good_rows = max(rows - len(read_rows) - sum(read_rows.values()), 0)
+    rows_a_byte = good_rows / good_bytes if good_bytes else 0.0
+    return {
+        "files": len(read_rows),
+        "of_files": len(sizes),
+        "bytes": lost_bytes,
+        "rows_counted": len(read_rows),
+        "rows_about": sum(max(round(sizes[path] * rows_a_byte) - count, 1) for path, count in read_rows.items()),
+    }
 
 
 def told(lost: dict[str, Any]) -> str:
@@ -53,12 +50,12 @@ def told(lost: dict[str, Any]) -> str:
     return f"about {rows:,} row{'s' * (rows != 1)} in {files:,} unreadable file{'s' * (files != 1)}"
 
 
-def _read_before(suspects: pa.Table, paths: set[str]) -> dict[str, int]:
+def _read_rows(suspects: pa.Table, sizes: dict[str, int]) -> dict[str, int]:
     """Return how many rows were read before the loss, for each file that is lost from some row on."""
-    found = {}
+    rows = {}
     for row_id, message in zip(suspects["row_id"].to_pylist(), suspects["error_message"].to_pylist(), strict=True):
-        if row_id in paths:
-            found[row_id] = 0
-        elif message.startswith(BROKEN_OFF) and (place := re.fullmatch(r"(.*)#([0-9]+)", row_id)):
-            found.setdefault(place[1], int(place[2]))
-    return {path: count for path, count in found.items() if path in paths}
+        if row_id in sizes:
+            rows[row_id] = 0
+        elif message.startswith(BROKEN_OFF) and (match := re.fullmatch(r"(.*)#([0-9]+)", row_id)) and match[1] in sizes:
+            rows.setdefault(match[1], int(match[2]))
+    return rows

@@ -7,7 +7,7 @@ pyarrow, DuckDB and Spark accept them: JSON itself has no numbers for them.
 
 import base64
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any
 
@@ -32,20 +32,22 @@ MICROSECONDS_END = 6  # the place of the nanoseconds behind the point of a time
 
 def json_lines(table: pa.Table) -> Iterator[bytes]:
     """Yield each row as a JSON object and a line end."""
-    columns = [json_ready(column) for column in table.columns]
+    columns = map(_json_ready, table.columns)
     for row in zip(*columns, strict=True):
         yield dump(dict(zip(table.column_names, row, strict=True))) + b"\n"
 
 
 def json_texts(column: pa.ChunkedArray) -> pa.Array:
     """Return each value as JSON text; null stays null."""
-    return pa.array([None if value is None else dump(value).decode() for value in json_ready(column)], pa.string())
+    texts = [None if value is None else dump(value).decode() for value in _json_ready(column)]
+    return pa.array(texts, pa.string())
 
 
-def json_ready(column: pa.ChunkedArray) -> list[Any]:
+def _json_ready(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values as a list of Python values that `dump` writes with every digit."""
-    found = values(column)
-    return [spelled(value) for value in found] if has_infinite(column) else found
+    if has_infinite(column):
+        return list(map(spelled, values(column)))
+    return values(column)
 
 
 def dump(value: Any) -> bytes:
@@ -61,13 +63,18 @@ def spelled(value: Any) -> Any:
         return value if math.isfinite(value) else NOT_FINITE[str(float(value))]
     if isinstance(value, dict):
         return {name: spelled(item) for name, item in value.items()}
-    return [spelled(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return list(map(spelled, value))
+    return value
 
 
 def has_infinite(column: pa.ChunkedArray) -> bool:
     """Return True if NaN or an infinity is among the values of a column, also in lists and structs."""
-    floats = (leaf for chunk in column.chunks for leaf in leaves(chunk) if types.is_floating(leaf.type))
-    return any(pc.any(pc.invert(pc.is_finite(leaf.cast(pa.float64())))).as_py() for leaf in floats)
+    for chunk in column.chunks:
+        for leaf in leaves(chunk):
+            if types.is_floating(leaf.type) and not pc.all(pc.is_finite(leaf.cast(pa.float64()))).as_py():
+                return True
+    return False
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
@@ -76,14 +83,11 @@ def values(column: pa.ChunkedArray) -> list[Any]:
     Fixed-size lists of numbers become NumPy arrays, for speed.
     """
     column = plain(column)
-    kind = column.type
-    if (
-        types.is_fixed_size_list(kind)
-        and types.is_primitive(kind.value_type)
-        and not types.is_temporal(kind.value_type)
-    ):
+    inner = column.type.value_type if types.is_fixed_size_list(column.type) else pa.null()
+    if types.is_primitive(inner) and not types.is_temporal(inner):
         rows = to_numpy(column)
-        return list(np.ascontiguousarray(rows)) if rows.dtype != object and rows.ndim == 2 else column.to_pylist()
+        if rows.dtype != object and rows.ndim == 2:
+            return list(np.ascontiguousarray(rows))
     return list(column.to_pylist())
 
 
@@ -103,7 +107,9 @@ def _changes(kind: pa.DataType) -> bool:
         return True
     if types.is_timestamp(kind) or types.is_time(kind):
         return bool(kind.unit != "us")
-    return any(_changes(kind.field(place).type) for place in range(0 if types.is_union(kind) else kind.num_fields))
+    if types.is_union(kind):
+        return False
+    return any(_changes(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -119,8 +125,8 @@ def _plain(array: pa.Array) -> pa.Array:
     if types.is_timestamp(kind) or types.is_time(kind):
         return _microseconds(array)
     if types.is_struct(kind):
-        inner = [_plain(field) for field in array.flatten()]
-        return pa.StructArray.from_arrays(inner, [field.name for field in kind], mask=array.is_null())
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays(list(map(_plain, array.flatten())), names, mask=array.is_null())
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     if types.is_map(kind):
@@ -136,29 +142,30 @@ def _microseconds(array: pa.Array) -> pa.Array:
     if kind.unit != "ns":
         return array.cast(coarse)
     is_null = array.is_null().to_numpy(zero_copy_only=False)
-    whole, rest = np.divmod(array.cast(pa.int64()).fill_null(0).to_numpy(), 1000)  # rounds down, before 1970 as well
-    moments = pa.array(whole, pa.int64(), mask=is_null).cast(coarse)
-    if not rest.any():
+    nanoseconds = array.cast(pa.int64()).fill_null(0).to_numpy()
+    microseconds, fractions = np.divmod(nanoseconds, 1000)  # rounds down, before 1970 as well
+    moments = pa.array(microseconds, pa.int64(), mask=is_null).cast(coarse)
+    if not fractions.any():
         return moments
-    return pa.array(map(_with_nanoseconds, moments.to_pylist(), rest.tolist()), pa.string())
+    return pa.array(map(_with_nanoseconds, moments.to_pylist(), fractions.tolist()), pa.string())
 
 
-def _with_nanoseconds(moment: datetime | time | None, rest: int) -> str | None:
+def _with_nanoseconds(moment: datetime | time | None, nanoseconds: int) -> str | None:
     if moment is None:
         return None
-    if not rest:
+    if not nanoseconds:
         return moment.isoformat()
     text = moment.isoformat(timespec="microseconds")
     end = text.index(".") + 1 + MICROSECONDS_END
-    return f"{text[:end]}{rest:03d}{text[end:]}"
+    return f"{text[:end]}{nanoseconds:03d}{text[end:]}"
 
 
 def _other(value: Any) -> Any:
     """Convert a value that orjson does not support."""
-    conversions: dict[type, Callable[[Any], Any]] = {
-        **dict.fromkeys((date, datetime, time), lambda found: found.isoformat()),
-        bytes: lambda found: base64.b64encode(found).decode(),
-        np.float16: float,
-        np.ndarray: np.ndarray.tolist,
-    }
-    return conversions.get(type(value), str)(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, np.float16):
+        return float(value)
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)

@@ -8,7 +8,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,7 +20,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
-from overnight.tasks.state.staged_parts import HIDDEN, PART, Record, read_part
+from overnight.tasks.state.staged_parts import PART, SOURCE_ROW, Record, read_part
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
 from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
@@ -29,12 +30,12 @@ SMALLEST_FILE = 1 / 8  # of `target_bytes`: smaller parts are merged
 COPIES_AT_ONCE = 8
 # Takes rows and the name of their file without an ending; returns the rows that the file keeps.
 SplitFunction = Callable[[pa.Table, str], pa.Table]
-NO_CONSTANTS: Mapping[str, pa.Scalar] = {}
+WriteTable = Callable[[pa.Table], None]
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A part, and the ranges of its rows to take. Rows that the part marks as `dropped` are left out."""
+class Selection:
+    """A part, and the ranges of its rows to publish. Rows that the part marks as `dropped` are left out."""
 
     part: Record
     ranges: pa.Table
@@ -42,33 +43,26 @@ class Taken:
     @property
     def is_whole(self) -> bool:
         """Return True if these are all rows of the part, as its footer shows."""
-        dropped = self.part.dropped
+        duplicates = self.part.dropped
         count = int(np.sum(self.ranges["stop"].to_numpy() - self.ranges["start"].to_numpy()))
-        return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
+        return self.part.is_row_by_row and count == self.part.rows and (duplicates is None or not duplicates.any())
 
     def read(self, parts: Location) -> pa.Table:
         """Return the rows with all columns of the part."""
-        table, dropped = read_part(parts, self.part), self.part.dropped
+        table = read_part(parts, self.part)
         if self.is_whole:
             return table
-        is_taken = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), self.ranges)
-        return table.filter(pa.array(is_taken if dropped is None else is_taken & ~dropped))
-
-    def is_file(self, schema: pa.Schema, compression: str) -> bool:
-        """Return True if the part is a file of these columns and this compression, which can be published as it is."""
-        part, name = self.part, "uncompressed" if compression == "none" else compression
-        if part.compression != name.upper() or not part.schema.equals(schema, check_metadata=True) or not self.is_whole:
-            return False
-        kinds = {field.name: str(field.type) for field in schema if field.name not in blocks.IDENTITY}
-        return kinds == {name: record["type"] for name, record in part.columns.items()}  # the file may have other types
+        is_own = inside(table["__unit"].to_numpy(), table["__row"].to_numpy(), self.ranges)
+        if self.part.dropped is not None:
+            is_own &= ~self.part.dropped
+        return table.filter(pa.array(is_own))
 
 
 @dataclass(frozen=True)
 class MergedFile:
-    """A file that a publish will make visible, before the commit.
+    """A file that a publish will make visible under `name`, with the statistics of its `columns`.
 
-    `name` is its final name. `place` is a Parquet file with its `rows` rows until the commit, and `bytes` is the size
-    of that file. `columns` has the statistics of its columns.
+    Until the commit, `place` is a Parquet file of its rows, with `bytes` bytes.
     """
 
     name: str
@@ -82,8 +76,8 @@ class MergedFile:
 class Prepared:
     """The content of a publish before it is visible: its new files, and their common `schema`.
 
-    `uncommitted` has the objects that the sink commits instead of the files, such as the fragments of a Lance table.
-    `kept` are published rows that stay; if it is None, the files replace the partition.
+    `uncommitted` are objects that the sink commits instead of the files, such as fragments of a Lance table. `kept` are
+    published rows that stay; if it is None, the files replace the partition.
     """
 
     files: list[MergedFile]
@@ -99,40 +93,45 @@ class Prepared:
     @property
     def columns(self) -> Columns:
         """Return the statistics of the rows in the new files and of the rows `kept`, as column -> record."""
-        return combine([*([self.kept.columns] if self.kept else []), *(file.columns for file in self.files)])
+        statistics = [file.columns for file in self.files]
+        if self.kept:
+            statistics.insert(0, self.kept.columns)
+        return combine(statistics)
 
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """A format of published files other than Parquet.
+    """A format of published files other than Parquet: files in `place` whose names end in `extension`.
 
-    `place` is the directory of the files, and their names end in `extension`, such as `.csv`. `open` takes a file and
-    the schema of its rows. It returns a context with a function that writes a table to the file. `open` must be
-    picklable.
+    `open` takes a file and the schema of its rows, and returns a context with a function that writes a table to the
+    file. It must be picklable.
     """
 
     place: Location
     extension: str
-    open: Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.Table], None]]]
+    open: Callable[[BinaryIO, pa.Schema], AbstractContextManager[WriteTable]]
 
 
 def published_schema(records: list[Record]) -> pa.Schema:
-    """Return the common schema of the published columns of all staged parts, given the footers of the parts.
-
-    Raise `ContractError` if a column's types are incompatible.
-    """
+    """Return the common schema of the published columns of staged parts. Raise `ContractError` for unlike types."""
     schema = common_schema(record.schema for record in records)
-    return pa.schema([field for field in schema if field.name not in HIDDEN])
+    return pa.schema([field for field in schema if field.name not in SOURCE_ROW])
 
 
 def staged_schema(records: list[Record]) -> pa.Schema:
-    """Return the common schema of all columns of the staged parts, given the footers of the parts.
+    """Return the common schema of all columns of the staged parts. JSON text keeps the metadata that marks it."""
+    marks: dict[str, pa.Field] = {}
+    for record in records:
+        marks |= {column.name: column for column in record.schema if is_json_text(column)}
+    return pa.schema([marks.get(column.name, column) for column in common_schema(record.schema for record in records)])
 
-    It includes `__unit` and `__row` if a part has them. Columns of JSON text keep the metadata that marks them.
+
+def merged_rows(run: Run) -> Location:
+    """Return the directory for a Parquet copy of the rows that an attempt publishes in another format.
+
+    It is in the directory of the staged parts, and is removed with it.
     """
-    marks = {field.name: field for record in records for field in record.schema if is_json_text(field)}
-    schema = common_schema(record.schema for record in records)
-    return pa.schema([marks.get(field.name, field) for field in schema])
+    return run.parts / f"_merged-{run.attempt}"
 
 
 def merge(
@@ -146,133 +145,148 @@ def merge(
     compression: str,
     target_bytes: int,
     form: OutputFormat | None = None,
-    constants: Mapping[str, pa.Scalar] = NO_CONSTANTS,
+    constants: Mapping[str, pa.Scalar] | None = None,
     beside: SplitFunction | None = None,
 ) -> Prepared:
     """Write the rows to publish as Parquet files of about `target_bytes`, with the columns and types of `schema`.
 
     The files are in `place` as `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form`,
-    the same rows are also written in that format, in its own place, as `<prefix><number><extension>.part`. The returned
-    names are then the names of these files without `.part`.
+    the same rows are also written in that format, and the returned names are those of its files.
 
     Args:
         parts: The directory of the staged parts.
         records: The footers of these parts. Rows that they mark as `dropped` are left out.
         merged: The ranges of the rows to take from the parts, from `row_ranges.merge`.
-        compression: The compression of the Parquet files.
         constants: Further columns of the Parquet files: name -> the value of all rows.
-        beside: A function that takes rows and the name of their file without an ending. It may write some values to
-            other
-        files. It returns the rows for the Parquet file.
+        beside: A function that may write some values to other files.
     """
-
-    def is_file(taken: Taken) -> bool:
-        return not (form or constants or beside) and taken.is_file(schema, compression)
-
-    copies, work = {}, {}
+    writer = FileWriter(parts, place, suffix, schema, compression, form, constants or {}, beside)
+    groups = _groups(records, merged, target_bytes, writer.can_copy)
+    names = [f"{prefix}{number:05d}" for number in range(len(groups))]
+    files: dict[str, MergedFile] = {}
+    work = {}
     with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
-        for number, group in enumerate(_groups(records, merged, target_bytes, is_file)):
-            name = f"{prefix}{number:05d}"
-            if len(group) == 1 and is_file(group[0]):
-                copies[number] = pool.submit(_copied, parts, group[0].part, place, name, suffix)
+        copies = {}
+        for name, group in zip(names, groups, strict=True):
+            if len(group) == 1 and writer.can_copy(group[0]):
+                copies[name] = pool.submit(writer.copy, group[0].part, name)
             else:
-                work[number] = (parts, group, place, name, suffix, schema, compression, form, constants, beside)
+                work[name] = group
         if len(work) <= 1:  # a process of its own would take a second to start
-            files = {number: _merge(*each) for number, each in work.items()}
+            for name, group in work.items():
+                files[name] = writer.write(group, name)
         else:
             import ray
 
-            remote = ray.remote(num_cpus=1, max_retries=3)(_merge)
-            files = dict(zip(work, ray.get([remote.remote(*each) for each in work.values()]), strict=True))
-        files |= {number: copy.result() for number, copy in copies.items()}
-    return Prepared([files[number] for number in sorted(files)], schema)
+            remote = ray.remote(num_cpus=1, max_retries=3)(FileWriter.write)
+            results = ray.get([remote.remote(writer, group, name) for name, group in work.items()])
+            files.update(zip(work, results, strict=True))
+        for name, copy in copies.items():
+            files[name] = copy.result()
+    return Prepared([files[name] for name in names], schema)
 
 
-def _copied(parts: Location, part: Record, place: Location, name: str, suffix: str) -> MergedFile:
-    """Make a part a file to publish, as it is."""
-    file = f"{name}.parquet"
-    (parts / (part.name + PART)).copy_to(place / (file + suffix))
-    return MergedFile(file, place / (file + suffix), part.rows, part.size, part.columns)
+def selections(records: list[Record], merged: pa.Table) -> list[Selection]:
+    """Return the rows to take from each part, which are the live rows in its ranges of `merged`."""
+    live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
+    live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
+    bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1)).tolist()
+    return [
+        Selection(record, live[start:stop]) for record, (start, stop) in zip(records, pairwise(bounds), strict=True)
+    ]
 
 
 def _groups(
-    records: list[Record], merged: pa.Table, target_bytes: int, is_file: Callable[[Taken], bool]
-) -> list[list[Taken]]:
+    records: list[Record], merged: pa.Table, target_bytes: int, can_copy: Callable[[Selection], bool]
+) -> list[list[Selection]]:
     """Return the rows to take from each part, in groups of about `target_bytes`; a part that is a file is a group."""
-    live = merged.filter(pa.array(merged["state"].to_numpy() == blocks.LIVE))
-    live = live.take(np.argsort(live["part"].to_numpy(), kind="stable"))
-    bounds = np.searchsorted(live["part"].to_numpy(), np.arange(len(records) + 1))
-    groups: list[list[Taken]] = []
-    group: list[Taken] = []
-    filled = 0
-    for place, record in enumerate(records):
-        taken = Taken(record, live[bounds[place] : bounds[place + 1]])
-        if not len(taken.ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
+    groups: list[list[Selection]] = []
+    group: list[Selection] = []
+    size = 0
+    for selection in selections(records, merged):
+        record = selection.part
+        if not len(selection.ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
             continue
-        if record.size >= SMALLEST_FILE * target_bytes and is_file(taken):
-            groups.append([taken])
+        if record.size >= SMALLEST_FILE * target_bytes and can_copy(selection):
+            groups.append([selection])
             continue
-        if not group or filled + record.size > target_bytes:
-            group, filled = [], 0
+        if not group or size + record.size > target_bytes:
+            group, size = [], 0
             groups.append(group)
-        group.append(taken)
-        filled += record.size
+        group.append(selection)
+        size += record.size
     return groups
 
 
-def merged_rows(run: Run) -> Location:
-    """Return the directory for a Parquet copy of the rows that an attempt publishes in another format.
+@dataclass(frozen=True)
+class FileWriter:
+    """Writes files of staged rows. The fields are arguments of `merge`. A Ray task may run `write`."""
 
-    It is in the directory of the staged parts, and is removed with it.
-    """
-    return run.parts / f"_merged-{run.attempt}"
+    parts: Location
+    place: Location
+    suffix: str
+    schema: pa.Schema
+    compression: str
+    form: OutputFormat | None = None
+    constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    beside: SplitFunction | None = None
+
+    def can_copy(self, selection: Selection) -> bool:
+        """Return True if the part is a file of these columns and this compression, which can be published as it is."""
+        part, compression = selection.part, self.compression.replace("none", "uncompressed").upper()
+        if self.form or self.constants or self.beside or part.compression != compression:
+            return False
+        if not part.schema.equals(self.schema, check_metadata=True) or not selection.is_whole:
+            return False
+        types = {column.name: str(column.type) for column in self.schema if column.name not in blocks.IDENTITY}
+        return types == {name: record["type"] for name, record in part.columns.items()}  # the file may have other types
+
+    def copy(self, part: Record, name: str) -> MergedFile:
+        """Make a part a file to publish, as it is."""
+        target = self.place / f"{name}.parquet{self.suffix}"
+        (self.parts / (part.name + PART)).copy_to(target)
+        return MergedFile(f"{name}.parquet", target, part.rows, part.size, part.columns)
+
+    def write(self, group: list[Selection], name: str) -> MergedFile:
+        """Write one file, from each part the rows inside its ranges that are not dropped."""
+        rows, statistics, pending = 0, [], []
+        buffer, extension = pa.BufferOutputStream(), ".parquet"
+        with contextlib.ExitStack() as stack:
+            parquet = stack.enter_context(pq.ParquetWriter(buffer, self._schema(name), compression=self.compression))
+            writers: list[WriteTable] = [parquet.write_table]
+            if self.form:
+                extension = self.form.extension
+                file = stack.enter_context((self.form.place / f"{name}{extension}{PART}").writing())
+                writers.append(stack.enter_context(self.form.open(file, self.schema)))
+            for selection in group:
+                table = conform(selection.read(self.parts), self.schema)
+                if self.beside:
+                    table = self.beside(table, name)
+                statistics.append(describe(table))
+                for column, value in self.constants.items():
+                    table = table.append_column(column, pa.repeat(value, len(table)))
+                pending.append(table)
+                rows += len(table)
+                if sum(table.nbytes for table in pending) >= ROW_GROUP_BYTES:
+                    _write(pending, writers)
+            if pending:
+                _write(pending, writers)
+        content, target = buffer.getvalue(), self.place / f"{name}.parquet{self.suffix}"
+        target.write_bytes(content.to_pybytes())
+        return MergedFile(f"{name}{extension}", target, rows, content.size, combine(statistics))
+
+    def _schema(self, name: str) -> pa.Schema:
+        """Return the columns of the Parquet files."""
+        schema = self.schema
+        if self.beside:
+            schema = self.beside(schema.empty_table(), name).schema
+        constants = [pa.field(column, value.type) for column, value in self.constants.items()]
+        return pa.schema([*schema, *constants])
 
 
-def _merge(
-    parts: Location,
-    group: list[Taken],
-    place: Location,
-    name: str,
-    suffix: str,
-    schema: pa.Schema,
-    compression: str,
-    form: OutputFormat | None,
-    constants: Mapping[str, pa.Scalar],
-    beside: SplitFunction | None,
-) -> MergedFile:
-    """Write one file from staged parts, taking from each the rows inside its ranges that are not dropped."""
-    file = f"{name}.parquet"
-    sink, pending, count, described = pa.BufferOutputStream(), [], 0, []
-    held = beside(schema.empty_table(), name).schema if beside else schema
-    whole = pa.schema([*held, *((column, value.type) for column, value in constants.items())])
-    with contextlib.ExitStack() as opened:
-        takers = [opened.enter_context(pq.ParquetWriter(sink, whole, compression=compression)).write_table]
-        if form:
-            file = name + form.extension
-            takers.append(
-                opened.enter_context(form.open(opened.enter_context((form.place / (file + PART)).writing()), schema))
-            )
-        for taken in group:
-            table = conform(taken.read(parts), schema)
-            if beside:
-                table = beside(table, name)
-            described.append(describe(table))
-            for column, value in constants.items():
-                table = table.append_column(column, pa.repeat(value, len(table)))
-            pending.append(table)
-            count += len(table)
-            if sum(chunk.nbytes for chunk in pending) >= ROW_GROUP_BYTES:
-                _hand_over(pending, takers)
-                pending = []
-        if pending:
-            _hand_over(pending, takers)
-    content = sink.getvalue()
-    rows_place = place / (f"{name}.parquet" + suffix)
-    rows_place.write_bytes(content.to_pybytes())
-    return MergedFile(file, rows_place, count, content.size, combine(described))
-
-
-def _hand_over(tables: list[pa.Table], takers: list[Callable[[pa.Table], None]]) -> None:
-    joined = pa.concat_tables(tables)
-    for take in takers:
-        take(joined)
+def _write(tables: list[pa.Table], writers: list[WriteTable]) -> None:
+    """Write the tables as one row group, and clear the list."""
+    table = pa.concat_tables(tables)
+    for write in writers:
+        write(table)
+    tables.clear()

@@ -1,10 +1,8 @@
 """Publish a partition: its rows, quarantine and receipt change together, even if the process dies half-way.
 
-First `publishing.json` names the attempt that prepares files. When these are ready and the lease is checked, the
-planned change is added to it. Then the sink switches to the new files, and the receipt is written. Last, old files and
-`publishing.json` are removed. A run that finds `publishing.json` knows that a publish was interrupted. If the sink has
-switched, this run completes the publish. Otherwise it rolls the publish back, and the generation resumes from its
-staged parts.
+First `publishing.json` names the attempt that prepares files. Then the planned change is added to it, the sink switches
+to the new files, and the receipt is written. Last, old files and `publishing.json` are removed. A run that finds
+`publishing.json` completes the publish if the sink has switched; otherwise it rolls the publish back.
 """
 
 import contextlib
@@ -16,7 +14,9 @@ import pyarrow as pa
 
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.state import lease, staged_parts
+from overnight.tasks.state.manifest import read_units
 from overnight.tasks.state.published_rows import PublishedRows
+from overnight.tasks.state.row_ranges import Totals, count
 from overnight.tasks.state.run import Run, published_files, read_json, write_json
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.error_translation import translate_storage_errors
@@ -28,10 +28,9 @@ PUBLISHING = "publishing.json"
 
 @dataclass(frozen=True)
 class Repaired:
-    """The repair of a publish that was interrupted.
+    """The repair of an interrupted publish: its generation, and its receipt if it was completed.
 
-    `generation` is the generation that it published. `receipt` is the receipt if the publish was completed, None if it
-    was rolled back. `flow_run` is the Prefect id of the run that had begun it; empty if unknown.
+    `flow_run` is the Prefect id of the run that had begun it; empty if unknown.
     """
 
     generation: str
@@ -39,21 +38,34 @@ class Repaired:
     flow_run: str = ""
 
     def __str__(self) -> str:
-        done = "completed" if self.receipt else "took back"
-        return f"{done} the interrupted publish of generation {self.generation}"
+        verb = "completed" if self.receipt else "took back"
+        return f"{verb} the interrupted publish of generation {self.generation}"
+
+
+def audit(counts: pa.Table, merged: pa.Table, run: Run) -> Totals:
+    """Return the counts of a partition's source rows. Raise `CheckFailed` unless each row is settled exactly once.
+
+    `counts` has `rows` and `first_row` of the manifest, and `merged` the ranges of the staged parts.
+    """
+    totals = count(counts, merged)
+    for units, problem in ((totals.unsettled_units, "not settled"), (totals.doubled_units, "settled more than once")):
+        if len(units):
+            path = read_units(run.manifest, units[:1])["path"][0].as_py()
+            raise CheckFailed(
+                f"rows of {len(units)} units are {problem}, the first in {path}. Nothing was published. "
+                f"The staged parts are kept in {run.parts}; run again to resume, or with force to start over."
+            )
+    return totals
 
 
 @contextlib.contextmanager
 def prepared(
     run: Run, sink: Sink, records: list[Record], merged: pa.Table, kept: PublishedRows | None = None
 ) -> Iterator[Prepared]:
-    """Prepare the files of a publish, and yield them to the body, which calls `publish`.
+    """Prepare the files of a publish, beside the published rows `kept`, and yield them to the body, which publishes.
 
-    `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). The new files
-    will be published beside the rows `kept`; if it is None, they will replace the partition.
-
-    If the sink or the body raises `CheckFailed` or `ContractError`, the files are removed. Raise `LeaseLost` if a later
-    run has taken over.
+    `records` are the footers of the staged parts, and `merged` has their ranges. If the sink or the body raises
+    `CheckFailed` or `ContractError`, the files are removed. Raise `LeaseLost` if a later run has taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
@@ -65,11 +77,9 @@ def prepared(
 
 
 def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Make the prepared files `ready` visible, and return the receipt as it was written.
+    """Make the files `ready` and the quarantine `errors` visible, and return the receipt as it was written.
 
-    `errors` is the quarantine to publish. `receipt` gets the version of the table if the table has versions. Raise
-    `LeaseLost` if a later run has taken over. If the commit had begun by then, the later run completes it or rolls it
-    back; otherwise nothing has changed.
+    Raise `LeaseLost` if a later run has taken over. That run completes or rolls back a commit that had begun.
     """
     files = published_files(receipt)
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
@@ -89,20 +99,17 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
 
 
 def repair(run: Run, sink: Sink) -> Repaired | None:
-    """Complete or roll back an interrupted publish of the partition, and return what was done; None if there is none.
-
-    `run` must hold the lease on the partition.
-    """
-    found = read_json(run.ledger / PUBLISHING)
-    if found is None:
+    """Complete or roll back an interrupted publish of the partition, whose lease `run` holds; None if there is none."""
+    record = read_json(run.ledger / PUBLISHING)
+    if record is None:
         return None
-    cut_off = replace(run, generation=found["generation"], attempt=found["attempt"])
-    receipt = found.get("receipt")
-    if receipt and sink.is_committed(cut_off, published_files(receipt), found["old"]):
-        completed = _complete(cut_off, sink, receipt, found["old"])
-        return Repaired(cut_off.generation, completed, found.get("flow_run", ""))
-    _abort(cut_off, sink)
-    return Repaired(cut_off.generation, None, found.get("flow_run", ""))
+    run = replace(run, generation=record["generation"], attempt=record["attempt"])
+    receipt = record.get("receipt")
+    if receipt and sink.is_committed(run, published_files(receipt), record["old"]):
+        receipt = _complete(run, sink, receipt, record["old"])
+        return Repaired(run.generation, receipt, record.get("flow_run", ""))
+    _abort(run, sink)
+    return Repaired(run.generation, None, record.get("flow_run", ""))
 
 
 def is_under_way(run: Run) -> bool:

@@ -17,7 +17,7 @@ from overnight.tasks.errors import STAGES
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import FORMAT_VERSION, Run, now
-from overnight.tasks.state.staged_parts import Measures, Record
+from overnight.tasks.state.staged_parts import Record
 
 PACKAGES = ("overnight", "prefect", "prefect-ray", "ray", "pyarrow", "torch", "transformers", "numpy")
 
@@ -33,20 +33,14 @@ def make_receipt(
 ) -> dict[str, Any]:
     """Return the receipt of a partition that is about to be published.
 
-    Args:
-        totals: The audited counts of the partition's source rows.
-        published_rows: The number of rows to publish.
-        records: The footers of the staged parts. Those of this attempt give the seconds and rates of the receipt.
-        files: The files to publish, as paths below the sink.
-        facts: Further keys of the receipt.
-        streamed: The result of the stream that staged the parts of this attempt.
+    `totals` are the audited counts of the source rows, and `records` the footers of the staged parts. `files` are the
+    paths of the published files below the sink, and `facts` are further keys.
     """
-    finished = now()
-    seconds = _seconds_between(run.started_at, finished)
-    new = [record for record in records if record.attempt == run.attempt]
-    new_rows = sum(_source_rows(record) for record in new)
-    stages = _stages(new)
-    stages["write"]["seconds"] = round(streamed.write_seconds, 3)
+    finished_at = now()
+    duration = datetime.fromisoformat(finished_at) - datetime.fromisoformat(run.started_at)
+    seconds = round(duration.total_seconds(), 3)
+    own_records = [record for record in records if record.attempt == run.attempt]
+    new_rows = sum(map(_source_rows, own_records))
     return {
         "job": run.job,
         "partition": run.partition,
@@ -59,10 +53,10 @@ def make_receipt(
         "rows_quarantined": totals.quarantined,
         "rows_resumed": totals.rows - new_rows,
         "started_at": run.started_at,
-        "finished_at": finished,
+        "finished_at": finished_at,
         "seconds": seconds,
         "rows_per_second": round(new_rows / seconds, 3) if seconds else 0.0,
-        "stages": {stage: measures | _times(stage, streamed) for stage, measures in stages.items()},
+        "stages": _stages(own_records, streamed),
         "files": files,
         "versions": versions(),
         "attempt": run.attempt,
@@ -84,42 +78,35 @@ def versions() -> dict[str, str]:
 
     `commit` is the git commit of the working directory; it is missing if there is none.
     """
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            numbers[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
-        found["commit"] = done.stdout.strip()
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
+        numbers["commit"] = git.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         pass
-    return found
+    return numbers
 
 
 def _source_rows(record: Record) -> int:
-    ranged = record.ranges["state"].to_numpy() != blocks.END
-    return int((record.ranges["stop"].to_numpy() - record.ranges["start"].to_numpy())[ranged].sum())
+    starts, stops, states = (record.ranges[name].to_numpy() for name in ("start", "stop", "state"))
+    return int((stops - starts)[states != blocks.END].sum())
 
 
-def _stages(records: Sequence[Record]) -> Measures:
-    """Return worker seconds, rows and bytes by stage, summed over parts; the shuffle moves no rows of its own."""
-    stages: Measures = {stage: {"seconds": 0.0, "rows": 0, "bytes": 0} for stage in STAGES}
-    for record in records:
-        for stage, measures in record.stages.items():
-            for name, amount in measures.items():
+def _stages(records: Sequence[Record], streamed: Streamed) -> dict[str, dict[str, Any]]:
+    """Return worker seconds, rows and bytes by stage, and between which moments it ran in the stream, if it did."""
+    stages: dict[str, dict[str, Any]] = {}
+    for stage in STAGES:
+        stages[stage] = {"seconds": 0.0, "rows": 0, "bytes": 0}
+        for record in records:
+            for name, amount in record.stages.get(stage, {}).items():
                 stages[stage][name] += amount
-    for measures in stages.values():
-        measures["seconds"] = round(measures["seconds"], 3)
+        first, last = streamed.times.get(stage, (None, None))
+        stages[stage] |= {"started_at": first, "finished_at": last}
+        stages[stage]["seconds"] = round(stages[stage]["seconds"], 3)
+    stages["write"]["seconds"] = round(streamed.write_seconds, 3)
     return stages
-
-
-def _times(stage: str, streamed: Streamed) -> dict[str, str | None]:
-    """Return between which moments the stage ran in the stream; None for both if it had no Ray task."""
-    first, last = streamed.times.get(stage, (None, None))
-    return {"started_at": first, "finished_at": last}
-
-
-def _seconds_between(start: str, end: str) -> float:
-    return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 3)

@@ -1,12 +1,8 @@
 """The publish of a retry: the rows that it keeps, and the keys that its receipt has in addition.
 
-The record of a retry's generation (`generation.json`) names the published generation that it retries:
-
-    retries      the name of that generation
-    current      the fingerprint of the job with which the rows are retried
-    ingredients  the ingredients of that fingerprint
-    code         sentences about code that changed since the publish
-    again, gone  the paths of inputs that were listed again, and of inputs that no longer exist
+The record of a retry's generation (`generation.json`) has in `retries` the name of the published generation. `current`
+and `ingredients` are the fingerprint of the job with which the rows are retried. `code` has sentences about changed
+code; `again` and `gone` have the paths of inputs that were listed again, and of inputs that no longer exist.
 """
 
 from collections.abc import Mapping
@@ -31,14 +27,12 @@ from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, staged_schema
 
+PART_KEYS = ("generation", "attempt", "finished_at", "rows_written", "rows_out", "fingerprint")
+
 
 @dataclass(frozen=True)
 class Retried:
-    """The published generation that a run retries.
-
-    `receipt` is its receipt, and `kept` are its published rows, which stay. `record` is the retry's own
-    `generation.json`.
-    """
+    """The receipt of the generation that a run retries, its rows that stay, and the retry's `generation.json`."""
 
     receipt: Mapping[str, Any]
     kept: PublishedRows
@@ -56,16 +50,16 @@ def read_retried(run: Run) -> Retried | None:
 
 def refuse_other_columns(retried: Retried, ready: Prepared) -> None:
     """Raise `CheckFailed` if the retried rows `ready` have other columns or types than the published rows."""
-    found = described(ready.schema)
-    if found == retried.kept.schema:
-        return
-    known = retried.kept.schema
-    names = [name for name in {**known, **found} if known.get(name) != found.get(name)]
-    told = ", ".join(f"{name} ({known.get(name, 'no column')} -> {found.get(name, 'no column')})" for name in names)
-    raise CheckFailed(
-        f"expected the columns of the published rows, found others in the retried rows: {told}. "
-        "Nothing was published. Run the whole partition with force."
-    )
+    before, now = retried.kept.schema, described(ready.schema)
+    changes = []
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            changes.append(f"{name} ({before.get(name, 'no column')} -> {now.get(name, 'no column')})")
+    if changes:
+        raise CheckFailed(
+            f"expected the columns of the published rows, found others in the retried rows: {', '.join(changes)}. "
+            "Nothing was published. Run the whole partition with force."
+        )
 
 
 def described(schema: pa.Schema) -> dict[str, str]:
@@ -77,14 +71,15 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
     """Return the keys that the receipt of a retry changes or adds.
 
     `totals` and `rows_out` are for the whole partition: the counts of source rows, and the number of published rows.
-    `finished_at` is the time of the receipt in ISO 8601.
     """
     earlier, record = retried.receipt, retried.record
-    settled = settled_record(run, record["retries"])
-    before = without_quarantined(settled.ranges) if settled else row_ranges.RANGES.empty_table()
-    written, filtered = (row_ranges.rows_in_state(before, state) for state in (blocks.LIVE, blocks.FILTERED))
-    part = _part(run.generation, run.attempt, finished_at, totals.written - written, rows_out - retried.kept.rows)
-    part["fingerprint"] = record["current"]
+    footer, before = settled_record(run, record["retries"]), row_ranges.RANGES.empty_table()
+    if footer:
+        before = without_quarantined(footer.ranges)
+    new_rows = totals.written - row_ranges.rows_in_state(before, blocks.LIVE)
+    filter_count = totals.filtered - row_ranges.rows_in_state(before, blocks.FILTERED)
+    values = (run.generation, run.attempt, finished_at, new_rows, rows_out - retried.kept.rows, record["current"])
+    part: dict[str, Any] = dict(zip(PART_KEYS, values, strict=True))
     if record["current"] != earlier["fingerprint"]:
         part["ingredients"] = record["ingredients"]
     return {
@@ -94,9 +89,9 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
         "retried": {
             "generation": record["retries"],
             "rows_quarantined_before": earlier["rows_quarantined"],
-            "rows_in": totals.rows - written - filtered,
-            "rows_written": totals.written - written,
-            "rows_filtered": totals.filtered - filtered,
+            "rows_in": new_rows + filter_count + totals.quarantined,
+            "rows_written": new_rows,
+            "rows_filtered": filter_count,
             "rows_quarantined": totals.quarantined,
             "code": record["code"],
             "files_again": record["again"],
@@ -106,40 +101,31 @@ def receipt_of_retry(run: Run, retried: Retried, totals: Totals, rows_out: int, 
 
 
 def parts_of(receipt: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one dict for each run whose rows the receipt's partition contains.
-
-    Each has the run's generation, attempt, time of the end, written and published rows, and fingerprint.
-    """
+    """Return a dict with `PART_KEYS` for each run whose rows the receipt's partition contains."""
     if "parts" in receipt:
         return list(receipt["parts"])
-    names = ("generation", "attempt", "finished_at", "rows_written", "rows_out")
-    return [{**_part(*(receipt[name] for name in names)), "fingerprint": receipt["fingerprint"]}]
-
-
-def _part(generation: str, attempt: str, finished_at: str, rows_written: int, rows_out: int) -> dict[str, Any]:
-    return {
-        "generation": generation,
-        "attempt": attempt,
-        "finished_at": finished_at,
-        "rows_written": rows_written,
-        "rows_out": rows_out,
-    }
+    return [{name: receipt[name] for name in PART_KEYS}]
 
 
 def published_places(run: Run, retried: Retried | None) -> list[Location]:
-    """Return the published Parquet files that a retry keeps, for the job's own check.
-
-    The list is empty if `retried` is None, for a run that is not a retry.
-    """
-    return [run.sink / file for file in (retried.kept.files if retried else ()) if file.endswith(".parquet")]
+    """Return the published Parquet files that a retry keeps, for the job's own check."""
+    if retried is None:
+        return []
+    return [run.sink / file for file in retried.kept.files if file.endswith(".parquet")]
 
 
 def leave_for_retry(run: Run, records: list[Record], merged: pa.Table, ready: Prepared, files: list[str]) -> None:
     """Write the record with which a later run can retry only the quarantined rows.
 
-    `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). `ready` is the
-    publish, and `files` are its files as paths below the sink.
+    `records` and `merged` are the footers and ranges of the staged parts. `files` are the files of the publish `ready`.
     """
     rows = PublishedRows(tuple(files), ready.rows, described(ready.schema), ready.columns)
-    left_out = sorted({name for record in records for name in record.left_out})
-    leave_record(run, staged_schema(records), merged, rows, left_out)
+    leave_record(run, staged_schema(records), merged, rows, columns_not_published(records))
+
+
+def columns_not_published(records: list[Record]) -> list[str]:
+    """Return the sorted names of the columns that the staged parts left out."""
+    names = set[str]()
+    for record in records:
+        names.update(record.left_out)
+    return sorted(names)

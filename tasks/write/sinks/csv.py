@@ -40,17 +40,14 @@ class CsvSink(TextFiles):
 
     @staticmethod
     def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        for batch in pyarrow.csv.open_csv(
-            file,
-            pyarrow.csv.ReadOptions(block_size=READ_BYTES),
-            pyarrow.csv.ParseOptions(newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(
-                column_types=carriers(kinds, "csv"),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        ):
+        read, parse = pyarrow.csv.ReadOptions(block_size=READ_BYTES), pyarrow.csv.ParseOptions(newlines_in_values=True)
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=carriers(kinds, "csv"),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        for batch in pyarrow.csv.open_csv(file, read, parse, convert):
             yield pa.Table.from_batches([batch])
 
 
@@ -69,8 +66,8 @@ def _cell(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         unit = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(unit, kind.tz) if types.is_timestamp(kind) else pa.time64(unit))
     if is_bytes(kind):
-        encoded = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
-        return pa.array(encoded, pa.string())
+        texts = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
+        return pa.array(texts, pa.string())
     if types.is_decimal(kind):
         return column.cast(pa.string())
     return json_texts(column) if types.is_nested(kind) else plain(column)

@@ -1,16 +1,11 @@
 """The Delta sink: a Delta Lake table on local disk or object storage, partitioned by `partition_column`.
 
-A publish is one commit that replaces exactly the run's partition; readers see the version before it or the one after.
-The partition `all` is an unpartitioned table, replaced whole, columns included. Other jobs may publish other partitions
-of the same table, if they agree on the types of the columns. Rows in the run's own partition that are not from this job
-are refused.
-
-Replaced files stay for time travel. The table's owner decides when to remove them: `DeltaTable(path).vacuum(...)`;
-compaction (`optimize`) is fine as well. This file removes only files of an attempt that never committed, so no version
-of the table ever needed them.
+A publish is one commit that replaces exactly the run's partition. The partition `all` is an unpartitioned table,
+replaced whole, columns included. Other jobs may publish other partitions of the same table, if they agree on the types
+of the columns. Replaced files stay for time travel, until the table's owner removes them:
+`DeltaTable(path).vacuum(...)`; compaction (`optimize`) is fine as well.
 """
 
-import json
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
@@ -18,7 +13,6 @@ from pydantic import Field
 
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
-from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_fine_times, refuse_same_but_for_case
@@ -59,10 +53,10 @@ class DeltaSink(DirectorySink):
         table = delta.open_table(run.sink)
         if table is None:
             return files_without_table(run)
-        found, expected = table.metadata().partition_columns, partition_columns(run)
-        refuse_other_partitioning(run, found, expected, "a Delta table", "sink.path")
+        layout = table.metadata().partition_columns
+        refuse_other_partitioning(run, layout, partition_columns(run), "a Delta table", "sink.path")
         unknown = set(delta.partition_files(table, run)) - known
-        return sorted(unknown - _compacted(run.sink, table.version(), unknown))
+        return sorted(unknown - delta.compacted_files(run.sink, table.version(), unknown))
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merge the staged rows into files in the table's directory. Readers ignore files without a commit."""
@@ -80,7 +74,7 @@ class DeltaSink(DirectorySink):
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
         table = delta.open_table(run.sink)
-        return rows_lost(delta.partition_rows(table, run) if table else 0, rows)
+        return rows_lost(sum(delta.partition_files(table, run).values()) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return delta.fence(run)
@@ -90,23 +84,5 @@ class DeltaSink(DirectorySink):
 
     def discard(self, run: Run) -> None:
         table = delta.open_table(run.sink)
-        if table and delta.has_committed(table, run):
-            return
-        remove_files(run)
-
-
-def _compacted(sink: Location, version: int, paths: set[str]) -> set[str]:
-    """Return the table's files without new rows: compaction put them in the place of others."""
-    found: set[str] = set()
-    sought = set(paths)
-    while sought and version >= 0:
-        try:
-            lines = (sink / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
-        except FileNotFoundError:
-            break  # the beginning of the log was cleaned up
-        for added in (action["add"] for action in map(json.loads, lines) if "add" in action):
-            if added["path"] in sought:
-                sought.discard(added["path"])
-                found |= {added["path"]} if not added["dataChange"] else set()
-        version -= 1
-    return found
+        if not (table and delta.has_committed(table, run)):
+            remove_files(run)

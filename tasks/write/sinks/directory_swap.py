@@ -1,13 +1,9 @@
 """Replace a directory by another one in one step, while files of others in it stay in place.
 
-`exchange(new, target)` swaps the two with Linux's renameat2. Files in `target` whose names begin with `_` or `.` belong
-to others, for example to Overnight's own state. Before the swap, `new` gets a symbolic link for each of these files, to
-the file's place after the swap. Then each file is swapped with its link. So at every instant a path below `target`
-leads to the file, and readers or writers there notice nothing. There is one exception: a single look-up of a path that
-begins before the exchange and ends after it. It may find nothing, or a link to itself (`ENOENT`, `ELOOP`); the next
-look-up succeeds.
-
-A process may die between any two system calls; `restore` then completes the rest, and does no harm if nothing is left.
+`exchange` swaps two directories with Linux's renameat2. Files in `target` whose names begin with `_` or `.` belong to
+others. Before the swap, `new` gets a symbolic link for each of them, to its place after the swap; then each is swapped
+with its link. Only a look-up of a path that begins before the exchange and ends after it may find nothing, once. A
+process may die between any two system calls: `restore` completes the rest. `is_ours` is True for the publish's names.
 """
 
 import contextlib
@@ -23,10 +19,9 @@ PROBES = (".overnight-a", ".overnight-b")
 
 
 def exchange(new: str, target: str) -> None:
-    """Swap two directories in one step, so that `new` has the former content of `target`.
+    """Swap two directories in one step, so that `new` has the former content of `target`; rename it if there is none.
 
-    If there is no `target` yet, `new` is renamed to it. If the system cannot swap, both are renamed; `target` is then
-    missing for an instant, but it never has a mixture. Raise `OSError` if a rename or a swap fails.
+    If the system cannot swap, both are renamed. `target` is then missing for an instant, but it never has a mixture.
     """
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if not os.path.isdir(target):
@@ -47,30 +42,25 @@ def exchange(new: str, target: str) -> None:
 def restore(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
     """Move files that the publish does not own from `new` back to `target`, after a finished or interrupted `exchange`.
 
-    `is_ours` takes a file's name, and is True for the publish's own files. A file stays in `new` if its name exists in
-    `target` again.
+    A file stays in `new` if its name exists in `target` again.
     """
     if os.path.isdir(new + FORMER):
         os.rename(new + FORMER, new if os.path.isdir(target) else target)
-    for place in (new, new + CUT_OFF):
-        for name in _names(place):
-            kept, there, link = f"{place}/{name}", f"{target}/{name}", _link(new, target, name)
+    for directory in (new, new + CUT_OFF):
+        for name in _names(directory):
+            source, destination, link = f"{directory}/{name}", f"{target}/{name}", _link(new, target, name)
             if is_ours(name) or name in PROBES:
                 continue
-            if _leads_to(there, link) and not os.path.islink(kept):
-                swap(kept, there)
-            if _leads_to(kept, link):
-                os.unlink(kept)
-            elif not os.path.lexists(there):
-                os.rename(kept, there)
+            if _leads_to(destination, link) and not os.path.islink(source):
+                swap(source, destination)
+            if _leads_to(source, link):
+                os.unlink(source)
+            elif not os.path.lexists(destination):
+                os.rename(source, destination)
 
 
 def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
-    """Move files that the publish does not own from `new` back to `target`, and prevent a later `exchange`.
-
-    A paused process could otherwise still exchange `new`. `is_ours` takes a file's name, and is True for the publish's
-    own files.
-    """
+    """Restore files that the publish does not own, and prevent a later `exchange` of `new` by a paused process."""
     restore(new, target, is_ours)
     if os.path.isdir(new):
         os.rename(new, new + CUT_OFF)
@@ -78,20 +68,15 @@ def withdraw(new: str, target: str, is_ours: Callable[[str], bool]) -> None:
 
 
 def remove(new: str, is_ours: Callable[[str], bool]) -> None:
-    """Remove the publish's own files from the directory `new`, and the directory itself unless other files remain.
-
-    `is_ours` takes a file's name, and is True for the publish's own files. If `withdraw` renamed `new`, the renamed
-    directory is removed in the same way. A directory that does not exist is ignored. Raise `OSError` for a file that
-    cannot be removed.
-    """
-    for place in (new, new + CUT_OFF):
-        for name in _names(place):
-            path = f"{place}/{name}"
+    """Remove the publish's own files from `new`, also if `withdraw` renamed it, and then the empty directory."""
+    for directory in (new, new + CUT_OFF):
+        for name in _names(directory):
+            path = f"{directory}/{name}"
             if is_ours(name) and os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path)
             elif is_ours(name):
                 os.unlink(path)
-        for path in (*(f"{place}/{name}" for name in PROBES), place):
+        for path in (*_probes(directory), directory):
             with contextlib.suppress(OSError):
                 os.rmdir(path)
 
@@ -108,41 +93,43 @@ def swap(first: str, second: str) -> None:
 
 def can_swap(directory: str) -> bool:
     """Return True if two paths in `directory` can be exchanged in one step. Some network filesystems cannot do that."""
-    first, second = (f"{directory}/{name}" for name in PROBES)
-    for path in (first, second):
+    probes = _probes(directory)
+    for path in probes:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
     try:
-        swap(first, second)
+        swap(*probes)
     except OSError:
         return False
     finally:
-        for path in (first, second):
+        for path in probes:
             os.rmdir(path)
     return True
 
 
 def can_move(directory: str, target: str) -> bool:
-    """Return True if `directory` can be created and moved into the directory `target`.
-
-    That needs permission, and both on one mount. The test leaves no directory.
-    """
+    """Return True if permission and one mount let `directory` be created and moved into `target`. It leaves nothing."""
+    destination = f"{target}/{os.path.basename(directory)}"
     try:
         os.mkdir(directory)
     except OSError:
         return False
     try:
-        os.rename(directory, f"{target}/{os.path.basename(directory)}")
+        os.rename(directory, destination)
     except OSError:
         os.rmdir(directory)
         return False
-    os.rmdir(f"{target}/{os.path.basename(directory)}")
+    os.rmdir(destination)
     return True
 
 
 def is_hidden(name: str) -> bool:
     """Return True if a file's name begins with `_` or `.`."""
     return name[0] in "_."
+
+
+def _probes(directory: str) -> tuple[str, str]:
+    return f"{directory}/{PROBES[0]}", f"{directory}/{PROBES[1]}"
 
 
 def _names(directory: str) -> list[str]:

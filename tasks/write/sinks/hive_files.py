@@ -1,13 +1,9 @@
 """Plain files in Hive layout, of any format: `<path>/date=D/part-*`. Files of `all` are directly in `<path>`.
 
-On local disks the partition's directory is exchanged in one step. A reader that listed the files before may have to
-list again, but it never mixes rows. The exchange needs `renameat2`. For the partition `all` it also needs a new
-directory beside `<path>`, on the same mount. Without these, files of `all` are renamed one by one, and a reader can see
-new files beside old ones.
-
-On object stores the new files get names that were never used before. The receipt switches to them, and the old ones are
-removed `grace_seconds` later. Readers that list meanwhile see both; readers that use the receipt's `files` see one
-version.
+On local disks the partition's directory is exchanged in one step, which needs `renameat2`, and for `all` also a new
+directory beside `<path>`, on the same mount. Without these, files of `all` are renamed one by one. On object stores the
+new files get new names, the receipt switches to them, and the old ones are removed `grace_seconds` later. Readers that
+list meanwhile see both; readers that use the receipt's `files` see one version.
 """
 
 import contextlib
@@ -49,52 +45,49 @@ class HiveFiles(DirectorySink):
         return f"the published file {run.target / missing[0]}" if missing else ""
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return the partition's files that are not `known`, and the directory that marks a Delta or Lance table.
-
-        Such a table is refused, because its earlier versions need files that this sink would remove.
-        """
+        """Return unknown files, and the mark of a table whose earlier versions need files that this sink removes."""
         names = [name for name in run.target.names() if not directory_swap.is_hidden(name)]
         table = sorted(TABLES.intersection(run.sink.names()))
         return table + [path for path in as_paths(run, names) if path not in known]
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         names = sorted(as_names(self.published(run, prepared)))
-        kept = sorted(as_names(prepared.kept.files if prepared.kept else ()))
+        kept_names = sorted(as_names(prepared.kept.files if prepared.kept else ()))
         filesystem, target = run.target.open_filesystem()
         if not is_local(filesystem):
             source = _inside(run).open_filesystem()[1]
-            paths = [path[len(source) + 1 :] for path in filesystem.find(source)] if names else []
-            targets = [path.replace(PART, "", 1) for path in paths]  # `PART` is in the file's name, or in its folder's
-            if paths:
-                filesystem.copy([f"{source}/{path}" for path in paths], [f"{target}/{path}" for path in targets])
+            if paths := filesystem.find(source) if names else []:
+                # `PART` is in the file's name, or in its folder's
+                copies = [target + path.removeprefix(source).replace(PART, "", 1) for path in paths]
+                filesystem.copy(paths, copies)
             return
         source, target = _place(run), os.path.realpath(target)
         for name in names:
             os.rename(f"{source}/{name}{PART}", f"{source}/{name}")
         if run.partition_directory or (source == _sibling(run) and directory_swap.can_swap(source)):
-            for name in kept:
+            for name in kept_names:
                 _link(f"{target}/{name}", f"{source}/{name}")
             directory_swap.exchange(source, target)
-            directory_swap.restore(source, target, _is_ours(run, [*old, *kept]))
+            directory_swap.restore(source, target, _is_ours(run, [*old, *kept_names]))
             return
         for name in names:
             os.rename(f"{source}/{name}", f"{target}/{name}")
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         if is_local(run.target.open_filesystem()[0]):
-            for place in _places(run):
-                directory_swap.withdraw(place, _target(run), _is_ours(run, [*old, *files]))
-        there = set(run.target.names())
-        is_there = there.issuperset(as_names(files)) and bool(files or there.isdisjoint(as_names(old)))
-        if not is_there:
-            _remove_places(run, sorted(there & as_names(files)))  # `discard` does not know the links to kept files
-        return is_there
+            for directory in _places(run):
+                directory_swap.withdraw(directory, _target(run), _is_ours(run, [*old, *files]))
+        names = set(run.target.names())
+        if names.issuperset(as_names(files)) and (files or names.isdisjoint(as_names(old))):
+            return True
+        _remove_places(run, sorted(names & as_names(files)))  # `discard` does not know the links to kept files
+        return False
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
-        left = as_names(old).intersection(run.target.names())
-        if left and not is_local(run.target.open_filesystem()[0]):
+        old_names = as_names(old).intersection(run.target.names())
+        if old_names and not is_local(run.target.open_filesystem()[0]):
             time.sleep(self.grace_seconds)
-        for name in sorted(left):
+        for name in sorted(old_names):
             (run.target / name).remove()
         _remove_places(run, [*old, *files])
 
@@ -111,10 +104,7 @@ def _inside(run: Run) -> Location:
 
 
 def _sibling(run: Run) -> str:
-    """Return the hidden directory beside a local sink in which the run prepares the files of the partition `all`.
-
-    A directory cannot be exchanged with another one inside it.
-    """
+    """Return the place of the files of `all` beside a local sink: no directory is exchanged with one inside it."""
     sink = os.path.realpath(run.sink.open_filesystem()[1])
     return f"{os.path.dirname(sink)}/.{os.path.basename(sink)}-publishing-{run.attempt}"
 
@@ -126,23 +116,20 @@ def _places(run: Run) -> list[str]:
 
 
 def _place(run: Run) -> str:
-    return next((place for place in _places(run) if os.path.isdir(place)), _places(run)[-1])
+    return next((directory for directory in _places(run) if os.path.isdir(directory)), _places(run)[-1])
 
 
 def make_place(run: Run) -> Location:
-    """Return a hidden directory of the run, on the filesystem of the sink, for the files that it prepares.
-
-    On a local disk, the directory is created.
-    """
+    """Return a hidden directory of the run, on the filesystem of the sink, for the files that it prepares."""
     if not is_local(run.sink.open_filesystem()[0]):
         return _inside(run)
+    directory = _places(run)[-1]
     if not run.partition_directory:
         os.makedirs(_target(run), exist_ok=True)
-        place = _sibling(run) if directory_swap.can_move(_sibling(run), _target(run)) else _places(run)[-1]
-    else:
-        place = _places(run)[0]
-    os.makedirs(place, exist_ok=True)
-    return Location(place)
+        if directory_swap.can_move(_sibling(run), _target(run)):
+            directory = _sibling(run)
+    os.makedirs(directory, exist_ok=True)
+    return Location(directory)
 
 
 def _link(file: str, place: str) -> None:
@@ -164,8 +151,8 @@ def _remove_places(run: Run, old: list[str]) -> None:
     if not is_local(run.sink.open_filesystem()[0]):
         _inside(run).remove()
         return
-    for place in _places(run):
-        directory_swap.remove(place, _is_ours(run, old))
+    for directory in _places(run):
+        directory_swap.remove(directory, _is_ours(run, old))
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:

@@ -1,15 +1,8 @@
 """The Iceberg sink: an Iceberg table in a SQL catalogue, partitioned by `partition_column`.
 
-A publish is one snapshot that replaces exactly the run's partition; readers see the table before it or after it. The
+A publish is one snapshot that replaces exactly the run's partition, and the receipt names it as `table_version`. The
 partition `all` is an unpartitioned table, replaced whole. Other jobs may publish other partitions of the same table, if
-they agree on the types of the columns. Files in the run's own partition that are not from this job are refused.
-
-The receipt names the snapshot as `table_version`. Replaced files stay for time travel; the table's owner decides when
-to expire snapshots. This file removes only files of an attempt that never committed.
-
-Types are those of `delta_types.py`, with whole numbers of 32 bits at least. It needs `pip install overnight[iceberg]`.
-
-A sample is published as Parquet files below the state.
+they agree on the types of the columns. Replaced files stay for time travel, until the table's owner expires snapshots.
 """
 
 from datetime import date
@@ -21,7 +14,6 @@ from pydantic import Field
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.database import DatabaseUrl
-from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -62,54 +54,46 @@ class IcebergSink(DirectorySink):
         refuse_far_times(table)  # pyiceberg converts them to Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        with translate_publish_errors(self.shown(run)):
-            table = self._opened().open(run)
+        table = self._opened().open(run)
         if table is None:
             return files_without_table(run)
         iceberg.refuse_other_layout(table, run)
-        return sorted(set(iceberg.partition_files(table, run)) - known)
+        return sorted(iceberg.partition_files(table, run).keys() - known)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merge the run's parts into data files in the table's directory. Readers ignore them until the commit."""
         schema = iceberg.iceberg_schema(published_schema(records))
-        with translate_publish_errors(self.shown(run)):
-            table = self._opened().open(run)
+        table = self._opened().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
-        day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
+        day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
         return merge(
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
-            self.target_file_size, None, {run.partition_column: day} if day else {},
+            self.target_file_size, constants=day,
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        with translate_publish_errors(self.shown(run)):
-            iceberg.commit(self._opened(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+        iceberg.commit(self._opened(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
-        with translate_publish_errors(self.shown(run)):
-            table = self._opened().open(run)
-            return rows_lost(iceberg.partition_rows(table, run) if table else 0, rows)
+        table = self._opened().open(run)
+        return rows_lost(sum(iceberg.partition_files(table, run).values()) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        with translate_publish_errors(self.shown(run)):
-            return iceberg.fence(self._opened(), run)
+        return iceberg.fence(self._opened(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Keep replaced files, because earlier snapshots of the table need them."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        with translate_publish_errors(self.shown(run)):
-            table = self._opened().open(run)
+        table = self._opened().open(run)
         snapshot = iceberg.committed(table, run) if table else None
         return {"table_version": snapshot} if snapshot else {}
 
     def discard(self, run: Run) -> None:
-        with translate_publish_errors(self.shown(run)):
-            table = self._opened().open(run)
-        if table and iceberg.committed(table, run):
-            return
-        remove_files(run)
+        table = self._opened().open(run)
+        if not (table and iceberg.committed(table, run)):
+            remove_files(run)
 
     def _opened(self) -> iceberg.Opened:
         return iceberg.Opened(self.catalog, self.catalog_name, self.table)

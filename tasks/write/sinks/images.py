@@ -1,13 +1,7 @@
 """The image sink: a column of images as PNG or JPEG files, and the other columns in Parquet files beside them.
 
-    <path>/date=D/part-*-00000.parquet              the rows; `image_path` in the place of `image`
-    <path>/date=D/part-*-00000.images/cat/01.png    the images, each named by its row's `row_id`
-
-`image_path` is relative to the Parquet file's folder. `hive_files.py` publishes both; the receipt lists the Parquet
-files and the folders. Null stays null, and has no file.
-
-An image is the bytes of a file, or an array of uint8 of H x W or H x W x C. C is 1, 3 (RGB) or 4 (RGBA, whose
-transparency JPEG drops). Files of the same format are written unchanged, others are converted.
+<path>/date=D/part-*-00000.parquet              the rows; `image_path`, relative to it, in the place of `image`
+<path>/date=D/part-*-00000.images/cat/01.png    the images, each named by its row's `row_id`
 """
 
 import io
@@ -57,15 +51,12 @@ class ImagesSink(HiveFiles):
     def _keeps_its_column(cls, settings: Any) -> Any:
         if not isinstance(settings, dict) or not isinstance(settings.get("keep_columns", []), list):
             return settings
-        column, keep = settings.get("column", "image"), settings.get("keep_columns", [])
-        return settings if column in keep else {**settings, "keep_columns": [*keep, column]}
+        names = dict.fromkeys([*settings.get("keep_columns", []), settings.get("column", "image")])
+        return {**settings, "keep_columns": list(names)}
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
-        if self.column not in schema.names:
-            raise ContractError(
-                f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"
-            )
+        self._require_column(schema)
         if f"{self.column}_path" in schema.names:
             raise ContractError(
                 f"column {f'{self.column}_path'!r}: the sink writes the paths of its images under this name. "
@@ -91,22 +82,25 @@ class ImagesSink(HiveFiles):
         yield from super().read(place, {**receipt, "files": files}, columns)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = of_known_types(published_schema(records), keep=self.column), make_place(run)
-        if schema.names and self.column not in schema.names:
+        schema, folder, beside = of_known_types(published_schema(records), keep=self.column), make_place(run), None
+        if schema.names:
+            self._require_column(schema)
+            beside = partial(_write_images, folder, self.column, self.format, self.quality)
+        return merge(
+            run.parts, records, merged, schema, folder, file_prefix(run), PART, self.compression, self.target_file_size,
+            beside=beside,
+        )  # fmt: skip
+
+    def _require_column(self, schema: pa.Schema) -> None:
+        if self.column not in schema.names:
             raise ContractError(
                 f"sink.column: expected a column {self.column!r}, found {', '.join(schema.names)}.", "write"
             )
-        beside = partial(_write_images, place, self.column, self.format, self.quality) if schema.names else None
-        return merge(
-            run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size,
-            beside=beside,
-        )  # fmt: skip
 
 
 def _write_images(place: Location, column: str, kind: str, quality: int, rows: pa.Table, name: str) -> pa.Table:
     """Write the images of the rows into the folder of the named file; return the rows with paths instead."""
-    folder = f"{name}.images"
-    paths = file_paths(rows["row_id"].to_pylist(), ENDINGS[kind]) if len(rows) else []
+    paths, folder = file_paths(rows["row_id"].to_pylist(), ENDINGS[kind]) if len(rows) else [], f"{name}.images"
 
     def write(path: str, image: pa.Scalar) -> str | None:
         if not image.is_valid:
@@ -118,22 +112,22 @@ def _write_images(place: Location, column: str, kind: str, quality: int, rows: p
         (place / f"{folder}{PART}" / path).write_bytes(content)
         return f"{folder}/{path}"
 
-    filesystem, home = (place / f"{folder}{PART}").open_filesystem()
-    filesystem.makedirs(home, exist_ok=True)  # the receipt lists it, also if every image is null
+    filesystem, directory = (place / f"{folder}{PART}").open_filesystem()
+    filesystem.makedirs(directory, exist_ok=True)  # the receipt lists it, also if every image is null
     with ThreadPoolExecutor(8) as pool:
-        written = list(pool.map(write, paths, rows[column]))
-    index = rows.schema.get_field_index(column)
-    return rows.set_column(index, f"{column}_path", pa.array(written, pa.string()))
+        column_of_paths = pa.array(list(pool.map(write, paths, rows[column])), pa.string())
+    return rows.set_column(rows.schema.get_field_index(column), f"{column}_path", column_of_paths)
 
 
 def file_paths(row_ids: list[str], ending: str) -> list[str]:
-    """Return a path for the image of each row, below the folder of the images: the row's id with `ending`.
-
-    An id that ends so already stays as it is. All paths are different.
-    """
+    """Return a path for the image of each row, all different: the row's id, which ends in `ending`."""
     paths: dict[str, None] = {}
     for row_id in row_ids:
-        path = "/".join(part if part.strip(".") else part.replace(".", "%2E") or "%" for part in row_id.split("/"))
+        parts = row_id.split("/")
+        for number, part in enumerate(parts):
+            if not part.strip("."):  # an empty name, or one that leads to another folder
+                parts[number] = part.replace(".", "%2E") or "%"
+        path = "/".join(parts)
         if not path.lower().endswith(ending):
             path += ending
         while path in paths:
@@ -155,54 +149,47 @@ def _refuse_long(path: str) -> None:
 def _refuse_no_image(column: str, image: pa.Scalar, kind: str) -> None:
     """Raise RowError for a value that cannot become an image file."""
     try:
-        opened = _opened(image)
-        if isinstance(opened, bytes):
-            if opened.startswith(BEGINNINGS[kind]):
-                return
-            opened = _decoded(opened)
-        if kind == "jpeg" and max(opened.size) > JPEG_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels, more than JPEG allows")
+        picture = _opened(image, kind)
+        if kind == "jpeg" and not isinstance(picture, bytes) and max(picture.size) > JPEG_PIXELS:
+            raise ValueError(f"{picture.width} x {picture.height} pixels, more than JPEG allows")
     except Exception as error:  # Pillow raises many kinds
         raise RowError(
             f"column {column!r}: expected an image, found a value that cannot be written: {error}"
         ) from error
 
 
-def _opened(image: pa.Scalar) -> "bytes | Image.Image":
-    """Return the unchanged bytes of a file, or an array as an image."""
+def _opened(image: pa.Scalar, kind: str) -> "bytes | Image.Image":
+    """Return the bytes of a file of this format unchanged; another file, or an array of uint8, as an image."""
     from PIL import Image
 
-    if pa.types.is_binary(image.type) or pa.types.is_large_binary(image.type):
-        return bytes(image.as_py())
-    return Image.fromarray(_pixels(image))
-
-
-def _decoded(content: bytes) -> "Image.Image":
-    from PIL import Image
-
-    opened = Image.open(io.BytesIO(content), formats=readable_formats())
-    if opened.width * opened.height > MAX_IMAGE_PIXELS:
-        raise ValueError(f"{opened.width} x {opened.height} pixels, more than {MAX_IMAGE_PIXELS}")
-    opened.load()
-    return opened
+    if not pa.types.is_binary(image.type) and not pa.types.is_large_binary(image.type):
+        return Image.fromarray(_pixels(image))
+    content: bytes = image.as_py()
+    if content.startswith(BEGINNINGS[kind]):
+        return content
+    picture = Image.open(io.BytesIO(content), formats=readable_formats())
+    if picture.width * picture.height > MAX_IMAGE_PIXELS:
+        raise ValueError(f"{picture.width} x {picture.height} pixels, more than {MAX_IMAGE_PIXELS}")
+    picture.load()
+    return picture
 
 
 def _encoded(image: pa.Scalar, kind: str, quality: int) -> bytes:
-    """Return the bytes of an image file."""
-    opened = _opened(image)
-    if isinstance(opened, bytes):
-        if opened.startswith(BEGINNINGS[kind]):
-            return opened
-        opened = _decoded(opened)
-    if kind == "jpeg" and opened.mode not in ("L", "RGB"):
-        opened = opened.convert("RGB")
+    """Return the bytes of an image file. JPEG drops a transparency."""
+    picture, options = _opened(image, kind), {}
+    if isinstance(picture, bytes):
+        return picture
+    if kind == "jpeg":
+        options["quality"] = quality
+        if picture.mode not in ("L", "RGB"):
+            picture = picture.convert("RGB")
     file = io.BytesIO()
-    opened.save(file, kind, **({"quality": quality} if kind == "jpeg" else {}))
+    picture.save(file, kind, **options)
     return file.getvalue()
 
 
 def _pixels(image: pa.Scalar) -> np.ndarray:
-    """Return the array of nested lists, without a last axis of one."""
+    """Return the array of nested lists, H x W, H x W x 3 or H x W x 4, without a last axis of one."""
     if not pa.types.is_nested(image.type) or pa.types.is_struct(image.type):
         raise ValueError(f"a value of {image.type}")
     values = image.values

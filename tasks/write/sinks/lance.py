@@ -1,17 +1,12 @@
 """The Lance sink: a Lance table on local disk or object storage, with the partition as a column.
 
-A publish is one commit that replaces the partition's rows by its new fragments; readers see the version before it or
-the one after. The partition `all` is the whole table, and has no such column. Other jobs may publish other partitions
-of the same table, if they agree on the types of the columns. New columns are added before, by a version of their own;
-they are null in other rows. Rows in the run's own partition are refused if this job has published none there.
-
-The receipt has the version of the publish as `table_version`. Replaced fragments stay for time travel, until the
-table's owner calls `cleanup_old_versions`; compaction is fine as well.
-
-With `index`, a vector index over that column is updated after each publish. Until then, and in a table of fewer than
-`INDEXED_ROWS` rows, searches compare every vector. It needs `pip install overnight[lance]`.
+A publish is one commit that replaces the partition's rows, and the receipt names its version as `table_version`. The
+partition `all` is the whole table. Other jobs may publish other partitions of the same table, if they agree on the
+types of the columns. New columns are added before, by a version of their own. Replaced fragments stay, until
+the table's owner calls `cleanup_old_versions`. With `index`, a vector index is updated after each publish.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
@@ -20,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.errors import ContractError
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.location import Location
@@ -27,8 +23,9 @@ from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows
 from overnight.tasks.write.sink import ROWS_AT_ONCE, DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
-from overnight.tasks.write.tables.lance_index import bring_index_up_to_date, refuse_no_vectors
 from overnight.tasks.write.tables.optimistic_commit import files_without_table, rows_lost
+
+INDEXED_ROWS = 5_000
 
 
 class LanceSink(DirectorySink):
@@ -61,10 +58,10 @@ class LanceSink(DirectorySink):
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
             refuse_no_vectors(schema, self.index)
-        day = pa.scalar(date.fromisoformat(run.partition)) if run.partition_directory else None
+        day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
         ready = merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
-            self.target_file_size, None, {run.partition_column: day} if day else {},
+            self.target_file_size, constants=day,
         )  # fmt: skip
         lance.complete(run, schema)
         # The rows are in the table's directory now, in fragments that no version contains yet.
@@ -75,7 +72,7 @@ class LanceSink(DirectorySink):
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
         table = lance.open_table(run.sink)
-        return rows_lost(lance.partition_rows(table, run) if table else 0, rows)
+        return rows_lost(sum(lance.rows_of_partition(table, run).values()) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
         return lance.fence(run)
@@ -87,15 +84,17 @@ class LanceSink(DirectorySink):
 
     def version(self, run: Run) -> dict[str, Any]:
         table = lance.open_table(run.sink)
-        found = lance.committed(table, run) if table else None
-        return {"table_version": found} if found else {}
+        version = lance.committed(table, run) if table else None
+        return {"table_version": version} if version else {}
 
     def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         table, partition = lance.open_table(place, receipt["table_version"]), receipt["partition"]
         if table is None:
             raise FileNotFoundError(str(place))
-        names = columns or [name for name in table.schema.names if partition == "all" or name != self.partition_column]
-        own = None if partition == "all" else f"{self.partition_column} = date '{partition}'"
+        own, day = None, ""
+        if partition != "all":
+            own, day = f"{self.partition_column} = date '{partition}'", self.partition_column
+        names = columns or [name for name in table.schema.names if name != day]
         for batch in table.scanner(columns=names, filter=own, batch_size=ROWS_AT_ONCE).to_batches():
             yield pa.Table.from_batches([batch])
 
@@ -105,3 +104,31 @@ class LanceSink(DirectorySink):
             for path in lance.written_files(merged_rows(run)):
                 (run.sink / path).remove()
         merged_rows(run).remove()
+
+
+def refuse_no_vectors(schema: pa.Schema, column: str) -> None:
+    """Raise `ContractError` unless the column has fixed-size lists of floats, which a vector index needs."""
+    if not len(schema):
+        return  # no rows
+    kind = schema.field(column).type if column in schema.names else None
+    if kind is None or not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise ContractError(
+            f"sink.index: expected a column {column!r} of embeddings, all of one length, found {kind or 'none'} among "
+            f"{', '.join(schema.names)}.",
+            "write",
+        )
+
+
+def bring_index_up_to_date(sink: Location, column: str, metric: str) -> None:
+    """Add the new rows of the table to the vector index of the column, or create it with the distance `metric`.
+
+    A table of fewer than `INDEXED_ROWS` vectors gets no index.
+    """
+    table = lance.open_table(sink)
+    rows = table.count_rows(f"{column} IS NOT NULL") if table and column in table.schema.names else 0
+    if table is None or rows < INDEXED_ROWS:
+        return
+    if any(column in index.field_names for index in table.describe_indices()):
+        table.optimize.optimize_indices()
+        return
+    table.create_index(column, "IVF_FLAT", metric=metric, num_partitions=round(math.sqrt(rows)))

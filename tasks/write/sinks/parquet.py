@@ -26,7 +26,7 @@ class ParquetSink(HiveFiles):
         return self.compression
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = of_known_types(published_schema(records)), make_place(run)
+        schema, folder = of_known_types(published_schema(records)), make_place(run)
         return merge(
-            run.parts, records, merged, schema, place, file_prefix(run), PART, self.compression, self.target_file_size
+            run.parts, records, merged, schema, folder, file_prefix(run), PART, self.compression, self.target_file_size
         )

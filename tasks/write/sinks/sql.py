@@ -1,19 +1,9 @@
 """The SQL sink: rows of a table in a database, one for each `row_id` of the partition, written by upsert.
 
-A publish is one transaction. New rows are inserted, rows with an existing `row_id` are updated, and rows that the
-result no longer has are deleted. Your own columns in the table stay unchanged. Readers see the partition before it or
-after it. Before the transaction, the rows are loaded into a table of their own, `_overnight_<hash>`, which is dropped
-after the publish.
-
-The key is the partition column and `row_id`, or `row_id` alone for the partition `all`. The table is made if it does
-not exist, and new columns are added. In a table of your own the key needs a unique index. Rows in the partition that
-Overnight did not write are refused.
-
-The table `overnight_publishes` beside it has the last attempt that published each partition. A publish locks the
-partition's row there, and checks the lease on the partition under that lock. So an attempt that was taken over cannot
-commit, and the next run knows whether a dead attempt committed.
-
-A sample is published as Parquet files below the state.
+A publish is one transaction: your own columns in the table stay unchanged. Before it, the rows are loaded into a table
+of their own, `_overnight_<hash>`. The key is the partition column and `row_id`, which need a unique index in a table of
+your own. The table `overnight_publishes` has the last attempt of each partition. A publish locks the partition's row
+there, and checks the lease under that lock. So an attempt that was taken over cannot commit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +33,6 @@ from overnight.tasks.write.stream.unwritable_rows import (
 )
 from overnight.tasks.write.tables import sql
 from overnight.tasks.write.tables.optimistic_commit import rows_lost
-from overnight.tasks.write.tables.sql_rows import rows_of
 from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import is_json, sql_columns
 
@@ -128,7 +117,7 @@ class SqlSink(Sink):
 
     def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         """Yield the rows that the database has now, sorted by `row_id`. The types follow from Python's values."""
-        for table in rows_of(self.url, self.table, self.partition_column, receipt["partition"], ROWS_AT_ONCE):
+        for table in sql.rows_of(self.url, self.table, self.partition_column, receipt["partition"], ROWS_AT_ONCE):
             yield table.select(columns) if columns else table
 
     def discard(self, run: Run) -> None:

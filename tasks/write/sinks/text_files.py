@@ -38,18 +38,12 @@ class TextFiles(HiveFiles):
     @staticmethod
     @abc.abstractmethod
     def writer(file: BinaryIO, schema: pa.Schema) -> AbstractContextManager[Callable[[pa.Table], None]]:
-        """Return a context with a function that writes a table to `file`; it is called with one table after another.
-
-        `schema` has the columns of all these tables. The caller closes `file`.
-        """
+        """Return a context with a function that writes one table after another, of these columns, to `file`."""
 
     @staticmethod
     @abc.abstractmethod
     def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-        """Yield the rows of a file, one table after another, with the values as `published_text.restored` takes them.
-
-        `kinds` has the types in which columns without inner types were published.
-        """
+        """Yield the rows of a file. `kinds` has the types in which columns without inner types were published."""
 
     def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         """Yield the rows in the types in which they were published. Types with inner types are as the file has them."""
@@ -62,10 +56,9 @@ class TextFiles(HiveFiles):
                     yield restored(table.select(columns) if columns else table, kinds)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
-        schema, place = published_schema(records), make_place(run)
-        form = OutputFormat(
-            place, f".{self.kind}{ENDINGS[self.compression]}", partial(_packed, self.writer, self.compression)
-        )
+        schema, directory = published_schema(records), make_place(run)
+        extension = f".{self.kind}{ENDINGS[self.compression]}"
+        form = OutputFormat(directory, extension, partial(_packed, self.writer, self.compression))
         return merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
             self.target_file_size, form,
@@ -86,5 +79,5 @@ def _packed(
             yield take
         return
     own = open(file.fileno(), "wb", closefd=False)  # noqa: SIM115 - the stream closes it, and `file` stays open
-    with pa.CompressedOutputStream(own, compression) as packed, writer(packed, schema) as take:
+    with pa.CompressedOutputStream(own, compression) as compressor, writer(compressor, schema) as take:
         yield take

@@ -1,12 +1,8 @@
 """Find what limited a run: the slowest stage, the load of CPUs and devices, the machine's limit, and advice.
 
-It uses the measurements of every stage. A stage's *demand* is the fraction of its capacity that its work took while the
-stream ran: worker seconds / (workers x seconds). Stages on the same CPUs have one demand together. Writing has
-`WRITES_AT_ONCE` workers, which mostly wait. The stage with the greatest demand bounded the run. If no demand is above
-one half, start-up or waiting for storage bounded it, or the work was too little for many workers.
-
-The machine's *limit* is the rate at which the measured work would fill the plan's resources without gaps. These are all
-CPUs for work on CPUs, and the devices of all model workers for the model. Rates are source rows per second.
+A stage's load is its worker seconds / (workers x seconds). Stages on the same CPUs have one load together, and writing
+has `WRITES_AT_ONCE` workers. The stage with the greatest load bounded the run. If no load is above one half, start-up
+or waiting for storage bounded it, or the work was too little for many workers.
 """
 
 from collections.abc import Mapping
@@ -21,13 +17,68 @@ ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a stream: the CPUs of the cluster, and the workers of the models that have an accelerator.
-
-    `device_workers` is 0 if the models run on CPUs.
-    """
+    """The CPUs of the cluster, and the model workers that have an accelerator: 0 if the models run on CPUs."""
 
     cpus: float
     device_workers: int
+
+
+@dataclass(frozen=True)
+class _Load:
+    """How busy a stream was: worker seconds by stage, and fractions of the capacity; `gpus_busy` is None without GPUs.
+
+    `working_seconds` are those of the stream without `start_seconds`.
+    """
+
+    seconds: Mapping[str, float]
+    cpus_busy: float
+    gpus_busy: float | None
+    writers_busy: float
+    start_seconds: float
+    working_seconds: float
+
+    def bound(self) -> str:
+        """Return what bounded the stream."""
+        seconds = self.seconds
+        if self.start_seconds > self.working_seconds:
+            return START
+        if self.writers_busy > max(self.cpus_busy, self.gpus_busy or 0.0, ENOUGH):
+            return WRITING
+        on_cpu = {READING: seconds["ingest"], DECODING: seconds["preprocess"]}
+        if self.gpus_busy is None:
+            on_cpu[MODEL] = seconds["infer"]
+        elif self.gpus_busy >= max(self.cpus_busy, ENOUGH):
+            return MODEL
+        longest = max(on_cpu, key=lambda stage: on_cpu[stage])
+        has_one_worker = self.gpus_busy is None and on_cpu[longest] >= ENOUGH * self.working_seconds
+        if self.cpus_busy >= ENOUGH or has_one_worker:
+            return longest
+        return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WRITING
+
+    def advice(self, bound: str, stream_seconds: float) -> str:
+        """Return a sentence about the bound, with what to do."""
+        idle, devices = "", "CPUs, or a GPU"
+        if self.gpus_busy is not None:
+            idle, devices = f" the GPUs waited {1 - self.gpus_busy:.0%} of the time;", "GPUs"
+        work = _work(self.seconds) or 1.0
+        if bound == START:
+            return (
+                f"bound by start-up: {self.start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less "
+                "of it"
+            )
+        if self.gpus_busy is None and self.cpus_busy < ENOUGH and bound != WRITING:
+            return f"bound by {bound}, on few workers: there was too little work for more"
+        if bound == DECODING:
+            remedy = "add CPUs, or, for JPEG files, decode: fast if it is not set yet"
+            return f"preprocess-bound ({self.seconds['preprocess'] / work:.0%} of the work):{idle} {remedy}"
+        if bound == READING:
+            return f"read-bound:{idle} put the data nearer, or into larger files"
+        if bound == MODEL:
+            share = f"{self.seconds['infer'] / work:.0%} of the work"
+            return f"model-bound ({share}): add {devices}, or try dtype: bfloat16"
+        if self.writers_busy > ENOUGH:
+            return f"write-bound:{idle} check the sink's storage"
+        return f"bound by no measured stage, most likely by waiting:{idle} check the sink's storage"
 
 
 def bottleneck(
@@ -39,89 +90,41 @@ def bottleneck(
 ) -> dict[str, Any]:
     """Return the receipt's `performance`: what bounded the run, how busy CPUs and GPUs were, rates, and advice.
 
-    How busy they were is a fraction from 0 to 1, None for GPUs if there are none. GPUs include other accelerators.
-    `device_seconds` are the seconds of models on these. Rates are source rows per second.
-
-    Args:
-        stages: Stage -> its worker `seconds` and its `rows`. For `write`, these are of staging.
-        stream_seconds: The seconds that the stream took.
-        first_seconds: The seconds until the first rows had passed the model.
-        first_rows: The number of these rows. The work on them does not count as start-up.
+    `stages` has worker `seconds` and `rows` by stage; those of `write` are of staging. The first `first_rows` rows had
+    passed the model after `first_seconds`; the work on them is not start-up. Rates are source rows per second.
     """
     rows = stages["ingest"]["rows"]
-    seconds = {stage: found["seconds"] for stage, found in stages.items()}
-    work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer"))
-    start_seconds = max(first_seconds - work * min(first_rows / max(rows, 1), 1), 0.0)
-    working = max(stream_seconds - start_seconds, 1e-3)
-    on_device = capacity.device_workers > 0
-    cpu_seconds = seconds["ingest"] + seconds["preprocess"] + (0.0 if on_device else seconds["infer"])
-    cpus_busy = min(cpu_seconds / (capacity.cpus * working), 1.0)
-    gpus_busy = min(seconds["infer"] / (capacity.device_workers * working), 1.0) if on_device else None
-    least = max(cpu_seconds / capacity.cpus, seconds["infer"] / capacity.device_workers if on_device else 0.0)
-    writers_busy = min(seconds["write"] / (WRITES_AT_ONCE * working), 1.0)
-    bound = _bound(seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, working)
-    rate = rows / stream_seconds if stream_seconds else 0.0
-    limit = rows / least if least else None
+    seconds = {stage: measures["seconds"] for stage, measures in stages.items()}
+    start_seconds = max(first_seconds - _work(seconds) * min(first_rows / max(rows, 1), 1), 0.0)
+    working_seconds = max(stream_seconds - start_seconds, 1e-3)
+    cpu_seconds, device_seconds = seconds["ingest"] + seconds["preprocess"] + seconds["infer"], 0.0
+    gpus_busy, least_seconds = None, 0.0
+    if capacity.device_workers:
+        cpu_seconds, device_seconds = seconds["ingest"] + seconds["preprocess"], seconds["infer"]
+        least_seconds = device_seconds / capacity.device_workers
+        gpus_busy = min(least_seconds / working_seconds, 1.0)
+    least_seconds = max(least_seconds, cpu_seconds / capacity.cpus)
+    cpus_busy = min(cpu_seconds / (capacity.cpus * working_seconds), 1.0)
+    writers_busy = min(seconds["write"] / (WRITES_AT_ONCE * working_seconds), 1.0)
+    load = _Load(seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, working_seconds)
+    bound = load.bound()
+    rates: dict[str, float | None] = {"limit_rows_per_second": None, "fraction_of_limit": None}
+    if least_seconds and rows:  # the limit: the work fills all CPUs, and the devices of the model, without gaps
+        limit = rows / least_seconds
+        rates["limit_rows_per_second"] = round(limit, 3)
+        rates["fraction_of_limit"] = round(rows / working_seconds / limit, 3)
     return {
         "bounded_by": bound,
         "cpus_busy": round(cpus_busy, 3),
         "gpus_busy": None if gpus_busy is None else round(gpus_busy, 3),
-        "device_seconds": round(seconds["infer"], 3) if on_device else 0.0,
+        "device_seconds": round(device_seconds, 3),
         "start_seconds": round(start_seconds, 3),
-        "rows_per_second": round(rate, 3),
-        "rows_per_second_streaming": round(rows / working, 3),
-        "limit_rows_per_second": None if limit is None else round(limit, 3),
-        "fraction_of_limit": None if limit is None else round(rows / working / limit, 3),
-        "advice": _advice(bound, seconds, cpus_busy, gpus_busy, writers_busy, start_seconds, stream_seconds),
+        "rows_per_second": round(rows / stream_seconds, 3) if stream_seconds else 0.0,
+        "rows_per_second_streaming": round(rows / working_seconds, 3),
+        **rates,
+        "advice": load.advice(bound, stream_seconds),
     }
 
 
-def _bound(
-    seconds: Mapping[str, float],
-    cpus_busy: float,
-    gpus_busy: float | None,
-    writers_busy: float,
-    start_seconds: float,
-    working: float,
-) -> str:
-    if start_seconds > working:
-        return START
-    if writers_busy > max(cpus_busy, gpus_busy or 0.0, ENOUGH):
-        return WRITING
-    on_cpu = {READING: seconds["ingest"], DECODING: seconds["preprocess"]}
-    if gpus_busy is None:
-        on_cpu[MODEL] = seconds["infer"]
-    elif gpus_busy >= max(cpus_busy, ENOUGH):
-        return MODEL
-    most = max(on_cpu, key=lambda stage: on_cpu[stage])
-    if cpus_busy >= ENOUGH or (gpus_busy is None and on_cpu[most] >= ENOUGH * working):
-        return most
-    return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WRITING
-
-
-def _advice(
-    bound: str,
-    seconds: Mapping[str, float],
-    cpus_busy: float,
-    gpus_busy: float | None,
-    writers_busy: float,
-    start_seconds: float,
-    stream_seconds: float,
-) -> str:
-    idle = "" if gpus_busy is None else f" the GPUs waited {1 - gpus_busy:.0%} of the time;"
-    work = sum(seconds[stage] for stage in ("ingest", "preprocess", "infer")) or 1.0
-    if bound == START:
-        return f"bound by start-up: {start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less of it"
-    if gpus_busy is None and cpus_busy < ENOUGH and bound != WRITING:
-        return f"bound by {bound}, on few workers: there was too little work for more"
-    if bound == DECODING:
-        share = seconds["preprocess"] / work
-        help_ = "add CPUs, or, for JPEG files, decode: fast if it is not set yet"
-        return f"preprocess-bound ({share:.0%} of the work):{idle} {help_}"
-    if bound == READING:
-        return f"read-bound:{idle} put the data nearer, or into larger files"
-    if bound == WRITING:
-        told = "write-bound" if writers_busy > ENOUGH else "bound by no measured stage, most likely by waiting"
-        return f"{told}:{idle} check the sink's storage"
-    where = "GPUs" if gpus_busy is not None else "CPUs, or a GPU"
-    return f"model-bound ({seconds['infer'] / work:.0%} of the work): add {where}, or try dtype: bfloat16"
+def _work(seconds: Mapping[str, float]) -> float:
+    return seconds["ingest"] + seconds["preprocess"] + seconds["infer"]

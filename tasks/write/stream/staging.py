@@ -8,7 +8,6 @@ name, so that an equal one replaces it. Readers do not see parts.
 import math
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import ray
 
 from overnight.tasks.engine.passing_on import without_weights
-from overnight.tasks.errors import STREAM_STAGES, ContractError, StageFailed
+from overnight.tasks.errors import STREAM_STAGES, ContractError
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 from overnight.tasks.rows.blocks import END, LIVE, MEASURED_STAGES, left_out
 from overnight.tasks.rows.rebatch import joined
@@ -28,6 +27,7 @@ from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.workers import supervisor
 from overnight.tasks.write.checks.column_statistics import describe
 from overnight.tasks.write.sink import Sink
+from overnight.tasks.write.stream.progress import stalled
 from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
 
 BYTES_A_PART = 128 * 2**20  # in memory, at most
@@ -38,10 +38,7 @@ SECONDS_A_LOOK = 1.0  # between two looks at the writing tasks, so that the proc
 
 @dataclass
 class Staged:
-    """The seconds that staging took, and how many source rows reached each stage of the stream.
-
-    In `rows`, the count of `write` is that of the written rows.
-    """
+    """The seconds that staging took, and how many source rows reached each stage; those of `write` are written."""
 
     seconds: float = 0.0
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAM_STAGES, 0))
@@ -54,9 +51,8 @@ class Staged:
 class Staging:
     """Gathers blocks by reference, and lets Ray tasks write them as parts of the sizes in the settings of `sink`.
 
-    A part also ends with the block that gives it `BYTES_A_PART` in memory, or an eighth of Ray's memory. Rows that the
-    sink refuses are quarantined. `staged` has the sums of all parts written so far. `times` has the moments (UTC, ISO
-    8601) at which the first part was begun and the last one ended, None before.
+    A part also ends with the block that gives it `BYTES_A_PART` in memory, or an eighth of Ray's memory. `staged` sums
+    up the written parts. `times` has the moments at which the first part was begun and the last one ended.
     """
 
     def __init__(self, run: Run, sink: Sink) -> None:
@@ -66,7 +62,7 @@ class Staging:
         memory = ray.cluster_resources().get("object_store_memory", math.inf)
         self._largest = min(BYTES_A_PART, SHARE_OF_MEMORY * memory)
         self._write = ray.remote(num_cpus=0, max_retries=3)(write_part)
-        self._held: list[Any] = []
+        self._blocks: list[Any] = []
         self._rows, self._bytes, self._since = 0, 0, 0.0
         self._parts = 0
         self._writing: list[Any] = []
@@ -78,9 +74,9 @@ class Staging:
         Wait if the parts before it are still being written. Raise the errors of writing.
         """
         with self._lock:
-            if not self._held:
+            if not self._blocks:
                 self._since = time.monotonic()
-            self._held.append(block)
+            self._blocks.append(block)
             self._rows, self._bytes = self._rows + rows, self._bytes + size
             self._wait_for(WRITES_AT_ONCE)
             if self._is_due():
@@ -90,21 +86,23 @@ class Staging:
     def begin_if_due(self) -> None:
         """Begin to write a part that is due by its seconds, although no block arrives. Another thread may call this.
 
-        So finished rows need not wait for the next ones of a slow model. Do not wait, and leave errors to `add`.
+        Do not wait, and leave errors to `add`.
         """
         if not self._lock.acquire(blocking=False):
             return
         try:
-            writing = ray.wait(self._writing, num_returns=len(self._writing), timeout=0)[1] if self._writing else []
-            if self._held and self._is_due() and len(writing) < WRITES_AT_ONCE:
+            writing = []
+            if self._writing:
+                _, writing = ray.wait(self._writing, num_returns=len(self._writing), timeout=0)
+            if self._blocks and self._is_due() and len(writing) < WRITES_AT_ONCE:
                 self._begin()
         finally:
             self._lock.release()
 
     def finish(self) -> None:
-        """Write what is left, and wait until all parts are written. Raise the errors of writing."""
+        """Write the last part, and wait until all parts are written. Raise the errors of writing."""
         with self._lock:
-            if self._held:
+            if self._blocks:
                 self._wait_for(WRITES_AT_ONCE - 1)
                 self._begin()
             self._wait_for(0)
@@ -113,32 +111,33 @@ class Staging:
         return self._bytes >= self._largest or self._size.is_due(self._rows, time.monotonic() - self._since)
 
     def _begin(self) -> None:
-        self.times = (self.times or (utc_now(),))[0], utc_now()
+        self._note_time()
         name = f"{self._run.attempt}-{self._parts:06d}"
-        self._writing.append(self._write.remote(self._run, self._sink, name, *self._held))
-        self._held, self._rows, self._bytes = [], 0, 0
+        self._writing.append(self._write.remote(self._run, self._sink, name, *self._blocks))
+        self._blocks, self._rows, self._bytes = [], 0, 0
         self._parts += 1
+
+    def _note_time(self) -> None:
+        moment = utc_now()
+        first, _ = self.times or (moment, moment)
+        self.times = (first, moment)
 
     def _wait_for(self, most: int) -> None:
         """Add up what ended, and wait until at most `most` parts are being written."""
         since, limit = time.monotonic(), self._run.stall_timeout_seconds
         while self._writing:
             is_waiting = len(self._writing) > most
-            ended, self._writing = ray.wait(self._writing, timeout=SECONDS_A_LOOK if is_waiting else 0)
-            for staged in ray.get(ended):
-                self.staged += staged
-                self.times = (self.times or (utc_now(),))[0], utc_now()
-            if ended:
+            results, self._writing = ray.wait(self._writing, timeout=SECONDS_A_LOOK if is_waiting else 0)
+            for result in ray.get(results):
+                self.staged += result
+                self._note_time()
+            if results:
                 since = time.monotonic()
             elif not is_waiting:
                 return
             elif limit and time.monotonic() - since > limit:
-                raise StageFailed(
-                    f"no part was written for {limit:g} s (stall_timeout_seconds), although {len(self._writing)} Ray "
-                    "tasks write. Staged parts are kept; run again to resume.",
-                    "write",
-                    "Stalled",
-                )
+                detail = f", although {len(self._writing)} Ray tasks write"
+                raise stalled("no part was written", limit, detail, "write")
 
 
 def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
@@ -146,28 +145,28 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
 
     Rows that `sink` refuses are quarantined. Raise `ContractError` for a column that it refuses, or whose types differ.
     """
-    started = time.perf_counter()
-    rows = _written(run, sink, name, blocks)
+    start = time.perf_counter()
+    rows = _write(run, sink, name, blocks)
     supervisor.report_storage_problems(run, "write")
-    return Staged(time.perf_counter() - started, rows)
+    return Staged(time.perf_counter() - start, rows)
 
 
-def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> dict[str, int]:
+def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> dict[str, int]:
     """Write a part, and return the number of source rows by the stage that they reached."""
     try:
-        block = without_weights(joined(gathered))
+        before = without_weights(joined(blocks))
     except pa.ArrowException as error:
         raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
-    if not len(block):
+    if not len(before):
         return Staged().rows
-    before = block
-    table, places, block = rows_to_publish(block, run, sink)
+    table, places, block = rows_to_publish(before, run, sink)
     supervisor.report_quarantined(block, before, run)
-    states = block["__state"].to_numpy()
-    columns = describe(table) if table.nbytes >= LARGE_BYTES else None
-    for column in ("__unit", "__row"):
+    statistics = describe(table) if table.nbytes >= LARGE_BYTES else None
+    for column in staged_parts.SOURCE_ROW:
         table = table.append_column(column, block[column].take(places))
-    measures = _measures(block, table)
+    measures = _measures(block)
+    rows = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
+    measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
     staged_parts.write_part(
         run.parts,
         name,
@@ -177,22 +176,22 @@ def _written(run: Run, sink: Sink, name: str, gathered: Iterable[pa.Table]) -> d
         measures,
         sink.staged_compression,
         left_out(block),
-        columns,
+        statistics,
     )
-    reached = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
-    return reached | {"write": int(np.count_nonzero(states == LIVE))}
+    return rows | {"write": int(np.count_nonzero(block["__state"].to_numpy() == LIVE))}
 
 
-def _measures(block: pa.Table, table: pa.Table) -> staged_parts.Measures:
-    reached = {"ingest": pa.array(block["__state"].to_numpy() != END)}
-    measures = {}
+def _measures(block: pa.Table) -> staged_parts.Measures:
+    """Return the seconds, rows and bytes of each stage before the write."""
+    measures: staged_parts.Measures = {}
     for stage in MEASURED_STAGES:
-        seconds, size = (block[f"__{stage}_{name}"].cast(pa.float64()) for name in ("seconds", "bytes"))
-        count = pc.sum(reached[stage]).as_py() if stage in reached else len(block) - seconds.null_count
-        measures[stage] = {
-            "seconds": float(np.nansum(seconds.to_numpy())),
-            "rows": int(count),
-            "bytes": int(np.nansum(size.to_numpy())),
-        }
-    measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
+        seconds, sizes = block[f"__{stage}_seconds"], block[f"__{stage}_bytes"]
+        rows = len(block) - seconds.null_count
+        if stage == "ingest":
+            rows = int(np.count_nonzero(block["__state"].to_numpy() != END))
+        measures[stage] = {"seconds": _sum(seconds), "rows": rows, "bytes": int(_sum(sizes))}
     return measures
+
+
+def _sum(column: pa.ChunkedArray) -> float:
+    return float(pc.sum(column.cast(pa.float64())).as_py() or 0.0)

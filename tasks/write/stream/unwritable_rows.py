@@ -1,6 +1,7 @@
 """Find values and columns that a sink cannot write. A value quarantines its row, and a column fails the run.
 
-Each sink chooses its checks among these. The checks test whole columns; `unfit_rows` finds the rows.
+Each sink chooses its checks among these. The checks test whole columns; `unfit_rows` finds the rows. The argument
+`what` names the sink or the type in the message, such as `a Delta table`.
 """
 
 import re
@@ -25,15 +26,15 @@ def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, E
         return {}
     try:
         take(table)
-        return {}
     except OvernightError:
         raise
     except Exception as error:
         if len(table) == 1:
             return {0: error}
-    half = len(table) // 2
-    after = unfit_rows(table[half:], take)
-    return unfit_rows(table[:half], take) | {row + half: error for row, error in after.items()}
+        half = len(table) // 2
+        after = unfit_rows(table[half:], take)
+        return unfit_rows(table[:half], take) | {row + half: reason for row, reason in after.items()}
+    return {}
 
 
 def refuse_broken_texts(table: pa.Table) -> None:
@@ -60,8 +61,7 @@ def refuse_overflowing_times(table: pa.Table) -> None:
 def refuse_far_times(table: pa.Table) -> None:
     """Raise `RowError` for a day or a time that is not in the years 1 to 9999, which the sink cannot represent."""
     for name, leaf in _leaves(table):
-        may_be_far = types.is_date(leaf.type) or (types.is_timestamp(leaf.type) and leaf.type.unit != "ns")
-        if may_be_far:
+        if types.is_date(leaf.type) or (types.is_timestamp(leaf.type) and leaf.type.unit != "ns"):
             try:
                 pc.min_max(plain(pa.chunked_array([leaf]))).as_py()
             except (OverflowError, ValueError) as error:
@@ -69,15 +69,12 @@ def refuse_far_times(table: pa.Table) -> None:
 
 
 def refuse_fine_times(table: pa.Table, what: str, is_time: Callable[[pa.DataType], bool] = types.is_timestamp) -> None:
-    """Raise `RowError` for a time with a fraction below a microsecond, which the sink would cut off.
-
-    `what` names the sink in the message, such as `a Delta table`. `is_time` selects the types of times.
-    """
+    """Raise `RowError` for a time with a fraction below a microsecond, which the sink would cut off."""
     for name, leaf in _leaves(table):
         if not is_time(leaf.type) or leaf.type.unit != "ns":
             continue
-        present = leaf.cast(pa.int64()).drop_null().to_numpy()
-        if (present % 1000).any():
+        nanoseconds = leaf.cast(pa.int64()).drop_null().to_numpy()
+        if (nanoseconds % 1000).any():
             raise RowError(
                 f"column {name!r}: expected a time in whole microseconds, which {what} stores, found nanoseconds. "
                 "Round it where it is made, or publish it as text."
@@ -87,19 +84,16 @@ def refuse_fine_times(table: pa.Table, what: str, is_time: Callable[[pa.DataType
 def refuse_nan(table: pa.Table, what: str) -> None:
     """Raise `RowError` for NaN outside lists and structs, for which the sink would store null."""
     for name in table.column_names:
-        for chunk in table[name].chunks:
-            if types.is_floating(chunk.type) and pc.any(pc.is_nan(chunk.cast(pa.float64()))).as_py():
-                raise RowError(
-                    f"column {name!r}: expected a number, an infinity or null, found NaN, which {what} stores as null. "
-                    "Make it null where it is made, or publish it as text."
-                )
+        column = table[name]
+        if types.is_floating(column.type) and pc.any(pc.is_nan(column.cast(pa.float64()))).as_py():
+            raise RowError(
+                f"column {name!r}: expected a number, an infinity or null, found NaN, which {what} stores as null. "
+                "Make it null where it is made, or publish it as text."
+            )
 
 
 def refuse_infinite(table: pa.Table, what: str) -> None:
-    """Raise `RowError` for NaN or an infinity in the columns of the table, also in lists and structs.
-
-    `what` names the type in which the sink stores the columns, such as `PostgreSQL's JSONB`.
-    """
+    """Raise `RowError` for NaN or an infinity in the columns of the table, also in lists and structs."""
     for name in table.column_names:
         if has_infinite(table[name]):
             raise RowError(
@@ -137,13 +131,11 @@ def refuse_types_beyond_parquet(schema: pa.Schema) -> None:
 
 
 def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
-    """Raise `ContractError` for two column names that differ only in upper and lower case.
-
-    `what` names the sink in the message, such as `a Delta table`.
-    """
-    seen: dict[str, str] = {}
+    """Raise `ContractError` for two column names that differ only in upper and lower case."""
+    names_by_fold: dict[str, str] = {}
     for name in names:
-        if (first := seen.setdefault(name.casefold(), name)) != name:
+        first = names_by_fold.setdefault(name.casefold(), name)
+        if first != name:
             raise ContractError(
                 f"columns {first!r} and {name!r} differ only in upper and lower case, which {what} does not "
                 f"distinguish. Rename one of them where it is made, for example to {f'{name}_2'!r}.",
@@ -154,26 +146,29 @@ def refuse_same_but_for_case(names: Iterable[str], what: str) -> None:
 def refuse_names(names: Iterable[str], unfit: str, what: str, most_bytes: int | None = None) -> None:
     """Raise `ContractError` for a column name that the sink cannot store.
 
-    Such a name is empty, has a match of the regular expression `unfit`, or has more than `most_bytes` bytes in UTF-8;
-    None for no limit. `what` names the sink in the message, such as `a Lance table`.
+    Such a name is empty, has a match of the regular expression `unfit`, or has more than `most_bytes` in UTF-8.
     """
     for name in names:
-        found = re.search(unfit, name)
-        size = len(name.encode())
-        is_long = most_bytes is not None and size > most_bytes
-        if not name or found or is_long:
-            found_as = f"{found.group()!r} in it" if found else f"{size} bytes, more than {most_bytes}"
-            found_as = found_as if name else "no name"
-            better = re.sub(r"\W+", "_", name).strip("_")[: (most_bytes or 60) // 4] or "column"
-            raise ContractError(
-                f"column {name!r}: expected a name that {what} can store, found {found_as}. "
-                f"Rename the column where it is made, for example to {better!r}.",
-                "write",
-            )
+        match, size = re.search(unfit, name), len(name.encode())
+        if not name:
+            reason = "no name"
+        elif match:
+            reason = f"{match.group()!r} in it"
+        elif most_bytes is not None and size > most_bytes:
+            reason = f"{size} bytes, more than {most_bytes}"
+        else:
+            continue
+        better = re.sub(r"\W+", "_", name).strip("_")[: (most_bytes or 60) // 4] or "column"
+        raise ContractError(
+            f"column {name!r}: expected a name that {what} can store, found {reason}. "
+            f"Rename the column where it is made, for example to {better!r}.",
+            "write",
+        )
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[str, pa.Array]]:
     """Yield the arrays of innermost values, each with the name of its column."""
     for name in table.column_names:
         for chunk in table[name].chunks:
-            yield from ((name, leaf) for leaf in leaves(chunk))
+            for leaf in leaves(chunk):
+                yield name, leaf

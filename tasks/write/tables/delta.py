@@ -1,13 +1,9 @@
 """The Delta table of a sink: read the content of a partition, and replace exactly this content by one commit.
 
-Every commit is made on the exact version of the table that was read. Another commit in between makes it fail, and it is
-tried again on the new version. By default, deltalake 1.6 retries without a check: two processes that create a table at
-the same time both succeed. The second one then resets the first one's commits. The commits here are safe if the store
-can create a file only if it does not exist, as local disks and S3 can.
-
-Each commit has Delta's own application transaction: an identifier for the job and partition, and as its version a hash
-of the attempt. It shows whether an attempt was the last to commit. `fence` commits another one, so that a paused commit
-fails.
+By default, deltalake 1.6 retries a commit without a check, and of two processes that create a table, the second resets
+the first one's commits. So each commit here is made on the exact version that was read. It has Delta's application
+transaction: an identifier for the job and partition, and as its version a hash of the attempt. The commits are safe if
+the store can create a file only if it does not exist, as local disks and S3 can.
 """
 
 import hashlib
@@ -30,16 +26,13 @@ from overnight.tasks.write.tables.optimistic_commit import partition_columns, wh
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
-    from deltalake.transaction import CommitProperties, RemoveAction
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
 TAKEN_BACK = 0
 
 
 def open_table(sink: Location) -> "DeltaTable | None":
-    """Return the newest version of the Delta table in the directory `sink`, or None if there is none.
-
-    Raise `JobError` if deltalake is not installed.
-    """
+    """Return the newest version of the Delta table in the directory `sink`, or None if there is none."""
     require_extra("deltalake", "sink.kind: delta", "write")
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -57,21 +50,33 @@ def columns(table: "DeltaTable") -> pa.Schema:
     return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
 
 
-def partition_files(table: "DeltaTable", run: Run) -> list[str]:
-    """Return the files that this version of the table has in the run's partition, as paths below the table."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    if not run.partition_directory:
-        return list(files["path"].to_pylist())
-    days = files[f"partition.{run.partition_column}"].to_pylist()
-    return [path for path, day in zip(files["path"].to_pylist(), days, strict=True) if str(day) == run.partition]
+def partition_files(table: "DeltaTable", run: Run) -> dict[str, int]:
+    """Return the number of rows of each file in the run's partition, by its path below the table."""
+    day = f"partition.{run.partition_column}"
+    columns = ["path", "num_records", *([day] if run.partition_directory else [])]
+    files = {}
+    for file in pa.table(table.get_add_actions(flatten=True)).select(columns).to_pylist():
+        if not run.partition_directory or str(file[day]) == run.partition:
+            files[file["path"]] = file["num_records"] or 0
+    return files
 
 
-def partition_rows(table: "DeltaTable", run: Run) -> int:
-    """Return the number of rows in the run's partition, from the table's statistics."""
-    names = set(partition_files(table, run))
-    files = pa.table(table.get_add_actions(flatten=True))
-    counts = zip(files["path"].to_pylist(), files["num_records"].to_pylist(), strict=True)
-    return sum(count or 0 for path, count in counts if path in names)
+def compacted_files(sink: Location, version: int, paths: set[str]) -> set[str]:
+    """Return the table's files without new rows: compaction put them in the place of others."""
+    files, remaining = set[str](), set(paths)
+    while remaining and version >= 0:
+        try:
+            lines = (sink / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
+        except FileNotFoundError:
+            break  # the beginning of the log was cleaned up
+        for line in lines:
+            action = json.loads(line).get("add")
+            if action and action["path"] in remaining:
+                remaining.discard(action["path"])
+                if not action["dataChange"]:
+                    files.add(action["path"])
+        version -= 1
+    return files
 
 
 def has_committed(table: "DeltaTable", run: Run) -> bool:
@@ -80,36 +85,23 @@ def has_committed(table: "DeltaTable", run: Run) -> bool:
 
 
 def commit(run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
-    """Replace the run's partition by `files`, in one commit, and create the table if there is none.
+    """Replace the run's partition by `files` of these columns, in one commit; with `keep`, add the files instead.
 
-    With `keep`, add the files to the partition's own instead. `schema` has the columns of the files; new columns are
-    added to the table. Raise `LeaseLost` if a later run has taken over. Raise `CheckFailed` if the table's columns
-    changed since the files were made. Errors of deltalake propagate.
+    Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table's columns changed meanwhile.
     """
     from deltalake.exceptions import CommitFailedError
-    from deltalake.transaction import AddAction
 
-    added: list[AddAction | RemoveAction] = [
-        AddAction(
-            path=path,
-            size=file.bytes,
-            partition_values={run.partition_column: run.partition} if run.partition_directory else {},
-            modification_time=time.time_ns() // 1_000_000,
-            data_change=True,
-            stats=json.dumps({"numRecords": file.rows}),
-        )
-        for path, file in zip(as_paths(run, [file.name for file in files]), files, strict=True)
-    ]
+    days = [(run.partition_column, "=", run.partition)] if run.partition_directory and not keep else None
 
     def replace(table: "DeltaTable") -> None:
         if run.partition_directory and fitted(schema, columns(table)) != schema:
             raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing was published; run again.")
         table.create_write_transaction(
-            added,
+            _actions(run, files),
             "append" if keep else "overwrite",
             _evolved(table, run, schema),
             partition_columns(run),
-            [(run.partition_column, "=", run.partition)] if run.partition_directory and not keep else None,
+            days,
             commit_properties=_properties(run, _version(run)),
         )
 
@@ -132,11 +124,20 @@ def fence(run: Run) -> bool:
         )
 
     return optimistic_commit.fence(
-        CommitFailedError,
-        lambda: open_table(run.sink),
-        lambda table: has_committed(table, run),
-        take_its_place,
+        CommitFailedError, lambda: open_table(run.sink), lambda table: has_committed(table, run), take_its_place
     )
+
+
+def _actions(run: Run, files: list[MergedFile]) -> "list[AddAction | RemoveAction]":
+    from deltalake.transaction import AddAction
+
+    values = {run.partition_column: run.partition} if run.partition_directory else {}
+    actions: list[AddAction | RemoveAction] = []
+    for file in files:
+        [path] = as_paths(run, [file.name])
+        moment, rows = time.time_ns() // 1_000_000, json.dumps({"numRecords": file.rows})
+        actions.append(AddAction(path, file.bytes, values, moment, True, rows))
+    return actions
 
 
 def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
@@ -153,22 +154,22 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
             storage_options=delta_options(),
             commit_properties=CommitProperties(max_commit_retries=0),
         )
-    except DeltaError as error:
+    except DeltaError:
         if table := open_table(run.sink):
             return table
-        raise error
+        raise
 
 
 def _evolved(table: "DeltaTable", run: Run, schema: pa.Schema) -> "Schema":
     """Return the table's columns plus new ones of `schema`; only those of `schema` if the whole table is replaced."""
     from deltalake import Schema
 
-    ours = Schema.from_arrow(whole_schema(run, schema))
+    new = Schema.from_arrow(whole_schema(run, schema))
     if not run.partition_directory:
-        return ours
-    known = table.schema().fields
-    names = {field.name for field in known}
-    return Schema([*known, *(field for field in ours.fields if field.name not in names)])
+        return new
+    fields = table.schema().fields
+    names = {field.name for field in fields}
+    return Schema([*fields, *(field for field in new.fields if field.name not in names)])
 
 
 def _properties(run: Run, version: int) -> "CommitProperties":

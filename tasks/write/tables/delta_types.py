@@ -1,27 +1,15 @@
 """Arrow types in a Delta table. Types that Delta lacks are published as its nearest types.
 
-    uint8, uint16, uint32                     short, integer, long: the next larger signed one
-    uint64                                    decimal(20, 0)
-    float16                                   float
-    fixed-size lists (embeddings), list views  array
-    timestamps of any unit or zone            timestamp: microseconds, UTC; those without a zone count as UTC, and rows
-                                              with a finer time are quarantined
-    date64                                    date
-    time32, time64                            string, as 13:45:00
-    duration                                  long, in its own unit
-    dictionary                                the type of its values
-    large and view strings and binaries       string, binary; fixed-size binary too
-    decimal32, decimal64, decimal256          decimal, up to 38 digits
-    extension types                           their storage type
-    null (no value in any row)                left out, until a run gives the column a type
-
-Intervals, unions and longer decimals are refused. Types of both Parquet and Delta stay unchanged.
+Unsigned integers become the next larger signed type, uint64 decimal(20, 0). Timestamps become microseconds in UTC,
+times text such as 13:45:00, and durations whole numbers in their own unit. A column of type null is left out, until a
+run gives it a type. Intervals, unions and decimals of more than 38 digits are refused.
 """
 
 import pyarrow as pa
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.write.merge.known_types import of_known_types
 from overnight.tasks.write.merge.output_schema import unified
 
@@ -42,10 +30,9 @@ HELD |= {pa.string(), pa.binary()}
 
 
 def delta_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with each column's type replaced by the nearest type of Delta.
+    """Return `schema` with the nearest types of Delta, without columns and struct fields of type null.
 
-    Columns and struct fields of type null, or of lists of null, are left out, because no row has a value in them. Raise
-    `ContractError` for a type that Delta cannot represent.
+    Raise `ContractError` for a type that Delta cannot represent.
     """
     return pa.schema([(field.name, delta_type(field.name, field.type)) for field in of_known_types(schema)])
 
@@ -53,27 +40,23 @@ def delta_schema(schema: pa.Schema) -> pa.Schema:
 def fitted(schema: pa.Schema, table: pa.Schema) -> pa.Schema:
     """Return the columns of `schema`, but with the type that `table` has for a column of the same name.
 
-    Both schemas have Delta's types. Raise `ContractError` if the type in the table cannot hold all values of the run's
-    type.
+    Raise `ContractError` if the type in the table cannot hold all values of the run's type.
     """
-    known = {field.name: field.type for field in table}
-    for place, field in enumerate(schema):
-        wanted = known.get(field.name, field.type)
-        if not _has_room(wanted, field.type):
+    kinds = {field.name: field.type for field in table}
+    for number, field in enumerate(schema):
+        kind = kinds.get(field.name, field.type)
+        if not _has_room(kind, field.type):
             raise ContractError(
-                f"column {field.name!r} is {wanted} in the table and {field.type} in this run. "
+                f"column {field.name!r} is {kind} in the table and {field.type} in this run. "
                 "Publish it under another name, or to another sink.path.",
                 "write",
             )
-        schema = schema.set(place, pa.field(field.name, wanted))
+        schema = schema.set(number, pa.field(field.name, kind))
     return schema
 
 
 def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
-    """Return Delta's type that is nearest to `kind`, which may be nested.
-
-    Raise `ContractError` if Delta has no such type; `name` is the column's name in the message.
-    """
+    """Return Delta's type that is nearest to the type `kind` of the column `name`, also inside of nested types."""
     if kind in HELD or types.is_decimal128(kind):
         return kind
     if kind in NEAREST:
@@ -96,24 +79,13 @@ def delta_type(name: str, kind: pa.DataType) -> pa.DataType:
         return pa.map_(delta_type(name, kind.key_type), delta_type(name, kind.item_type))
     if types.is_struct(kind):
         return pa.struct([(field.name, delta_type(f"{name}.{field.name}", field.type)) for field in kind])
-    if _is_list(kind):
+    if is_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
         return pa.list_(delta_type(name, kind.value_type))
     raise ContractError(f"column {name!r}: a Delta table cannot store {kind}. Return another type.", "write")
 
 
-def _has_room(wanted: pa.DataType, kind: pa.DataType) -> bool:
+def _has_room(wide: pa.DataType, kind: pa.DataType) -> bool:
     try:
-        return wanted == kind or unified("", wanted, kind) == wanted
+        return wide == kind or unified("", wide, kind) == wide
     except ContractError:
         return False
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    several = (
-        types.is_list,
-        types.is_large_list,
-        types.is_fixed_size_list,
-        types.is_list_view,
-        types.is_large_list_view,
-    )
-    return any(is_one(kind) for is_one in several)

@@ -1,10 +1,8 @@
 """The Iceberg table of a sink: read the content of a partition, and replace exactly this content by one snapshot.
 
-Every snapshot is committed on exactly the snapshot that was read. Another commit in between makes it fail, and it is
-tried again on the new snapshot. The retries of pyiceberg are switched off, because they do not check the lease.
-
-The snapshot's summary has its owner: job, partition, generation, attempt. `fence` commits an empty snapshot in the name
-of an attempt that did not commit. So a paused commit of that attempt fails, and then finds that its lease is lost.
+Every snapshot is committed on exactly the snapshot that was read. The retries of pyiceberg are switched off, because
+they do not check the lease. The snapshot's summary has its owner: job, partition, generation, attempt. `fence` commits
+an empty snapshot in the name of an attempt that did not commit, so that a paused commit of that attempt fails.
 """
 
 import contextlib
@@ -19,6 +17,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.database import expanded
+from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
@@ -53,19 +52,39 @@ class Opened:
             return SqlCatalog(self.catalog_name, **properties)
 
     def open(self, run: Run) -> "Table | None":
-        """Return the table's newest version; None if there is none.
+        """Return the table's newest version; None if there is none. Raise `CheckFailed` if it is not in the run's sink.
 
-        Raise `CheckFailed` if the table's directory is not the directory of the run's sink.
+        Raise `ServiceUnavailable` if the catalogue does not answer.
         """
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            table = self.catalog().load_table(self.name)
+            with translate_publish_errors(str(run.target)):
+                table = self.catalog().load_table(self.name)
         except NoSuchTableError:
             return None
         if table.location().rstrip("/") != location(run):
             raise CheckFailed(f"{self.name}: expected the table in {run.sink}, found it in {table.location()}.")
         table.metadata.properties["commit.retry.num-retries"] = "0"  # here, not in the table
+        return table
+
+    def open_or_create(self, run: Run, schema: pa.Schema) -> "Table":
+        """Return the table's newest version. If there is none, create an empty table."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from sqlalchemy.exc import IntegrityError
+
+        if table := self.open(run):
+            return table
+        catalog = self.catalog()
+        with contextlib.suppress(IntegrityError):  # a faster process
+            catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        with contextlib.suppress(TableAlreadyExistsError):
+            transaction = catalog.create_table_transaction(self.name, whole_schema(run, schema), location(run))
+            with transaction, transaction.update_spec() as spec:
+                for name in partition_columns(run):
+                    spec.add_identity(name)
+        table = self.open(run)
+        assert table is not None
         return table
 
 
@@ -76,10 +95,7 @@ def location(run: Run) -> str:
 
 
 def iceberg_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns in Iceberg's types, without columns that have no value in any row.
-
-    Raise `ContractError` for a type that Iceberg cannot represent.
-    """
+    """Return the columns in Iceberg's types: those of Delta, with whole numbers of 32 bits at least."""
     return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
 
 
@@ -90,26 +106,19 @@ def columns(table: "Table", run: Run) -> pa.Schema:
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
-    """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition column.
+    """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition column."""
+    layout = [f"{field.name} ({field.transform})" for field in table.spec().fields]
+    own_layout = [f"{name} (identity)" for name in partition_columns(run)]
+    optimistic_commit.refuse_other_partitioning(run, layout, own_layout, "an Iceberg table", "sink.table")
 
-    For the partition `all`, the table must be unpartitioned.
+
+def partition_files(table: "Table", run: Run) -> dict[str, int]:
+    """Return the number of rows of each file in the run's partition, by its path below the table's directory.
+
+    A file elsewhere has its whole path.
     """
-    found = [f"{field.name} ({field.transform})" for field in table.spec().fields]
-    expected = [f"{name} (identity)" for name in partition_columns(run)]
-    optimistic_commit.refuse_other_partitioning(run, found, expected, "an Iceberg table", "sink.table")
-
-
-def partition_files(table: "Table", run: Run) -> list[str]:
-    """Return the files that this version of the table has in the run's partition.
-
-    They are paths below the table's directory, or whole paths of files elsewhere.
-    """
-    return [file.file_path.removeprefix(f"{location(run)}/") for file in _data_files(table, run)]
-
-
-def partition_rows(table: "Table", run: Run) -> int:
-    """Return the number of rows in the run's partition."""
-    return sum(file.record_count for file in _data_files(table, run))
+    prefix = f"{location(run)}/"
+    return {file.file_path.removeprefix(prefix): file.record_count for file in _data_files(table, run)}
 
 
 def committed(table: "Table", run: Run) -> int | None:
@@ -121,16 +130,15 @@ def committed(table: "Table", run: Run) -> int | None:
 
 
 def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
-    """Replace the run's partition by `files`, in one snapshot, and create the table if there is none.
+    """Replace the run's partition by `files` of these columns, in one snapshot; with `keep`, add the files instead.
 
-    With `keep`, add the files to the partition's own instead. `schema` has the columns of the files without the
-    partition column; new columns are added to the table. Raise `LeaseLost` if a later run has taken over. Raise
-    `CheckFailed` if the table's columns changed since the files were made.
+    Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table's columns changed meanwhile.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
     paths = [f"{location(run)}/{path}" for path in as_paths(run, [file.name for file in files])]
+    about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
 
     def replace(table: "Table") -> None:
         if fitted(schema, columns(table, run)) != schema:
@@ -138,8 +146,8 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema,
         transaction = table.transaction()
         with transaction.update_schema() as update:
             update.union_by_name(whole_schema(run, schema))
-        _map_names(transaction)
-        about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
+        names = transaction.table_metadata.schema().name_mapping.model_dump_json()  # of the files' columns to fields
+        transaction.set_properties({"schema.name-mapping.default": names})
         update = transaction.update_snapshot(snapshot_properties=about)
         with update.fast_append() if keep else update.overwrite() as snapshot:
             for file in [] if keep else _data_files(table, run):
@@ -148,13 +156,14 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema,
                 snapshot.append_data_file(file)
         transaction.commit_transaction()
 
-    optimistic_commit.commit(
-        run,
-        CommitFailedException,
-        lambda: opened.open(run) or _created(opened, run, schema),
-        lambda table: committed(table, run) is not None,
-        replace,
-    )
+    with translate_publish_errors(str(run.target)):
+        optimistic_commit.commit(
+            run,
+            CommitFailedException,
+            lambda: opened.open_or_create(run, schema),
+            lambda table: committed(table, run) is not None,
+            replace,
+        )
 
 
 def fence(opened: Opened, run: Run) -> bool:
@@ -167,46 +176,26 @@ def fence(opened: Opened, run: Run) -> bool:
             pass
         transaction.commit_transaction()
 
-    return optimistic_commit.fence(
-        CommitFailedException,
-        lambda: opened.open(run),
-        lambda table: committed(table, run) is not None,
-        take_its_place,
-    )
+    with translate_publish_errors(str(run.target)):
+        return optimistic_commit.fence(
+            CommitFailedException,
+            lambda: opened.open(run),
+            lambda table: committed(table, run) is not None,
+            take_its_place,
+        )
 
 
 def _storage_properties() -> dict[str, str]:
     """Return options that pyiceberg does not read from the environment itself."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    found = {"s3.endpoint": endpoint, "s3.region": region}
-    return {name: value for name, value in found.items() if value}
-
-
-def _created(opened: Opened, run: Run, schema: pa.Schema) -> "Table":
-    """Create and return an empty table, or return the table of a faster process."""
-    from pyiceberg.exceptions import TableAlreadyExistsError
-    from sqlalchemy.exc import IntegrityError
-
-    catalog, namespace = opened.catalog(), opened.name.rpartition(".")[0]
-    with contextlib.suppress(IntegrityError):
-        catalog.create_namespace_if_not_exists(namespace)
-    try:
-        transaction = catalog.create_table_transaction(opened.name, whole_schema(run, schema), location(run))
-        with transaction, transaction.update_spec() as spec:
-            for name in partition_columns(run):
-                spec.add_identity(name)
-    except TableAlreadyExistsError:
-        pass
-    table = opened.open(run)
-    assert table is not None
-    return table
-
-
-def _map_names(transaction: Any) -> None:
-    """Set the table property that maps the files' column names to fields."""
-    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-    transaction.set_properties({"schema.name-mapping.default": mapping})
+    variables = {
+        "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    }
+    properties = {}
+    for name, (first, second) in variables.items():
+        if value := os.environ.get(first) or os.environ.get(second):
+            properties[name] = value
+    return properties
 
 
 def _data_files(table: "Table", run: Run) -> list[Any]:

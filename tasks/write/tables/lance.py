@@ -2,15 +2,13 @@
 
 If a commit was made on an older version, Lance rebases it, unless another commit changed the same fragments. So
 partitions that are published concurrently do not wait for each other. `fence` commits a version that changes nothing,
-but is of a kind (Lance's "merge") on which no commit can be rebased. A paused commit then fails.
-
-Each commit's transaction has its owner: job, partition, generation, attempt.
+but is of a kind (Lance's "merge") on which no commit can be rebased. Each commit's transaction has its owner.
 """
 
+import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,10 +44,7 @@ class Fragment:
 
 
 def open_table(sink: Location, version: int | None = None) -> "LanceDataset | None":
-    """Return a version of the Lance table in the directory `sink`, by default the newest; None if there is no table.
-
-    Raise `JobError` if lance is not installed.
-    """
+    """Return a version of the Lance table in the directory `sink`, by default the newest; None if there is no table."""
     require_extra("lance", "sink.kind: lance", "write")
     import lance
 
@@ -72,18 +67,18 @@ def refuse_types(schema: pa.Schema) -> None:
     """Raise `ContractError` for a column whose type Lance 14 cannot store."""
     for field in schema:
         for kind in kinds_in(field.type):
-            remedy = ""
             if types.is_map(kind):
                 remedy = "Return a list of structs with the fields key and value"
             elif types.is_decimal32(kind) or types.is_decimal64(kind):
                 remedy = "Cast it to decimal128"
             elif types.is_fixed_size_list(kind) and not _is_of_fixed_width(kind.value_type):
                 remedy = "Return lists of any length"
-            if remedy:
-                raise ContractError(
-                    f"column {field.name!r}: a Lance table cannot store {kind}. {remedy}, or publish to another sink.",
-                    "write",
-                )
+            else:
+                continue
+            raise ContractError(
+                f"column {field.name!r}: a Lance table cannot store {kind}. {remedy}, or publish to another sink.",
+                "write",
+            )
 
 
 def _is_of_fixed_width(kind: pa.DataType) -> bool:
@@ -94,31 +89,34 @@ def _is_of_fixed_width(kind: pa.DataType) -> bool:
 
 def partition_files(table: "LanceDataset", run: Run) -> list[str]:
     """Return the data files with rows of the partition, as paths below the table."""
-    held = _rows_of_partition(table, run)
-    found = [fragment.metadata for fragment in table.get_fragments() if fragment.fragment_id in held]
-    return sorted(f"data/{file.path}" for fragment in found for file in fragment.files)
+    rows, paths = rows_of_partition(table, run), []
+    for fragment in table.get_fragments():
+        if fragment.fragment_id in rows:
+            paths += [f"data/{file.path}" for file in fragment.metadata.files]
+    return sorted(paths)
 
 
-def partition_rows(table: "LanceDataset", run: Run) -> int:
-    """Return the number of rows in the run's partition."""
-    return sum(_rows_of_partition(table, run).values())
+def rows_of_partition(table: "LanceDataset", run: Run) -> dict[int, int]:
+    """Return the number of rows of the partition in each fragment with such rows, by the fragment's id."""
+    if not run.partition_directory:
+        return {fragment.fragment_id: fragment.count_rows() for fragment in table.get_fragments()}
+    rows: dict[int, int] = {}
+    scanner = table.scanner(columns=[], filter=_own(run), with_row_address=True)
+    for batch in scanner.to_batches():
+        numbers, counts = np.unique(batch["_rowaddr"].to_numpy() >> np.uint64(32), return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            rows[number] = rows.get(number, 0) + count
+    return rows
 
 
 def fitted_schema(table: "LanceDataset | None", run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return the columns of `schema` with their types in the table, without columns and struct fields of type null.
-
-    If `table` is None, the types stay. Raise `ContractError` if the type in the table cannot hold all values of the
-    run's type.
-    """
+    """Return the columns of `schema` with their types in the table, without columns and struct fields of type null."""
     schema = of_known_types(schema)
     return fitted(schema, table.schema) if table else schema
 
 
 def complete(run: Run, schema: pa.Schema) -> None:
-    """Create the run's table without rows, or add the columns of `schema` that it lacks.
-
-    Another process may do the same meanwhile.
-    """
+    """Create the run's table without rows, or add the columns of `schema` that it lacks. Another process may, too."""
     from lance import LanceOperation
     from lance.commit import CommitConflictError
 
@@ -128,8 +126,7 @@ def complete(run: Run, schema: pa.Schema) -> None:
         table = open_table(run.sink)
         if table is None:
             try:
-                # Not write_dataset with mode="create": of two concurrent ones, the second would overwrite the first's
-                # table.
+                # Of two concurrent write_dataset(mode="create"), the second would overwrite the first's table.
                 _commit(run, 0, LanceOperation.Overwrite(whole, []), {})
             except OSError:
                 if open_table(run.sink) is None:
@@ -144,16 +141,14 @@ def complete(run: Run, schema: pa.Schema) -> None:
 
 
 def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
-    """Write the rows of the files into the table's directory `sink` as fragments, and return the fragments.
-
-    No version of the table contains them yet. Ray tasks write several files.
-    """
+    """Write the rows of the files as fragments of the table in `sink`. No version of the table contains them yet."""
     if len(files) <= 1:
-        return [fragment for file in files for fragment in _write(sink, file.place)]
+        return _write(sink, files[0].place) if files else []
     import ray
 
     remote = ray.remote(num_cpus=1, max_retries=3)(_write)
-    return [fragment for found in ray.get([remote.remote(sink, file.place) for file in files]) for fragment in found]
+    results = ray.get([remote.remote(sink, file.place) for file in files])
+    return list(itertools.chain.from_iterable(results))
 
 
 def data_files(fragments: Iterable[Fragment]) -> list[str]:
@@ -162,20 +157,17 @@ def data_files(fragments: Iterable[Fragment]) -> list[str]:
 
 
 def written_files(rows: Location) -> list[str]:
-    """Return the data files of all fragments that were made of the Parquet files in the directory `rows`.
-
-    They are paths below the table.
-    """
-    texts = [(rows / name).read_bytes() for name in rows.names() if name.endswith(WRITTEN)]
-    return data_files(Fragment(line.decode()) for text in texts for line in text.splitlines())
+    """Return the data files of all fragments that were made of the Parquet files in the directory `rows`."""
+    fragments = []
+    for name in rows.names():
+        if name.endswith(WRITTEN):
+            fragments += [Fragment(line.decode()) for line in (rows / name).read_bytes().splitlines()]
+    return data_files(fragments)
 
 
 def committed(table: "LanceDataset", run: Run) -> int | None:
-    """Return the number of the version that the run's attempt committed.
-
-    Return None if it is not among the `VERSIONS_LOOKED_AT` newest versions.
-    """
-    for version in islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
+    """Return the version that the run's attempt committed, if it is among the `VERSIONS_LOOKED_AT` newest ones."""
+    for version in itertools.islice(range(table.version, 0, -1), VERSIONS_LOOKED_AT):
         try:
             transaction = table.read_transaction(version)
         except (OSError, ValueError):  # cleaned up
@@ -195,6 +187,7 @@ def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
     from lance.fragment import FragmentMetadata
 
     about = {f"overnight.{name}": value for name, value in optimistic_commit.about(run).items()}
+    new = [FragmentMetadata.from_json(fragment.text) for fragment in fragments]
 
     def opened() -> "LanceDataset":
         table = open_table(run.sink)
@@ -203,16 +196,15 @@ def commit(run: Run, fragments: list[Fragment], keep: bool = False) -> None:
         return table
 
     def replace(table: "LanceDataset") -> None:
-        removed, left = [], []
-        held = {} if keep else _rows_of_partition(table, run)
-        for fragment in table.get_fragments() if held else ():
-            rows = held.get(fragment.fragment_id)
-            if rows == fragment.count_rows():
-                removed.append(fragment.fragment_id)
-            elif rows and (rest := fragment.delete(_own(run))):  # compaction put other partitions beside it
-                left.append(rest)
-        new = [FragmentMetadata.from_json(fragment.text) for fragment in fragments]
-        operation = LanceOperation.Update(removed_fragment_ids=removed, updated_fragments=left, new_fragments=new)
+        old_ids, remainders = [], []
+        rows_by_fragment = {} if keep else rows_of_partition(table, run)
+        for fragment in table.get_fragments():
+            rows = rows_by_fragment.get(fragment.fragment_id, 0)
+            if rows and rows == fragment.count_rows():
+                old_ids.append(fragment.fragment_id)
+            elif rows and (remainder := fragment.delete(_own(run))):  # compaction put other partitions beside it
+                remainders.append(remainder)
+        operation = LanceOperation.Update(removed_fragment_ids=old_ids, updated_fragments=remainders, new_fragments=new)
         _commit(run, table.version, operation, about)
 
     optimistic_commit.commit(run, CommitConflictError, opened, lambda table: committed(table, run) is not None, replace)
@@ -241,33 +233,16 @@ def _write(sink: Location, rows: Location) -> list[Fragment]:
 
     table = open_table(sink)
     assert table is not None
-    with rows.open() as opened:
-        file = pq.ParquetFile(opened)
+    with rows.open() as content:
+        file = pq.ParquetFile(content)
         # Lance compares the names of a list's items too: "element" in Parquet, often "item" in Arrow.
         schema = pa.schema([table.schema.field(name) for name in file.schema_arrow.names])
-        made = write_fragments(
-            pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema),
-            table,
-            mode="append",
-            storage_options=storage_options(),
-        )
-    fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in made]
+        reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema)
+        metadata = write_fragments(reader, table, mode="append", storage_options=storage_options())
+    fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in metadata]
     lines = "".join(f"{fragment.text}\n" for fragment in fragments)
     (rows.parent / (rows.name + WRITTEN)).write_bytes(lines.encode())
     return fragments
-
-
-def _rows_of_partition(table: "LanceDataset", run: Run) -> dict[int, int]:
-    """Return the fragments with rows of the partition, and their numbers of rows."""
-    if not run.partition_directory:
-        return {fragment.fragment_id: fragment.count_rows() for fragment in table.get_fragments()}
-    found: dict[int, int] = {}
-    scanner = table.scanner(columns=[], filter=_own(run), with_row_address=True)
-    for batch in scanner.to_batches():
-        numbers, counts = np.unique(batch["_rowaddr"].to_numpy() >> np.uint64(32), return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            found[number] = found.get(number, 0) + count
-    return found
 
 
 def _own(run: Run) -> str:

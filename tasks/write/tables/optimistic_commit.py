@@ -1,10 +1,8 @@
 """Commit to a table while others commit too: on the version that was read, or again on a newer one.
 
-Delta, Iceberg and Lance share this; each makes a version in its own way. A commit fails if another commit came in
-between. It is then tried again on the new version, and the lease is checked once more.
-
-`commit` and `fence` of one partition exclude each other, because `fence` makes a version too. So a paused commit of the
-fenced attempt fails, reads the table again, and finds that a later run holds the lease.
+Delta, Iceberg and Lance share this; each makes a version in its own way. `commit` and `fence` of one partition exclude
+each other, because `fence` makes a version too. So a paused commit of the fenced attempt fails, reads the table again,
+and finds that a later run holds the lease.
 """
 
 import time
@@ -34,13 +32,8 @@ def commit(
 ) -> None:
     """Make one version of the table in which the run's partition is replaced, unless the run's attempt did so already.
 
-    Raise `LeaseLost` if a later run has taken over.
-
-    Args:
-        conflict: The error that `replace` raises if another commit came in between. All is then tried again.
-        open_table: Returns the newest version of the table.
-        has_committed: Returns True for a version that shows that the run's attempt has committed.
-        replace: Makes the new version, based on the given one.
+    `replace` makes it from the given version. If it raises `conflict`, another commit came in between, and all is tried
+    again. Raise `LeaseLost` if a later run has taken over.
     """
 
     def attempt() -> None:
@@ -61,13 +54,7 @@ def fence(
 ) -> bool:
     """Return True if an attempt has committed. Otherwise make its commit impossible, and return False.
 
-    If there is no table, return False and do nothing.
-
-    Args:
-        conflict: The error that `take_its_place` raises if another commit came in between. All is then tried again.
-        open_table: Returns the newest version of the table, None if there is none.
-        has_committed: Returns True for a version that shows that the attempt has committed.
-        take_its_place: Makes a new version of the table, on which a paused commit of the attempt fails.
+    `take_its_place` makes a version on which a paused commit of the attempt fails. Without a table nothing is done.
     """
 
     def attempt() -> bool:
@@ -83,10 +70,7 @@ def fence(
 
 
 def until_committed(attempt: Callable[[], Result], conflict: type[Exception]) -> Result:
-    """Return the result of `attempt`, which is called again with growing waits while it raises `conflict`.
-
-    After too many tries, raise the last conflict.
-    """
+    """Call `attempt` with growing waits while it raises `conflict`; after too many tries, raise the last conflict."""
     for seconds in RETRIES.waits():
         try:
             return attempt()
@@ -112,11 +96,7 @@ def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
 
 
 def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], kind: str, setting: str) -> None:
-    """Raise `CheckFailed` if the table's partition columns `found` differ from those `expected`.
-
-    `kind` names the table in the message, such as `a Delta table`. `setting` is the setting to change, such as
-    `sink.path`.
-    """
+    """Raise `CheckFailed` if the partition columns `found` of the table differ from those `expected`."""
     if found != expected:
         raise CheckFailed(
             f"{run.sink}: expected {kind} partitioned by {expected or 'nothing'}, found one by {found or 'nothing'}. "
@@ -126,14 +106,11 @@ def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], k
 
 def files_without_table(run: Run) -> list[str]:
     """Return the files in the partition's directory of a sink that has no table yet, as paths below the sink."""
-    return [path for path in as_paths(run, run.target.names()) if path.rsplit("/", 1)[-1][0] not in "_."]
+    return as_paths(run, [name for name in run.target.names() if name[0] not in "_."])
 
 
 def rows_lost(found: int, expected: int) -> str:
-    """Return as a text how many of the `expected` rows are missing from a table that has `found` rows.
-
-    The text is empty if no row is missing.
-    """
+    """Return as a text how many of the `expected` rows are missing from a table; empty if none is."""
     return f"{expected - found:,} of {expected:,} published rows" if found < expected else ""
 
 

@@ -27,54 +27,51 @@ class Target:
     run: Run
 
     @property
-    def schema(self) -> str | None:
-        """Return the schema in the name of the table; None for the database's default."""
-        return self.name.rpartition(".")[0] or None
-
-    @property
     def day(self) -> dict[str, date]:
         """Return the partition column -> the partition's date; empty for the partition `all`."""
-        return {self.run.partition_column: date.fromisoformat(self.run.partition)} if self.is_dated else {}
-
-    @property
-    def is_dated(self) -> bool:
-        """Return True if the partition is a date, not `all`."""
-        return bool(self.run.partition_directory)
+        if not self.run.partition_directory:
+            return {}
+        return {self.run.partition_column: date.fromisoformat(self.run.partition)}
 
     def table(self, schema: pa.Schema) -> "Table":
         """Return the definition of the published table, with the key and the columns of `schema`."""
         import sqlalchemy as sa
 
-        keys: list[sa.Column[Any]] = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
-        keys.append(sa.Column("row_id", sa.Text(), primary_key=True))
-        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
-        return sa.Table(self.name.rpartition(".")[2], sa.MetaData(), *keys, *columns, schema=self.schema)
+        days = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
+        return self._table(self.name.rpartition(".")[2], *days, *_columns(schema))
 
     def loaded(self, schema: pa.Schema) -> "Table":
         """Return the definition of the attempt's own table, into which its rows are loaded before the publish."""
-        import sqlalchemy as sa
-
-        about = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
-        columns = [sa.Column(name, kind) for name, kind in sql_columns(schema).items() if name != "row_id"]
-        key = sa.Column("row_id", sa.Text(), primary_key=True)
-        name = f"_overnight_{hashlib.sha256(about.encode()).hexdigest()[:16]}"
-        return sa.Table(name, sa.MetaData(), key, *columns, schema=self.schema)
+        owner = f"{self.run.job}/{self.run.partition}/{self.run.attempt}"
+        return self._table(f"_overnight_{hashlib.sha256(owner.encode()).hexdigest()[:16]}", *_columns(schema))
 
     def publishes(self) -> "Table":
         """Return the definition of the table that records, by table and partition, which attempt published last."""
         import sqlalchemy as sa
 
-        names = ("job", "generation", "attempt")
-        return sa.Table(
+        return self._table(
             "overnight_publishes",
-            sa.MetaData(),
             sa.Column("table_name", sa.Text(), primary_key=True),
             sa.Column("partition_name", sa.Text(), primary_key=True),
-            *(sa.Column(name, sa.Text()) for name in names),
+            *(sa.Column(name, sa.Text()) for name in ("job", "generation", "attempt")),
             sa.Column("rows_published", sa.BigInteger()),
             sa.Column("published_at", sa.DateTime(timezone=True)),
-            schema=self.schema,
         )
+
+    def _table(self, name: str, *columns: Any) -> "Table":
+        import sqlalchemy as sa
+
+        return sa.Table(name, sa.MetaData(), *columns, schema=self.name.rpartition(".")[0] or None)
+
+
+def _columns(schema: pa.Schema) -> list[Any]:
+    """Return the definitions of the key `row_id` and of the columns of `schema`."""
+    import sqlalchemy as sa
+
+    kinds = sql_columns(schema)
+    kinds.pop("row_id", None)
+    key = sa.Column("row_id", sa.Text(), primary_key=True)
+    return [key, *(sa.Column(name, kind) for name, kind in kinds.items())]
 
 
 def complete(connection: "Connection", target: Target, table: "Table") -> None:
@@ -84,15 +81,15 @@ def complete(connection: "Connection", target: Target, table: "Table") -> None:
     if columns_of(connection, table) >= {column.name for column in table.columns}:
         return
     lock_definitions(connection, target)
-    there = columns_of(connection, table)
-    if not there:
+    names = columns_of(connection, table)
+    if not names:
         table.create(connection)
         return
     quote, types = connection.dialect.identifier_preparer, connection.dialect.type_compiler_instance
     for column in table.columns:
-        if column.name not in there:
-            added = f"{quote.quote(column.name)} {types.process(column.type)}"
-            connection.execute(sa.text(f"ALTER TABLE {quote.format_table(table)} ADD COLUMN {added}"))
+        if column.name not in names:
+            definition = f"{quote.quote(column.name)} {types.process(column.type)}"
+            connection.execute(sa.text(f"ALTER TABLE {quote.format_table(table)} ADD COLUMN {definition}"))
 
 
 def columns_of(connection: "Connection", table: "Table") -> set[str]:
@@ -113,5 +110,6 @@ def lock_definitions(connection: "Connection", target: Target) -> None:
     import sqlalchemy as sa
 
     if connection.dialect.name == "postgresql":
-        key = int.from_bytes(hashlib.sha256(f"overnight/{target.schema}".encode()).digest()[:7])
+        schema = target.name.rpartition(".")[0] or None
+        key = int.from_bytes(hashlib.sha256(f"overnight/{schema}".encode()).digest()[:7])
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})

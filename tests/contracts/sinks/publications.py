@@ -33,8 +33,8 @@ from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables import iceberg, lance
-from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.delta import open_table
+from overnight.tasks.write.tables.sql import engine
 from tests.tasks.runs import make_run
 
 POSTGRESQL = "postgresql+psycopg://${PGUSER}:${PGPASSWORD}@${PGHOST}:${PGPORT}/postgres"  # of the fixture postgres

@@ -25,12 +25,12 @@ from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
-from overnight.tasks.search.published_rows import newest_version
+from overnight.tasks.search.partition import LanceTable
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
-from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.iceberg import Opened
+from overnight.tasks.write.tables.sql import engine
 
 LEAVES: TypeAdapter[Any] = TypeAdapter(Step | AnyPredictor | Source)
 FILE = __file__  # a file that is there; the libraries are missing before anything reads it
@@ -118,7 +118,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("keras", "kind: keras", "infer", load("keras", **MODEL)),
     ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
     ("lance", "source.kind: lance", "ingest", files("lance")),
-    ("lance", "search", "plan", lambda here: newest_version(Location(str(here)))),
+    ("lance", "search", "plan", lambda here: LanceTable(Location(str(here)), None).dataset),
     ("onnxruntime", "kind: onnx", "infer", load("onnx", **MODEL)),
     ("pandas", "kind: sklearn", "infer", load("sklearn", **MODEL)),
     ("pikepdf", "pdf_text", "preprocess", build("pdf_text")),

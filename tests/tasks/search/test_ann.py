@@ -1,7 +1,9 @@
 """Search in Lance tables: every row where there is no index, else what the index finds near."""
 
 from datetime import date
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -11,9 +13,10 @@ import pytest
 from overnight.tasks.errors import ContractError
 from overnight.tasks.search.ann import index_groups, nearest_indexed
 from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.published_rows import LanceRows, newest_version
+from overnight.tasks.search.partition import LanceTable, PublishedPartition
 from overnight.tasks.search.task import scan
 from overnight.tasks.storage.location import Location
+from overnight.tasks.write.sinks.lance import LanceSink
 
 WIDTH, ROWS = 16, 2000
 DAYS = ("2026-01-01", "2026-01-02")
@@ -40,9 +43,16 @@ def place(tmp_path: Path, vectors: np.ndarray) -> str:
     return str(tmp_path / "table")
 
 
-def partitions(place: str, *days: str) -> list[LanceRows]:
-    version = newest_version(Location(place))
-    return [LanceRows(day, Location(place), "date", version) for day in days]
+def partitions(place: str, *days: str) -> list[PublishedPartition]:
+    table, sink = LanceTable(Location(place), "date"), LanceSink(path=place)
+    receipts = [{"partition": day, "table_version": table.dataset.version} for day in days]
+    reads = [partial(sink.read, Location(place), receipt) for receipt in receipts]
+    return [PublishedPartition(day, read, table) for day, read in zip(days, reads, strict=True)]
+
+
+def indexed(found: list[PublishedPartition], query: np.ndarray, count: int) -> tuple[list[dict[str, Any]], int]:
+    assert found[0].table
+    return nearest_indexed(found[0].table, found, 100, "embedding", query, count)
 
 
 def best(vectors: np.ndarray, query: np.ndarray, wanted: np.ndarray) -> list[int]:
@@ -69,13 +79,13 @@ def test_every_row_of_a_table_is_compared_as_those_of_files_are(place: str, vect
 
 
 def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -> None:
-    assert index_groups(partitions(place, DAYS[0])[0], "embedding") == 0
+    assert index_groups(LanceTable(Location(place), "date"), "embedding") == 0
     index(place)
     both = partitions(place, *DAYS)
-    assert index_groups(both[0], "embedding") == 100
+    assert index_groups(LanceTable(Location(place), "date"), "embedding") == 100
     hits = 0
     for query in vectors[:20] + np.float32(0.01):
-        found, rows = nearest_indexed(both, 100, "embedding", query, 10)
+        found, rows = indexed(both, query, 10)
         exact = described(nearest(both, "embedding", query, 10).matches)
         scores = {row["row_id"]: row["score"] for row in exact}
         hits += len([row for row in found if row["row_id"] in scores])
@@ -84,7 +94,7 @@ def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -
         assert set(found[0]) == set(exact[0])
         assert rows == ROWS
     assert hits > 180
-    found, rows = nearest_indexed(both[1:], 100, "embedding", vectors[3], 10)
+    found, rows = indexed(both[1:], vectors[3], 10)
     assert (rows, {row["partition"] for row in found}) == (ROWS // 2, {DAYS[1]})
 
 
@@ -94,7 +104,7 @@ def test_rows_that_the_index_does_not_know_yet_are_found_and_the_chosen_version_
     index(place)
     before = partitions(place, *DAYS)
     lance.write_dataset(some(-vectors[:20], ROWS), place, mode="append")
-    found, rows = nearest_indexed(partitions(place, *DAYS), 100, "embedding", -vectors[7], 1)
+    found, rows = indexed(partitions(place, *DAYS), -vectors[7], 1)
     assert (found[0]["number"], rows) == (ROWS + 7, ROWS + 20)
     lance.dataset(place).delete("number = 3")
     assert described(nearest(before, "embedding", vectors[3], 1).matches)[0]["number"] == 3

@@ -11,13 +11,14 @@ from pydantic import ValidationError
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.write.checks.column_statistics import Columns, describe, summary
-from overnight.tasks.write.checks.null_and_constant import (
+from overnight.tasks.write.checks.run_checks import (
     constant_violations,
+    count_failures,
     empty_columns,
     null_violations,
     unknown_columns,
+    verdict,
 )
-from overnight.tasks.write.checks.run_checks import count_failures, verdict
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.merge.output_schema import publishable
 from tests.tasks.runs import make_run

@@ -10,7 +10,7 @@ import pytest
 
 from overnight.tasks.state.run import Run, write_json
 from overnight.tasks.write.checks.column_statistics import summary
-from overnight.tasks.write.checks.null_and_constant import null_violations, unknown_columns
+from overnight.tasks.write.checks.run_checks import null_violations, unknown_columns
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.merge.known_types import (
     columns_left_out,

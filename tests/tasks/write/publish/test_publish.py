@@ -4,15 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from lance import LanceDataset
 from pyiceberg.catalog.sql import SqlCatalog
 
-from overnight.tasks.state import staged_parts
+from overnight.tasks.errors import CheckFailed
+from overnight.tasks.rows import blocks
+from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.run import Run, read_json, write_json
-from overnight.tasks.write.publish.publish import is_under_way, repair
+from overnight.tasks.write.publish.publish import audit, is_under_way, repair
 from overnight.tasks.write.sinks import directory_swap
 from overnight.tasks.write.sinks.delta import DeltaSink
 from overnight.tasks.write.sinks.iceberg import IcebergSink
@@ -28,6 +32,7 @@ from tests.contracts.sinks.publications import (
     stage,
     visible,
 )
+from tests.tasks.manifests import write_manifest
 from tests.tasks.runs import make_run
 
 OLD, NEW = [1, 2, 3], [4, 5]
@@ -117,3 +122,39 @@ def test_a_publish_that_is_completed_names_the_run_that_had_begun_it(tmp_path: P
     repaired = repair(run, Switched(path="-"))
     assert repaired
     assert (repaired.flow_run, repaired.receipt) == ("run 1", {"files": []})
+
+
+def units(*counts: int | None) -> pa.Table:
+    unit = {"uri": "u", "size": 1, "version": "v", "first_row": 0, "row_group": None}
+    listed = [unit | {"unit": i, "path": f"{i}.csv", "rows": count} for i, count in enumerate(counts)]
+    return pa.Table.from_pylist(listed, schema=UNITS)
+
+
+def ranges_of(*ranges: tuple[int, int, int, int]) -> pa.Table:
+    rows = [dict(zip(row_ranges.RANGES.names, values, strict=True)) for values in ranges]
+    return row_ranges.merge([pa.Table.from_pylist(rows, row_ranges.RANGES)])
+
+
+def test_totals_of_a_partition_that_is_whole(tmp_path: Path):
+    found = ranges_of(
+        (0, 0, 5, blocks.LIVE), (0, 5, 7, blocks.FILTERED), (1, 0, 1, blocks.QUARANTINED), (1, 0, 1, blocks.END)
+    )
+    totals = audit(units(7, None), found, make_run(tmp_path))
+    assert (totals.rows, totals.written, totals.filtered, totals.quarantined) == (8, 5, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "found", "message"),
+    [
+        ([5, 5], [(0, 0, 5, blocks.LIVE), (1, 0, 4, blocks.LIVE)], r"1 units are not settled, .* 1\.csv.*/parts"),
+        ([5], [], r"not settled, the first in 0\.csv"),
+        ([None], [(0, 0, 5, blocks.LIVE)], "not settled"),
+        ([5], [(0, 0, 6, blocks.LIVE)], "settled more than once"),
+        ([5], [(0, 0, 4, blocks.LIVE), (0, 7, 8, blocks.LIVE)], "not settled"),
+    ],
+)
+def test_what_is_not_settled_exactly_once_is_refused(tmp_path: Path, counts: list, found: list, message: str):
+    run = make_run(tmp_path)
+    write_manifest(run.manifest, units(*counts), "digest", None)
+    with pytest.raises(CheckFailed, match=message):
+        audit(units(*counts), ranges_of(*found), run)

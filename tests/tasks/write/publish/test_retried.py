@@ -17,8 +17,8 @@ from overnight.tasks.state.staged_parts import read_records
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.publish.retried import read_retried, receipt_of_retry, refuse_other_columns
 from overnight.tasks.write.sinks.sql import SqlSink
-from overnight.tasks.write.tables.database import engine
 from overnight.tasks.write.tables.delta import open_table
+from overnight.tasks.write.tables.sql import engine
 from tests.contracts.sinks.publications import numbered, publish_parts, sink_of
 from tests.tasks.runs import make_run
 

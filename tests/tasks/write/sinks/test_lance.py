@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.write.sinks import lance as lance_sink
 from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.tables import lance as lance_table
-from overnight.tasks.write.tables import lance_index
 from tests.contracts.sinks.publications import numbered, publish_parts, visible
 
 SINK = LanceSink(path="-")
@@ -82,7 +82,7 @@ def test_a_table_that_several_create_at_once_has_the_columns_of_each(
 
 
 def test_the_vector_index_finds_new_rows_and_none_that_were_replaced(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(lance_index, "INDEXED_ROWS", 300)
+    monkeypatch.setattr(lance_sink, "INDEXED_ROWS", 300)
     sink = LanceSink(path="-", index="vector")
     random = np.random.default_rng(0)
 

@@ -14,7 +14,7 @@ from overnight.tasks.errors import CheckFailed, ContractError, JobError, Service
 from overnight.tasks.state import lease
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables import sql
-from overnight.tasks.write.tables.database import engine
+from overnight.tasks.write.tables.sql import engine
 from tests.contracts.sinks.publications import holding, numbered, publish_parts, records_of, stage
 from tests.postgres import PASSWORD
 
