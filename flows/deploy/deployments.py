@@ -3,7 +3,7 @@
 To add a flow, add a line to `DEPLOYED` and an entry for each job to deployments/prefect.yaml.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -45,11 +45,21 @@ DEPLOYED: dict[str, When] = {
 }
 
 
+def flows_of(job: Job) -> Iterator[tuple[Flow[..., Any], CronSchedule | None]]:
+    """Yield the flows with which the job is deployed, each with its schedule."""
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            schedule = when(job)
+        except UndeployedJob:
+            continue
+        yield flow_at(entrypoint), schedule
+
+
 def flow_at(entrypoint: str) -> Flow[..., Any]:
     """Import and return the flow of an entrypoint such as `package.module.flow`."""
     module, _, name = entrypoint.rpartition(".")
-    found: Flow[..., Any] = getattr(import_module(module), name)
-    return found
+    flow: Flow[..., Any] = getattr(import_module(module), name)
+    return flow
 
 
 def deployed_flows() -> set[str]:

@@ -35,8 +35,8 @@ def _differences(key: str, before: Any, after: Any, is_adjustable: bool) -> Iter
             adjustable = Adjustable.is_among(field.annotation, field.metadata)
             yield from _differences(_joined(key, name), getattr(before, name), getattr(after, name), adjustable)
     elif _has_leaves(before) and _has_leaves(after) and len(before) == len(after):
-        for place, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(_joined(key, place), old, new, is_adjustable)
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(_joined(key, number), old, new, is_adjustable)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}, key=str):
             yield from _differences(_joined(key, name), before.get(name), after.get(name), is_adjustable)

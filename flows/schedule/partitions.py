@@ -10,11 +10,7 @@ from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """Return the partition that the user named, or the day of the scheduled time (or of now) moved by `offset_days`.
-
-    For a job without dates, return `all`. The day is that of the schedule's time zone. Naive times are UTC. Raise
-    `JobError` for a partition that the job cannot have.
-    """
+    """Return the partition that the user named, or the day of the scheduled time (or of now) moved by `offset_days`."""
     partition = (partition or "").strip()
     if not job.is_dated:
         if partition in ("", "all"):
@@ -39,9 +35,9 @@ def day_of(job: Job, moment: datetime) -> date:
     """
     local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
-        meant = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
-        if _names(job.schedule.cron, meant):
-            return meant.date()
+        earlier_clock = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
+        if _names(job.schedule.cron, earlier_clock):
+            return earlier_clock.date()
     return local.date()
 
 
@@ -57,27 +53,22 @@ def newest_due(job: Job, now: datetime) -> date:
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
-    """Return the partitions from `start` to `end`, both included. Leave out days that the job's schedule never takes.
-
-    Raise `JobError` for a job whose only partition is `all`.
-    """
+    """Return the partitions from `start` to `end`, both included, without days that the job's schedule never takes."""
     if not job.is_dated:
         raise JobError(
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
         )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
-    return [day.isoformat() for day in days if not job.schedule or _is_scheduled(job, day)]
+    return [day.isoformat() for day in days if _is_scheduled(job, day)]
 
 
 def _is_scheduled(job: Job, partition: date) -> bool:
-    """Return True if cron fires on the day that takes this partition.
-
-    Only months and weekdays decide this, so the time zone does not matter.
-    """
-    cron = job.schedule.cron if job.schedule else "0 0 * * *"
+    """Return True if cron fires on the day that takes this partition. Only months and weekdays decide this."""
+    if not job.schedule:
+        return True
     day = partition - job.offset
     before = datetime.combine(day, time()) - timedelta(minutes=1)
-    return next(CronSim(cron, before)).date() == day
+    return next(CronSim(job.schedule.cron, before)).date() == day
 
 
 def check_range(start: date, end: date) -> None:

@@ -11,8 +11,7 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from overnight.flows.runs.near_server import near_server
-from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.task_runner import OvernightTaskRunner, near_server
 from overnight.flows.runs.working_folder import working_folder
 from overnight.tasks.errors import OvernightError
 from tests.chaos.conftest import task_runs, wait_for_task_runs
@@ -110,7 +109,7 @@ def test_without_a_server_nothing_starts() -> None:
 def test_a_ray_that_does_not_start_is_a_sentence_with_what_to_do(prefect_api: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, where Ray would make its folder")
     script = f"""
-from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.task_runner import OvernightTaskRunner, near_server
 from overnight.tasks.errors import OvernightError
 
 try:
