@@ -64,10 +64,7 @@ class BackfillFailed(OvernightError):
 
 
 def backfill_id(flow_run_id: UUID | str) -> str:
-    """Return the id of the backfill that a flow run begins: the last eight characters of the run's id.
-
-    A restart of that run has the same id, and so continues the same backfill.
-    """
+    """Return the id of the backfill that a flow run begins. A restart of that run continues the same backfill."""
     return str(flow_run_id)[-8:]
 
 
@@ -146,8 +143,8 @@ class _Backfill:
         if not self.steps:
             self.reason_for_none = nothing_to_do(self.job, self.request)
             get_run_logger().info(self.reason_for_none)
-        elif is_new and (others := left_out(self.job, self.request, self.steps)):
-            get_run_logger().info("left out: %s", others)
+        elif is_new and (counts := left_out(self.job, self.request, self.steps)):
+            get_run_logger().info("left out: %s", counts)
         rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in self.steps]
         content = self.reason_for_none or summary(self.steps)
         self._show_table("backfill-plan", rows, f", {self.request.start} to {self.request.end}: {content}")
@@ -176,8 +173,8 @@ class _Backfill:
             self._show_outcomes()
             show_partitions(unchanged_job, request.start, request.end, UUID(prefect.runtime.flow_run.id))
         entries = entries_of(self.job, request, steps)
-        published = {entry.partition for entry in entries if entry.status == "published"}
-        failures = [outcome for outcome in self.outcomes if not is_published(outcome, published)]
+        partitions = {entry.partition for entry in entries if entry.status == "published"}
+        failures = [outcome for outcome in self.outcomes if not is_published(outcome, partitions)]
         if failures:
             reason = first_line(str(failures[0].error)).rstrip(".")
             counts = f"{len(failures)} of {len(steps)} partitions failed"

@@ -88,8 +88,8 @@ def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
     """Run one partition of a backfill, wait for its end, and return the outcome. An error becomes an outcome, too."""
     partition = child.step.partition
     try:
-        receipt = _run_deployed(child) if is_deployed else _run_here(child)
-        return Outcome(partition, "published", receipt)
+        run = _run_deployed if is_deployed else _run_here
+        return Outcome(partition, "published", run(child))
     except INTERRUPTIONS:
         return Outcome(partition, "cancelled", error=RunCancelled())
     except Exception as exception:
@@ -153,8 +153,8 @@ def _start(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
 
 def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None:
     """Return the run of the same backfill and partition that has not ended, if there is one."""
-    unfinished = FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED))
-    same = FlowRunFilter(tags=FlowRunFilterTags(all_=child.tags), state=unfinished)
+    states = FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED))
+    same = FlowRunFilter(tags=FlowRunFilterTags(all_=child.tags), state=states)
     runs = client.read_flow_runs(flow_run_filter=same)
     return next((run for run in runs if run.deployment_id), None)
 
@@ -162,8 +162,7 @@ def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None
 def _node_of_graph(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
     """Create the task run that represents the child in the backfill's graph, as Prefect does for a subflow.
 
-    Its key is the partition and the number of the backfill's start, because Prefect's own keys count calls, and a
-    restarted backfill makes other calls.
+    Prefect's own keys count calls, and a restarted backfill makes other calls.
     """
     runtime = prefect.runtime.flow_run
     partition = child.step.partition
@@ -190,7 +189,8 @@ def _final_state(client: SyncPrefectClient, run_id: UUID) -> State | None:
     if state is None or not state.is_final():
         return None
     age = (datetime.now(UTC) - state.timestamp).total_seconds()
-    return None if state.is_crashed() and age < RESTART_SECONDS else state
+    may_restart = state.is_crashed() and age < RESTART_SECONDS
+    return None if may_restart else state
 
 
 def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:

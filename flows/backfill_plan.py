@@ -29,17 +29,13 @@ WHOLE: tuple[Status, ...] = ("missing", "failed", "stale")  # statuses whose par
 
 @dataclass(frozen=True)
 class Step:
-    """One partition of a backfill's plan. `entry` is the status of the partition when the plan was made.
+    """One partition of a backfill's plan, with estimates from earlier receipts, if there are any."""
 
-    `force` runs the partition although it is published. `is_retry` runs only its quarantined rows. `rows` and `seconds`
-    are estimates from earlier receipts, None without such receipts.
-    """
-
-    entry: PartitionStatus
-    force: bool
+    entry: PartitionStatus  # when the plan was made
+    force: bool  # run the partition although it is published
     rows: int | None
     seconds: float | None
-    is_retry: bool = False
+    is_retry: bool = False  # run only its quarantined rows
 
     @property
     def partition(self) -> str:
@@ -104,8 +100,7 @@ def planned(
 ) -> tuple[Job, Request, list[Step]]:
     """Return the job with its overrides, the request of the backfill, and the steps to run. Write no record.
 
-    If `backfill_id` has a record, the request and its settings come from it, and only unfinished partitions run. If
-    `is_resumed`, the record must exist. Raise `JobError` for a job without dates, and for a request that is not valid.
+    If `backfill_id` has a record, the request comes from it. If `is_resumed`, the record must exist.
     """
     job = file.job(settings)
     if not job.is_dated:
@@ -144,8 +139,7 @@ def make_plan(job: Job, request: Request, now: datetime | None = None) -> list[S
 def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
     """Return the steps that an earlier backfill left unfinished, without partitions that another run holds.
 
-    A step is finished if that backfill published the partition. It is also finished if the partition was not published
-    when that backfill began, and is published now.
+    A step is finished if the partition is published now, by that backfill or for the first time since it began.
     """
     statuses = {step["partition"]: step["status"] for step in record["partitions"]}
     entries = read_ledger(job, request.start, request.end)

@@ -111,7 +111,7 @@ def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, file: Location
         send_logs_and_events(FLUSH_SECONDS)
         record["raised_at"] = now()
         write_json(file, record)
-    block = job.schedule.notify if job.schedule else None
+    block = job.times.notify
     if block and not record["notified_at"]:
         reasons = f"\n{'; '.join(entry.why)}" if entry.why else ""
         text = f"Its deadline was {deadline:%Y-%m-%d %H:%M %Z}. It is {entry.status}.{reasons}"

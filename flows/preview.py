@@ -212,8 +212,8 @@ def _run(job: Job, day: str, folder: str) -> Run:
 def _steps(job: Job) -> Iterator[tuple[str, Step]]:
     """Yield the steps before the first model, each with its place in the job file and its name."""
     preparation = job.preparation
-    implied = len(preparation) - len(job.preprocess)  # decode_image, which the job file need not name
-    for number, step in enumerate(preparation, -implied):
+    first = len(job.preprocess) - len(preparation)  # below 0 for decode_image, which the job file need not name
+    for number, step in enumerate(preparation, first):
         section = f"preprocess.{number}" if number >= 0 else "preprocess"
         yield f"{section} {_name(step)}", step
     for number, step in enumerate(job.steps[len(preparation) :]):

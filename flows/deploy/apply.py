@@ -16,10 +16,11 @@ from typing import Any
 import click
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitConfig
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectNotFound
 from prefect.flows import serve as serve_deployments
 from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
@@ -31,13 +32,14 @@ from overnight.flows.deploy.prefect_yaml import (
     PREFECT_FILE,
     SLUG,
     PrefectFile,
+    WorkPool,
+    WorkQueue,
     deployable_jobs,
     obsolete_deployments,
 )
 from overnight.flows.deploy.server_state import Change, ServerObject, changes, read_deployments, read_things
-from overnight.flows.deploy.work_pools import apply_work_pool
 from overnight.flows.job.model import Job
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import JobError, OvernightError
 
 AT_ONCE = 2  # runs of a job on one machine: a run of a backfill and the daily run
 
@@ -47,16 +49,14 @@ def deploy(
 ) -> list[Change]:
     """Apply a prefect.yaml and a folder of automations to the configured server. Return the change of each object.
 
-    With `job_paths`, deploy these jobs with the prefect.yaml of the package instead. Pools, queues and limits that the
-    server already has then keep their sizes. Remove deployments that a job no longer has. Raise `JobError` for a wrong
-    file before the server changes, and `OvernightError` if the server refuses a change.
+    With `job_paths`, deploy these jobs with the file of the package: what the server already has keeps its sizes.
     """
     file = PrefectFile(prefect_file, job_paths)
     objects = expected_server_state(file, automations)
     with get_client(sync_client=True) as client:
         state, before = read_things(client, file), read_deployments(client, file.flow_names)
         for pool in file.work_pools:
-            apply_work_pool(client, pool, keep=file.is_default)
+            _apply_work_pool(client, pool, keep=file.is_default)
         for limit in file.concurrency_limits:
             if not (file.is_default and ("concurrency limit", limit.name) in state):
                 client.upsert_global_concurrency_limit_by_name(limit.name, limit.limit)
@@ -70,6 +70,38 @@ def deploy(
                     _mend(client, before[name], deployment, file.deployments[name])
         remove_deployments(client, file.obsolete)
         return changes(state, read_things(client, file), objects)
+
+
+def _apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool) -> None:
+    """Create or update a pool and its queues from `pool`. With `keep`, only create what the server lacks."""
+    settings: dict[str, Any] = {"concurrency_limit": pool.concurrency_limit}
+    if pool.base_job_template is not None:
+        settings["base_job_template"] = pool.base_job_template
+    try:
+        existing = client.read_work_pool(pool.name)
+    except ObjectNotFound:
+        existing = client.create_work_pool(WorkPoolCreate(name=pool.name, type=pool.type, **settings))
+        keep = False  # the server creates a queue with other sizes
+    if existing.type != pool.type:
+        raise JobError(
+            f"work pool {pool.name}: expected type {pool.type}, found {existing.type} on the server. Prefect cannot "
+            "change a pool's type. Delete that pool, or name another in deployments/prefect.yaml."
+        )
+    if not keep and {name: getattr(existing, name) for name in settings} != settings:
+        client.update_work_pool(pool.name, WorkPoolUpdate(**settings))
+    # In the order of priority: the server moves a queue back if another queue takes its priority.
+    for queue in sorted(pool.work_queues, key=lambda queue: queue.priority):
+        _apply_queue(client, pool.name, queue, keep)
+
+
+def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue, keep: bool) -> None:
+    settings: dict[str, Any] = {"priority": queue.priority, "concurrency_limit": queue.concurrency_limit}
+    queues = {existing.name: existing for existing in client.read_work_queues(work_pool_name=pool)}
+    existing = queues.get(queue.name)
+    if existing is None:
+        client.create_work_queue(queue.name, work_pool_name=pool, **settings)
+    elif not keep and {name: getattr(existing, name) for name in settings} != settings:
+        client.update_work_queue(existing.id, **settings)
 
 
 def remove_deployments(client: SyncPrefectClient, names: Collection[str]) -> list[str]:
@@ -133,17 +165,16 @@ def _mend(
 ) -> None:
     """Correct the effects of `prefect deploy` on paused deployments and on schedules.
 
-    `prefect deploy` resumes a deployment that a user paused, and keeps a schedule that the job no longer has. If a user
-    made a schedule without a slug, it removes that schedule, and resumes the paused ones.
+    It resumes what a user paused, keeps schedules that the job no longer has, and removes those without a slug.
     """
     if before.paused and not after.paused and "paused" not in entry:
         client.pause_deployment(after.id)
     slugs = {schedule.get("slug") for schedule in entry["schedules"]}
-    paused = {schedule.slug for schedule in before.schedules if not schedule.active}
+    paused_slugs = {schedule.slug for schedule in before.schedules if not schedule.active}
     for schedule in after.schedules:
         if schedule.slug == SLUG and SLUG not in slugs:
             client.delete_deployment_schedule(after.id, schedule.id)
-        elif schedule.slug in paused and schedule.active:
+        elif schedule.slug in paused_slugs and schedule.active:
             client.update_deployment_schedule(after.id, schedule.id, active=False)
     without_slug = [schedule.schedule for schedule in after.schedules if schedule.slug is None]
     for schedule in before.schedules:

@@ -60,9 +60,7 @@ class _Definitions(BaseModel):
 class PrefectFile:
     """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written.
 
-    `obsolete` has the names of deployments that the jobs of the file no longer have, because a job lost its dates or
-    its deadline. `is_default` is True for the file of the package with jobs added. `described` is the whole content as
-    YAML values.
+    `obsolete` names deployments that its jobs no longer have. `described` is the whole content as YAML values.
     """
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
@@ -97,8 +95,8 @@ class PrefectFile:
 
     def _add(self, entry: Mapping[str, Any]) -> None:
         name = f"{flow_at(entry['entrypoint']).name}/{entry['name']}"
-        if other := self.deployments.get(name):
-            files = " and ".join(str((twin.get("parameters") or {}).get("job")) for twin in (other, entry))
+        if twin := self.deployments.get(name):
+            files = " and ".join(str((owner.get("parameters") or {}).get("job")) for owner in (twin, entry))
             raise JobError(
                 f"{self.path}: expected one deployment with the name {name}, found two, for {files}. Change the "
                 "name of a job, and of its entries."

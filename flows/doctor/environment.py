@@ -79,9 +79,9 @@ def check_environment(job_path: Path) -> Iterator[Finding]:
 def check_storage(job: Job) -> Iterator[Finding]:
     """Check that the job's source can be listed, and that its state and sink can be written or answer."""
     yield from check_source(job)
-    for what, path in (("sink", job.sink.place), ("state", job.state)):
+    for section, path in (("sink", job.sink.place), ("state", job.state)):
         if path and _has_variables(path):
-            yield _writable(what, Location(path))
+            yield _writable(section, Location(path))
     if job.sink.place is None and _has_variables(job.sink.model_dump_json()):
         yield _answering(job)
 
@@ -180,5 +180,5 @@ def _in_words(error: Exception, location: Location | None = None) -> str:
     """Return the message of a run for this error, without its sentence about publishing."""
     if isinstance(error, OvernightError):
         return str(error).partition(" Nothing was published")[0]
-    sentence = f"{type(error).__name__}: {error}"
-    return f"{location}: {sentence}" if location else sentence
+    prefix = f"{location}: " if location else ""
+    return f"{prefix}{type(error).__name__}: {error}"

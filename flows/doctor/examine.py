@@ -74,8 +74,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
 def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Finding]:
     """Check what the job file names, without writing, and return the findings in order.
 
-    This imports the user's code in the main thread, because some modules need that. If `network`, also read the places
-    of the source and of the sink.
+    This imports the user's code in the main thread, because some modules need that.
     """
     from overnight.flows.doctor import job_file
     from overnight.flows.doctor.environment import check_address, check_environment, check_source

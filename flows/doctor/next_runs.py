@@ -17,12 +17,12 @@ from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.ledger.late_runs import late_runs
+from overnight.flows.ledger.staleness import some
 from overnight.flows.runs.local_server import command_variables, running_server
 from overnight.flows.schedule.cron import next_cron_time
 
 Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
 IN_UI = "Resume it in the UI."
-NAMED = 3
 
 
 def next_runs() -> list[Finding]:
@@ -108,8 +108,7 @@ def check_late_runs(client: SyncPrefectClient) -> Finding:
         return Finding("late runs", "ok", "none")
     since = late[0].expected_start_time or datetime.now(UTC)
     queues = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
-    names = ", ".join(f"{run.name} ({run.state_name})" for run in late[:NAMED])
-    more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
+    names = some([f"{run.name} ({run.state_name})" for run in late])
     sentence = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {queues}"
     advice = "Check the worker, and the runs that hold the pool's slots."
-    return Finding("late runs", "warning", f"{sentence}: {names}{more}", advice)
+    return Finding("late runs", "warning", f"{sentence}: {names}", advice)

@@ -100,22 +100,22 @@ def _deploy(file: PrefectFile) -> str:
 
 
 def _pool(client: SyncPrefectClient, file: PrefectFile, pool: WorkPool, things: ServerState) -> Iterator[Finding]:
-    what = f"work pool {pool.name}"
+    title = f"work pool {pool.name}"
     settings = things.get(("work pool", pool.name))
     if settings is None:
-        yield Finding(what, "wrong", "not on the server", _deploy(file))
+        yield Finding(title, "wrong", "not on the server", _deploy(file))
         return
     if settings["paused"]:
-        yield Finding(what, "warning", "paused: no run starts", IN_UI)
+        yield Finding(title, "warning", "paused: no run starts", IN_UI)
     if differences := list(_differences(file, pool, things)):
-        yield Finding(what, "wrong", f"differs from {file.path}: {', '.join(differences)}", _deploy(file))
+        yield Finding(title, "wrong", f"differs from {file.path}: {', '.join(differences)}", _deploy(file))
     else:
         names = ", ".join(queue.name for queue in sorted(pool.work_queues, key=lambda queue: queue.priority))
         limit = settings["concurrency_limit"]
-        yield Finding(what, "ok", f"type {settings['type']}, {limit} runs at a time, queues {names}")
+        yield Finding(title, "ok", f"type {settings['type']}, {limit} runs at a time, queues {names}")
     queues = {queue.name: things.get(("work queue", f"{pool.name}/{queue.name}"), {}) for queue in pool.work_queues}
     if asleep := [name for name, queue in queues.items() if queue.get("paused")]:
-        yield Finding(what, "warning", f"paused queues: {', '.join(asleep)}", "Resume them in the UI.")
+        yield Finding(title, "warning", f"paused queues: {', '.join(asleep)}", "Resume them in the UI.")
     yield _worker(client, pool.name, pool.type)
 
 

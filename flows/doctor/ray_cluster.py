@@ -30,21 +30,21 @@ def check_ray(job: Job | None = None) -> Iterator[Finding]:
         yield from problems
         return
     address = os.environ.get("RAY_ADDRESS", "")
-    where = f"the cluster at {address}" if address else "Ray in this process"
+    name = f"the cluster at {address}" if address else "Ray in this process"
     command = [sys.executable, "-m", "overnight.flows.doctor.ray_cluster"]
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RAY_SECONDS)
     except subprocess.TimeoutExpired:
-        sentence = f"{where} did not answer in {RAY_SECONDS:.0f} s"
+        sentence = f"{name} did not answer in {RAY_SECONDS:.0f} s"
         yield Finding("Ray", "wrong", sentence, "Run `ray status` on its head node, and check RAY_ADDRESS.")
         return
     lines = [line for line in process.stdout.splitlines() if line.startswith("{")]
     state: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": process.stderr.strip()[-500:]}
     if "error" in state:
         advice = "Check RAY_ADDRESS, RAY_AUTH_TOKEN and the versions." if address else "Read the message."
-        yield Finding("Ray", "wrong", f"{where} cannot be used: {state['error']}", advice)
+        yield Finding("Ray", "wrong", f"{name} cannot be used: {state['error']}", advice)
         return
-    yield from judge(state, where)
+    yield from judge(state, name)
     if job and state["total"].get("CPU"):
         yield judge_plan(job, state)
 
@@ -98,10 +98,9 @@ def judge(found: dict[str, Any], where: str) -> Iterator[Finding]:
 
 
 def look() -> dict[str, Any]:
-    """Connect to Ray. Return its resources as `total`, its `nodes`, and the package `versions` of this machine.
+    """Connect to Ray, and return its resources, its nodes, and the versions of packages here.
 
-    A node has `host`, `resources`, `versions` (None: no answer in 20 s), `gpus`, and `seen`, the number of GPUs that
-    PyTorch finds there (None: no GPU, or all in use). `groups` are those that the autoscaler reports.
+    A node that is silent for 20 s has no `versions`. `seen` are the GPUs that PyTorch finds; None: no GPU is free.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

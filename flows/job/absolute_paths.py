@@ -12,8 +12,8 @@ from overnight.tasks.errors import JobError
 def write_absolute_paths(path: Path) -> list[str]:
     """Replace the relative paths in a job file by full paths, and return the new ones, as `source.path: /data/raw`."""
     paths = {keys: absolute(relative) for keys, relative in relative_places(read_job(path))}
-    quoted = {keys: yaml_line([full])[1:-1] for keys, full in paths.items()}  # as in a list: the braces of {partition}
-    text = replace_values(path.read_text(encoding="utf-8"), quoted)
+    texts = {keys: yaml_line([full])[1:-1] for keys, full in paths.items()}  # as in a list: the braces of {partition}
+    text = replace_values(path.read_text(encoding="utf-8"), texts)
     if not _has(text, paths):
         raise JobError(f"{path}: its anchors hide the relative paths. Write {', '.join(paths.values())} yourself.")
     copy = path.with_name(f".{path.name}.new")

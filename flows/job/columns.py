@@ -57,10 +57,10 @@ class Known:
         names = tuple(dict.fromkeys([*(name for name in keeps if name not in effect.removes), *effect.makes]))
         if effect.makes_others:  # any column may exist
             return replace(self, names=names, open_prefixes=("",), removed={})
-        gone, open_prefixes = {*effect.removes}, self.open_prefixes
+        losses, open_prefixes = {*effect.removes}, self.open_prefixes
         if effect.keeps is not None:
-            gone, open_prefixes = gone | {*self.names}, ()
-        removals = self.removed | dict.fromkeys(gone, label)
+            losses, open_prefixes = losses | {*self.names}, ()
+        removals = self.removed | dict.fromkeys(losses, label)
         removals = {name: by for name, by in removals.items() if name not in names}
         return replace(self, names=names, open_prefixes=open_prefixes, removed=removals)
 
@@ -83,7 +83,7 @@ class Known:
 
 
 def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
-    """Return a message for each column that the job names although no row can have it, with similar names."""
+    """Return a message for each column that the job names although no row can have it, or that has a taken name."""
     own = job.source.column_names_made() if found is None else found
     names = (*IDENTITY, *(own or ()), *job.source.columns_in_settings())
     columns = Known(tuple(dict.fromkeys(names)), () if own is not None else ("",))
@@ -103,8 +103,8 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
 
 
 def _entries(job: Job) -> Iterator[tuple[str, PreprocessStep | Predictor]]:
-    implied = len(job.preparation) - len(job.preprocess)
-    for number, step in enumerate(job.preparation, -implied):
+    first = len(job.preprocess) - len(job.preparation)  # below 0 for a step that the job file need not name
+    for number, step in enumerate(job.preparation, first):
         yield f"preprocess.{number} ({step.kind})" if number >= 0 else step.kind, step
     for number, entry in enumerate(job.inference):
         name = f", {entry.name}" if isinstance(entry, Predictor) and entry.name else ""
@@ -112,9 +112,9 @@ def _entries(job: Job) -> Iterator[tuple[str, PreprocessStep | Predictor]]:
 
 
 def _problems(known: Known, label: str, effect: ColumnEffect) -> Iterator[str]:
-    folded = known.folded()
+    lower_case = known.folded()
     lacks = [(name, known.lack(name)) for name in effect.reads]
-    lacks += [(name, folded.lack(name.lower())) for name in effect.reads_in_sql]
+    lacks += [(name, lower_case.lack(name.lower())) for name in effect.reads_in_sql]
     for name, reason in lacks:
         if reason is not None:
             advice = f": {reason}" if reason else did_you_mean(name, known.names)

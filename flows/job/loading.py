@@ -31,8 +31,7 @@ PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 class JobFile:
     """A job file that is read only once. A flow passes it to all functions that need the job.
 
-    The constructor raises `JobError` if the file cannot be read or holds no mapping. If `is_deployed`, overrides come
-    from a run of a deployment, which may change values only.
+    If `is_deployed`, overrides come from a run of a deployment, which may change values only.
     """
 
     def __init__(self, path: Path | str, is_deployed: bool = False) -> None:
@@ -67,8 +66,7 @@ def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
 def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
     """Return the job that a mapping describes. Relative paths become absolute, also in the mapping itself.
 
-    `readers` are the files of the jobs that read the rows of this one, directly or through others. Raise `JobError`,
-    which begins with `path`, if the mapping is wrong, or if a job reads itself through others.
+    `readers` are the files of the jobs that read the rows of this one, directly or through others.
     """
     try:
         with modules_in(str(Path(path).parent)):
@@ -94,16 +92,16 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     """Return the job with what its source must know of the job that it reads, if it reads one."""
     if not isinstance(job.source, JobRows):
         return job
-    other, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
-    if other.resolve() in chain:
-        circle = " reads ".join(file.name for file in (*chain[chain.index(other.resolve()) :], other))
+    file, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
+    if file.resolve() in chain:
+        circle = " reads ".join(path.name for path in (*chain[chain.index(file.resolve()) :], file))
         raise JobError(f"{path}: source.job: expected a job that does not read this one, found {circle}.")
     try:
-        upstream = validated(other, read_job(other), chain)
+        upstream = validated(file, read_job(file), chain)
         source = job.source.reading(
             Upstream(
                 name=upstream.name,
-                job_file=str(other),
+                job_file=str(file),
                 sink_kind=upstream.sink.kind,
                 sink=upstream.sink.place or "",
                 state=upstream.state_location.template,
@@ -115,7 +113,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     except JobError as error:
         raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
     if upstream.state_location == job.state_location:
-        raise JobError(f"{path}: source.job: expected a job with another sink, found {other}, which publishes there.")
+        raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
     return job.model_copy(update={"source": source})
 
 

@@ -203,14 +203,14 @@ class Job(Settings):
         A first `resize_image` of `image` decodes. A first `deduplicate` stays first: it compares the bytes of files.
         """
         first_steps = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
-        others = self.preprocess[len(first_steps) :]
-        steps = [*others, *self._steps_ahead]
+        later_steps = self.preprocess[len(first_steps) :]
+        steps = [*later_steps, *self._steps_ahead]
         if not self.source.holds_images or any(step.kind == "decode_image" for step in steps):
             return self.preprocess
         if steps and steps[0].kind == "resize_image" and steps[0].column == "image":
             return self.preprocess
         decode = TypeAdapter(Step).validate_python({"kind": "decode_image"})
-        return [*first_steps, decode, *others]
+        return [*first_steps, decode, *later_steps]
 
     @property
     def _steps_ahead(self) -> list[Step]:
@@ -235,14 +235,19 @@ class Job(Settings):
         return last[::-1] if self.models else []
 
     @property
+    def times(self) -> Schedule:
+        """Return the job's schedule, by default each midnight in UTC, for the partition of the day before."""
+        return self.schedule or Schedule(cron="0 0 * * *")
+
+    @property
     def offset(self) -> timedelta:
-        """Return the days from the scheduled day to the partition: `schedule.offset_days`, or -1 without a schedule."""
-        return timedelta(days=self.schedule.offset_days if self.schedule else -1)
+        """Return the days from the scheduled day to the partition."""
+        return timedelta(days=self.times.offset_days)
 
     @property
     def timezone(self) -> ZoneInfo:
-        """Return the time zone of the schedule, or UTC without a schedule."""
-        return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
+        """Return the time zone of the schedule."""
+        return ZoneInfo(self.times.timezone)
 
     @property
     def state_location(self) -> Location:

@@ -28,8 +28,7 @@ SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "�
 def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
     """Show the job's partitions in the Prefect UI after the body, also if the body fails.
 
-    Not for a run of a backfill, which shows them itself, nor if storage is away or the body was cancelled. The statuses
-    follow from the settings of the job file: with one run's `--set` all other partitions would be stale.
+    A backfill shows them itself. The job is that of the file: with a run's `--set` all others would be stale.
     """
     try:
         yield

@@ -45,9 +45,7 @@ class Changed:
 class Differences:
     """The differences between the results `a` and `b`. Rows with the same `row_id` are compared.
 
-    `in_both` is the number of rows that both results have, and `changed` is the number of these rows that differ.
-    `columns` maps the name of each changed column to its differences. `columns_only_a` are the names of columns that
-    only `a` has.
+    `in_both` rows are in both results, and `changed` of these differ. `columns` has each changed column by its name.
     """
 
     a: Result
@@ -68,27 +66,27 @@ class Differences:
 def compare(a: Result, b: Result) -> Differences:
     """Return the differences of two results."""
     schema_a, schema_b = _schema(a), _schema(b)
-    ignored = {a.job.sink.partition_column}
+    omissions = {a.job.sink.partition_column}
     if a.receipt["partition"] != b.receipt["partition"]:
-        ignored.add("uri")
-    names_a = [name for name in schema_a.names if name not in ignored]
-    names_b = [name for name in schema_b.names if name not in ignored]
+        omissions.add("uri")
+    names_a = [name for name in schema_a.names if name not in omissions]
+    names_b = [name for name in schema_b.names if name not in omissions]
     common = [name for name in names_a if name in names_b and name != "row_id"]
     as_text = {name for name in common if schema_a.field(name).type != schema_b.field(name).type}
     ids_a, hashes_a = _hashes(a, common, as_text)
     ids_b, hashes_b = _hashes(b, common, as_text)
     positions = pc.index_in(ids_a, value_set=ids_b)
     is_in_both = positions.is_valid().to_numpy(zero_copy_only=False)
-    both = ids_a.filter(pa.array(is_in_both))
+    ids = ids_a.filter(pa.array(is_in_both))
     differ = hashes_a[is_in_both] != hashes_b[positions.drop_null().to_numpy()]
     return Differences(
         a=a,
         b=b,
-        in_both=len(both),
+        in_both=len(ids),
         changed=int(differ.any(axis=1).sum()),
         only_a=_only(ids_a.filter(positions.is_null()), b),
         only_b=_only(ids_b.filter(pc.invert(pc.is_in(ids_b, value_set=ids_a))), a),
-        columns=_changed_columns(a, b, common, both, differ),
+        columns=_changed_columns(a, b, common, ids, differ),
         columns_only_a=[name for name in names_a if name not in names_b],
         columns_only_b=[name for name in names_b if name not in names_a],
     )
@@ -155,10 +153,10 @@ def _rows(result: Result, row_ids: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def _only(ids: pa.Array, other: Result) -> OnlyIn:
-    quarantined = 0
+    count = 0
     if len(ids) and other.receipt["rows_quarantined"]:
-        quarantined = pc.sum(pc.is_in(ids, value_set=other.quarantine()["row_id"].cast(pa.string()))).as_py()
-    return OnlyIn(len(ids), quarantined, ids[:EXAMPLES].to_pylist())
+        count = pc.sum(pc.is_in(ids, value_set=other.quarantine()["row_id"].cast(pa.string()))).as_py()
+    return OnlyIn(len(ids), count, ids[:EXAMPLES].to_pylist())
 
 
 def _quoted(name: str) -> str:

@@ -33,8 +33,7 @@ def collect_garbage(
 ) -> dict[str, Any]:
     """Remove the files of a job that no run and no reader needs. Return a report as JSON values.
 
-    The newest `keep_receipts` of each partition stay. With `older_than`, also remove staged work that a run could
-    resume, if its last attempt began this number of days ago. With `dry_run`, only report.
+    With `older_than`, also remove staged work that a run could resume, if its last attempt began so many days ago.
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     run = describe_run(job, "all")
@@ -48,7 +47,7 @@ def collect_garbage(
         "removable" if dry_run else "removed": [_described(item) for item in items],
         "files": sum(item.files for item in items),
         "bytes": sum(item.size for item in items),
-        "skipped": [{"partition": each.partition, "why": each.why} for each in partitions if each.why],
+        "skipped": [{"partition": result.partition, "why": result.why} for result in partitions if result.why],
     }
 
 
@@ -75,17 +74,17 @@ class _Cleaning:
             return CleanPartition(run.partition, [], reason)
         if self.dry_run or not items:
             return CleanPartition(run.partition, items, reason)
-        removed: list[GarbageItem] = []
+        removals: list[GarbageItem] = []
         try:
             with lease.held(run.ledger, f"clean-{run.attempt}") as token:
                 items, reason = self._find(run, list_sizes(run.ledger))
                 for item in items:
                     lease.check(run.ledger, token)
                     item.remove()
-                    removed.append(item)
+                    removals.append(item)
         except (lease.PartitionBusy, lease.LeaseLost) as error:
             reason = str(error)
-        return CleanPartition(run.partition, removed, reason)
+        return CleanPartition(run.partition, removals, reason)
 
     def _find(self, run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
         """Return the items of a partition that cleaning may remove, or the reason to keep all of them."""

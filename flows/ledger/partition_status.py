@@ -35,9 +35,7 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 class PartitionStatus:
     """The status of a partition, with the reasons, its newest receipt, and the failure of its latest attempt.
 
-    `begun` is True if the newest generation is not published, and runs more than the quarantined rows. `since` is the
-    time at which the current run began, or at which the latest attempt failed or last renewed its lease. It is in UTC,
-    as ISO 8601.
+    `since` is the time in UTC at which the run began, or the latest attempt failed or last renewed its lease.
     """
 
     partition: str
@@ -45,7 +43,7 @@ class PartitionStatus:
     why: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
-    begun: bool = False
+    begun: bool = False  # the newest generation is not published, and runs more than the quarantined rows
     since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -74,12 +72,8 @@ def read_ledger(
 ) -> list[PartitionStatus]:
     """Return the status of each partition from `start` to `end`, by date, or only of the `newest`.
 
-    By default, `start` is the first partition that ever ran, and `end` is the last that is due. Days to come, and days
-    that the job's schedule skips, are included only if they ran.
-
-    With `inputs`, also list the inputs of published partitions, which are stale if their inputs changed. Then `tell`
-    gets the number of partitions whose inputs are listed so far, and their total. Raise `JobError` if the range is not
-    valid, or if a variable or a model that the job names is missing.
+    The default is from the first that ever ran to the last that is due. With `inputs`, also list the inputs of
+    published partitions, which are stale if these changed; `tell` gets the number listed so far, and the total.
     """
     run = describe_run(job, "all")
     partitions = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
@@ -139,8 +133,8 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     if ledger.is_publishing:
         return as_status("failed", "publishing was interrupted; the next run will complete it or roll it back")
     if receipt is None and ledger.receipt:
-        other = ledger.receipt["job"]
-        return as_status("missing", f"the sink holds results of the job {other}; give each job a sink of its own")
+        owner = ledger.receipt["job"]
+        return as_status("missing", f"the sink holds results of the job {owner}; give each job a sink of its own")
     if receipt is None:
         return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * begun)
     changes = changed_settings(receipt, run)
@@ -172,15 +166,15 @@ def _with_inputs(
     job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
 ) -> list[PartitionStatus]:
     """Return the entries. Those of partitions whose inputs changed since their publish have the status stale."""
-    published = [entry for entry in entries if entry.status in ("published", "stale")]
-    tell(0, len(published))
-    upstream = _stale_partitions_read(job, [entry.partition for entry in published])
+    with_rows = [entry for entry in entries if entry.status in ("published", "stale")]
+    tell(0, len(with_rows))
+    upstream = _stale_partitions_read(job, [entry.partition for entry in with_rows])
     reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        changes = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), published)
-        for number, (entry, sentences) in enumerate(zip(published, changes, strict=True), 1):
+        changes = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), with_rows)
+        for number, (entry, sentences) in enumerate(zip(with_rows, changes, strict=True), 1):
             reasons[entry.partition] = [*sentences, *upstream.get(entry.partition, ())]
-            tell(number, len(published))
+            tell(number, len(with_rows))
     result = []
     for entry in entries:
         if reasons.get(entry.partition):
@@ -194,10 +188,10 @@ def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[s
     """Return one sentence for each of `partitions` that reads a partition of another job that is stale itself."""
     if not isinstance(job.source, JobRows) or not partitions:
         return {}
-    other = load_job(job.source.upstream.job_file)
+    upstream = load_job(job.source.upstream.job_file)
     first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
     return {
-        entry.partition: (f"reads {other.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
-        for entry in read_ledger(other, first, last, inputs=True)
+        entry.partition: (f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
+        for entry in read_ledger(upstream, first, last, inputs=True)
         if entry.status == "stale"
     }

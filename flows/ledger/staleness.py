@@ -48,12 +48,12 @@ def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> Iterator[str]:
     is_visible = False
     if settings := list(_differences(then["settings"], now["settings"])):
         is_visible = True
-        yield f"settings changed: {_some(settings)}"
+        yield f"settings changed: {some(settings)}"
     for section, files in (("inference", "models"), ("preprocess", "steps")):
         for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=False):
             if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
                 is_visible = True
-                yield f"files of {section}.{_name(leaf)} changed: {_some(names)}"
+                yield f"files of {section}.{_name(leaf)} changed: {some(names)}"
     if then["format_version"] != now["format_version"]:
         yield f"format version changed: {then['format_version']} -> {now['format_version']}"
     elif not is_visible:
@@ -75,7 +75,7 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
         return ("inputs changed",)
     before = dict(zip(units["path"].to_pylist(), units["version"].to_pylist(), strict=True))
     changes = list(_changes(before, {file.path: file.version for file in files}))
-    return (f"inputs changed: {_some(changes)}" if changes else "inputs changed",)
+    return (f"inputs changed: {some(changes)}" if changes else "inputs changed",)
 
 
 def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
         ("changed", [path for path in now if path in then and now[path] != then[path]]),
     ):
         if paths:
-            yield f"{len(paths):,} {change} ({_some(paths)})"
+            yield f"{len(paths):,} {change} ({some(paths)})"
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
@@ -126,6 +126,6 @@ def _brief(text: str, same: int) -> str:
     return "..." * (start > 0) + text[start:end] + "..." * (end < len(text))
 
 
-def _some(items: list[str]) -> str:
-    more = f" and {len(items) - SHOWN:,} more" if len(items) > SHOWN else ""
+def some(items: list[str]) -> str:
+    more = f" and {len(items) - SHOWN:,} more" * (len(items) > SHOWN)
     return ", ".join(items[:SHOWN]) + more

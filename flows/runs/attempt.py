@@ -34,8 +34,7 @@ JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that th
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Otherwise return None. Also return None for a sample, and for a publish or a forced run that was interrupted,
-    because the next run completes it.
+    Return None for a sample, and for a publish or a forced run that was interrupted: the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -56,8 +55,7 @@ def published_or_retry(
 ) -> tuple[dict[str, Any] | None, Retry | None]:
     """Return the receipt if the partition stays as it is, and the retry if only quarantined rows run.
 
-    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone, and
-    `JobError` if `retry_quarantined` comes with `force` or a limit of rows.
+    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone.
     """
     if retry_quarantined:
         retry = plan_retry(job, run, force)
@@ -105,27 +103,26 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
 
 def _repaired_generation(job: Job, run: Run, retry: Retry | None) -> str | None:
     """Complete or roll back an interrupted publish. Return its generation if it is the publish of this run."""
-    repaired = repair(run, job.sink_for(run))
-    if not repaired:
+    publish = repair(run, job.sink_for(run))
+    if not publish:
         return None
-    get_run_logger().warning(str(repaired))
-    receipt = repaired.receipt
+    get_run_logger().warning(str(publish))
+    receipt = publish.receipt
     if not receipt:
         return None
-    if repaired.flow_run != run.flow_run:
-        end_published_run(repaired.flow_run)
+    if publish.flow_run != run.flow_run:
+        end_published_run(publish.flow_run)
     if retry:
         is_same = receipt.get("retried", {}).get("generation") == retry.receipt["generation"]
     else:
         is_same = receipt["fingerprint"] == run.fingerprint
-    return repaired.generation if is_same else None
+    return publish.generation if is_same else None
 
 
 def _is_outdated(job: Job, run: Run) -> bool:
     """Return True if the run's generation failed because of its inputs, and the inputs have changed since.
 
-    Such a generation would only fail again. A generation that was killed, or lost its storage, resumes with the inputs
-    that it listed, even if they have changed.
+    It would only fail again. A generation that was killed, or lost its storage, resumes with the inputs that it listed.
     """
     failure = read_json(run.ledger / "failure.json")
     if not failure or failure.get("generation") != run.generation or failure["error_type"] not in JUDGED:

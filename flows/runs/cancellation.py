@@ -127,8 +127,7 @@ def _stopped_if_cancelled() -> Iterator[threading.Event]:
 def interruptible(flow_run_id: UUID) -> Iterator[None]:
     """Raise KeyboardInterrupt in the body on Ctrl-C, on SIGTERM, or if a user cancels the flow run in the UI.
 
-    In another thread than the main one, signals stay as they are, and Cancel sets the event of `stoppable`. If the flow
-    does not handle the interruption, set the run to Cancelled on the server, and raise `RunCancelled`.
+    In a thread, Cancel sets the event of `stoppable`. If the flow does not end as Cancelled, raise `RunCancelled`.
     """
     is_main = threading.current_thread() is threading.main_thread()
     stopping = STOPPING.get()

@@ -85,10 +85,10 @@ def failed(error: OvernightError) -> str:
 
 def _counts(receipt: Mapping[str, Any], why: Reasons) -> list[str]:
     counts = []
-    if filtered := receipt["rows_filtered"]:
-        counts.append(f"{filtered:,} filtered")
-    if quarantined := receipt["rows_quarantined"]:
-        counts.append(f"{quarantined:,} quarantined" + (f" ({reasons.told(why)})" if why else ""))
+    if count := receipt["rows_filtered"]:
+        counts.append(f"{count:,} filtered")
+    if count := receipt["rows_quarantined"]:
+        counts.append(f"{count:,} quarantined" + (f" ({reasons.told(why)})" if why else ""))
     return counts
 
 

@@ -56,8 +56,7 @@ BUSY = (429, 502, 503)  # statuses of a server that is busy, or that restarts be
 def prefect_server(show: bool = True) -> Iterator[str]:
     """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
-    This is the configured server, otherwise the local one, which is started if it does not run. If `show`, print a line
-    before the start. Raise `OvernightError` if the configured server does not answer, or if none can be started.
+    This is the configured server, otherwise the local one, which is started if it does not run.
     """
     home, url = _home(), get_current_settings().api.url
     with this_machine_past_proxies():

@@ -72,8 +72,7 @@ def may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool
 def after_crashes(attempts: int) -> State | None:
     """Set the task runs that died with the process to Crashed, if this start of the flow run follows a crash.
 
-    Return the state Cancelled if a user had cancelled the run: a cancelled process that is killed counts as crashed,
-    and the automation restarts it. Raise `TooManyCrashes` after `attempts` crashes in a row.
+    Return the state Cancelled if a user had cancelled the run: a killed process counts as crashed, and is restarted.
     """
     if prefect.runtime.flow_run.run_count < 2:
         return None
@@ -125,8 +124,8 @@ def _end_task_runs(client: SyncPrefectClient, run_id: UUID) -> None:
 def crashes_in_a_row(states: Sequence[State]) -> int:
     """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
-    The runner, the worker and an automation may each report one death, so a crash counts only if the process ran since
-    the last one, or if the same reporter reported that `REPEATED_REPORT_SECONDS` ago: a new process died before it ran.
+    Several reporters may report one death. So a crash counts if the process ran since the last one, or if a reporter
+    repeats itself after `REPEATED_REPORT_SECONDS`: a new process died before it ran.
     """
     count = 0
     has_run = False

@@ -39,8 +39,7 @@ class Retry:
 def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
     """Return the retry of a partition's quarantined rows, or None if the published partition has none.
 
-    This reads only the ledger, and lists the inputs. Hub models keep the commits of the published rows. Raise
-    `RetryRefused` if the published rows would get other results now, or cannot stay; `JobError` with a limit or force.
+    Hub models keep the commits of the published rows. Raise `RetryRefused` if these rows cannot stay as they are.
     """
     if force or run.limit_rows:
         option = "force" if force else "limit_rows"

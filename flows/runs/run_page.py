@@ -211,8 +211,7 @@ def _links_and_places(links: Links, places: Places) -> str:
 def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float | None, str]]], None]]:
     """Yield a function that shows the progress of all stages in one artifact of the current task.
 
-    It takes a percentage, None if it is unknown, and a text for each stage. The artifact's own percentage is that of
-    the last stage. The metadata has the percentage of each stage, for bars in the terminal; it is empty if unknown.
+    It takes a percentage or None, and a text, for each stage. The metadata has the percentages, for the terminal.
     """
     artifact_id: UUID | None = None
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client

@@ -46,15 +46,11 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OvernightTaskRunner(OpenRayTaskRunner[R]):
-    """The task runner of every flow of Overnight.
+    """The task runner of every flow of Overnight."""
 
-    `stage` is the name of the task that started last, or "plan" before the first. `task_run_id` is the id of the run of
-    that task. `dashboard` is the address of Ray's dashboard, or an empty string.
-    """
-
-    dashboard = ""  # of the class, because the runners of a backfill share the Ray of its first one
-    stage = "plan"
-    task_run_id: UUID | None = None
+    dashboard = ""  # its address; of the class, because the runners of a backfill share the Ray of its first one
+    stage = "plan"  # the name of the task that started last
+    task_run_id: UUID | None = None  # of that task
     _sent: WorkingFolder | None = None
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:

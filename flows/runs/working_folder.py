@@ -30,22 +30,18 @@ NAMED = 3  # entries in the message of a folder that is too large
 
 @dataclass(frozen=True)
 class WorkingFolder:
-    """The files of a folder that travel: `sizes` maps each file's path, relative to `root`, to its bytes.
-
-    `left_out` counts the other files of data, by extension, folders that cannot be read, and homes of Prefect. `beside`
-    has the files of the folder of a job file that is elsewhere; they join those of `root`, which come first.
-    """
+    """The files of a folder that travel."""
 
     root: Path
-    sizes: dict[str, int]
-    left_out: Counter[str]
-    beside: "WorkingFolder | None" = None
+    sizes: dict[str, int]  # the bytes of each file, by its path relative to `root`
+    left_out: Counter[str]  # other files of data, by extension, unreadable folders, and homes of Prefect
+    beside: "WorkingFolder | None" = None  # the folder of a job file that is elsewhere; files of `root` come first
 
     @property
     def files(self) -> dict[str, Path]:
         """Return the place of each file on this machine, by its path in the folder that travels."""
-        others = self.beside.files if self.beside else {}
-        return others | {path: self.root / path for path in self.sizes}
+        beside = self.beside.files if self.beside else {}
+        return beside | {path: self.root / path for path in self.sizes}
 
     @property
     def size(self) -> int:
@@ -82,8 +78,8 @@ class WorkingFolder:
         sentence = f"sent to the cluster: {count:,} file{'s' * (count != 1)} of {roots}, {_mib(self.size)}"
         if not self.left_out:
             return sentence
-        others = ", ".join(f"{number:,} x {extension}" for extension, number in self.left_out.most_common())
-        return f"{sentence}; left out: {others}"
+        counts = ", ".join(f"{number:,} x {extension}" for extension, number in self.left_out.most_common())
+        return f"{sentence}; left out: {counts}"
 
     def add(self, folder: Path, ignoring: list[tuple[Path, GitIgnoreSpec]], above: frozenset[str]) -> None:
         """Add the files below `folder`. `ignoring` has the rules of the folders above it, and `above` their paths."""

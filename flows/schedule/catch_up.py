@@ -40,8 +40,7 @@ PAGE = 200
 def skipped(job: Job, partition: str) -> State[Any] | None:
     """Schedule the runs that a downtime missed, as `schedule.catch_up` sets it.
 
-    Return the final state of the current run if another one replaces it or it is too late. A manual run, a retry, and a
-    run whose parameter `partition` names one are never skipped.
+    Return the final state of the current run if another one replaces it or it is too late.
     """
     runtime = prefect.runtime
     if job.schedule is None or partition.strip() or not runtime.deployment.id or runtime.flow_run.run_count > 1:
@@ -104,7 +103,7 @@ def _scheduled_times(client: SyncPrefectClient, run: FlowRun, until: datetime) -
     times: set[datetime] = set()
     offset = 0
     while page := client.read_flow_runs(flow_run_filter=same, limit=PAGE, offset=offset):
-        times.update(other.expected_start_time for other in page if other.auto_scheduled and other.expected_start_time)
+        times.update(twin.expected_start_time for twin in page if twin.auto_scheduled and twin.expected_start_time)
         offset += len(page)
     return times
 

@@ -25,10 +25,9 @@ TAG = "lookback"
 def look_back(job: Job, run: Run, parameter: str) -> None:
     """Request runs of the `schedule.lookback_days` before the run's own whose inputs changed since they were published.
 
-    Do nothing if the run's `parameter` names a partition, or if the schedule did not make the run. An error becomes a
-    warning, because the next night checks again.
+    Only a run that the schedule made does so. An error becomes a warning, because the next night checks again.
     """
-    days = job.schedule.lookback_days if job.schedule else 0
+    days = job.times.lookback_days
     if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
         return
     log = get_run_logger()

@@ -30,8 +30,7 @@ def day_of(job: Job, moment: datetime) -> date:
     """Return the day of a moment in the job's time zone. For a scheduled time, return the day that its cron means.
 
     If the clock skips a scheduled time, Prefect fires an hour later, which may be on the next day: 23:59 becomes 00:59.
-    So a moment that cron does not name is also read with the UTC offset of the day before. If cron names it then, that
-    day counts.
+    So a moment that cron does not name is also read with the UTC offset of the day before.
     """
     local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
@@ -64,11 +63,9 @@ def partitions_between(job: Job, start: date, end: date) -> list[str]:
 
 def _is_scheduled(job: Job, partition: date) -> bool:
     """Return True if cron fires on the day that takes this partition. Only months and weekdays decide this."""
-    if not job.schedule:
-        return True
     day = partition - job.offset
     before = datetime.combine(day, time()) - timedelta(minutes=1)
-    return next(CronSim(job.schedule.cron, before)).date() == day
+    return next(CronSim(job.times.cron, before)).date() == day
 
 
 def check_range(start: date, end: date) -> None:
