@@ -118,13 +118,12 @@ def remove_deployments(client: SyncPrefectClient, names: Collection[str]) -> lis
 
 def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list[ServerObject]:
     """Return the kind and the name of each server object that the prefect.yaml and the folder of automations define."""
-    return [
-        *(("work pool", pool.name) for pool in file.work_pools),
-        *(("work queue", f"{pool.name}/{queue.name}") for pool in file.work_pools for queue in pool.work_queues),
-        *(("concurrency limit", limit.name) for limit in file.concurrency_limits),
-        *(("deployment", name) for name in file.deployments),
-        *(("automation", automation.name) for automation in read_automations(automations)),
-    ]
+    objects = [("work pool", pool.name) for pool in file.work_pools]
+    for pool in file.work_pools:
+        objects += [("work queue", f"{pool.name}/{queue.name}") for queue in pool.work_queues]
+    objects += [("concurrency limit", limit.name) for limit in file.concurrency_limits]
+    objects += [("deployment", name) for name in file.deployments]
+    return [*objects, *(("automation", automation.name) for automation in read_automations(automations))]
 
 
 @contextlib.contextmanager
@@ -191,7 +190,9 @@ def serve(job_paths: Sequence[Path]) -> None:
     for name, change in apply_automations().items():
         click.echo(f"automation {name}: {change}", err=True)
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
-    deployments = [deployment for path, job in jobs.items() for deployment in _deployments(job, path)]
+    deployments: list[RunnerDeployment] = []
+    for path, job in jobs.items():
+        deployments += _deployments(job, path)
     # Schedules stay active after the end: runs that fall due until the next call are late, and `catch_up` decides.
     serve_deployments(*deployments, pause_on_shutdown=False)
 

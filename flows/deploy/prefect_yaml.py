@@ -127,10 +127,12 @@ class PrefectFile:
                 f"{times or 'none'}. Write the same in both files."
             )
 
-    def _check_queue(self, name: str, work_pool: Mapping[str, Any]) -> None:
+    def _check_queue(self, name: str, entry: Mapping[str, Any]) -> None:
         """Raise `JobError` for a deployment in a pool or queue that the file does not define."""
-        queues = {pool.name: [queue.name for queue in pool.work_queues] for pool in self.work_pools}
-        pool, queue = work_pool["name"], work_pool.get("work_queue_name", "default")
+        queues: dict[str, list[str]] = {}
+        for work_pool in self.work_pools:
+            queues[work_pool.name] = [queue.name for queue in work_pool.work_queues]
+        pool, queue = entry["name"], entry.get("work_queue_name", "default")
         if pool not in queues or queue not in [*queues[pool], "default"]:
             raise JobError(
                 f"{self.path}: expected a queue of definitions.work_pools for {name}, one of {queues}, found queue "

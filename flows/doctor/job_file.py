@@ -20,19 +20,19 @@ from overnight.tasks.ingest.in_process import first_columns
 def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
     """Check that the user's classes and functions exist and take the arguments in the job file."""
     codes = job.code()
-    wrong = [finding for code in codes for finding in _wrong("code", code.check_source)]
-    if imports and not wrong:
-        wrong = [finding for code in codes for finding in _wrong("code", code.check_import)]
-    yield from wrong
-    if codes and not wrong:
+    findings = _wrong("code", *(code.check_source for code in codes))
+    if imports and not findings:
+        findings = _wrong("code", *(code.check_import for code in codes))
+    yield from findings
+    if codes and not findings:
         yield Finding("code", "ok", f"{', '.join(code.target for code in codes)} fit their arguments")
 
 
 def check_models(job: Job) -> Iterator[Finding]:
     """Check that the weights of the job's models, and the code of its models and steps, exist."""
-    wrong = list(_wrong("models", job.ingredients))
-    yield from wrong
-    if job.models and not wrong:
+    findings = _wrong("models", job.ingredients)
+    yield from findings
+    if job.models and not findings:
         yield Finding("models", "ok", f"{', '.join(model.shown_name() for model in job.models)}: found")
 
 
@@ -89,14 +89,17 @@ def check_schedule(job: Job) -> Iterator[Finding]:
 def check_owner(job: Job) -> Iterator[Finding]:
     """Check that the sink has no results of other jobs, and no foreign files, for the partition that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
-    findings = [*_wrong("sink", lambda: refuse_other_job(run))]
-    findings = findings or [*_wrong("sink", lambda: refuse_foreign_files(run, job.sink))]
+    findings = _wrong("sink", lambda: refuse_other_job(run))
+    findings = findings or _wrong("sink", lambda: refuse_foreign_files(run, job.sink))
     yield from findings or [Finding("sink", "ok", f"{job.sink.shown(run)} has no results of others")]
 
 
-def _wrong(what: str, look: Callable[[], object]) -> Iterator[Finding]:
-    """Call `look`. If it raises an error, yield that error as a finding about `what`."""
-    try:
-        look()
-    except OvernightError as error:
-        yield Finding(what, "wrong", str(error))
+def _wrong(what: str, *looks: Callable[[], object]) -> list[Finding]:
+    """Call each function, and return the errors that they raise as findings about `what`."""
+    findings = []
+    for look in looks:
+        try:
+            look()
+        except OvernightError as error:
+            findings.append(Finding(what, "wrong", str(error)))
+    return findings

@@ -12,6 +12,7 @@ from overnight.flows.job.yaml_loader import value_at
 from overnight.tasks.errors import did_you_mean
 
 Schema = Mapping[str, Any]
+NOT_EMPTY = " that is not empty"
 BOUNDS = {
     "minimum": "of at least",
     "exclusiveMinimum": "above",
@@ -123,19 +124,19 @@ def _expected(node: Schema, root: Schema) -> str:
         case "array" if "prefixItems" in node:
             return f"a list of {' and '.join(_expected(item, root) for item in node['prefixItems'])}"
         case "array":
-            return "a list that is not empty" if node.get("minItems") else "a list"
+            return "a list" + NOT_EMPTY * bool(node.get("minItems"))
         case "object":
-            return "a mapping that is not empty" if node.get("minProperties") else "a mapping"
+            return "a mapping" + NOT_EMPTY * bool(node.get("minProperties"))
     return "a value"
 
 
 def _text(node: Schema) -> str:
     if "examples" in node:
-        description = node.get("description", "").rstrip(".")
-        return f"text like {node['examples'][0]}" + (f" ({description})" if description else "")
+        example = f"text like {node['examples'][0]}"
+        return f"{example} ({node['description'].rstrip('.')})" if node.get("description") else example
     if "pattern" in node:
         return f"text that matches {node['pattern']}"
-    return "text" if "minLength" not in node else "text that is not empty"
+    return "text" + NOT_EMPTY * ("minLength" in node)
 
 
 def _bounds(node: Schema) -> str:

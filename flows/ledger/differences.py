@@ -7,6 +7,7 @@ compared as text. The column of the partition is never compared, and `uri` only 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def _changed_columns(a: Result, b: Result, names: list[str], ids: pa.Array, diff
     for number, name in enumerate(names):
         if differ[:, number].any():
             row_ids[name] = ids.filter(pa.array(differ[:, number])).to_pylist()
-    examples = {row_id for column in row_ids.values() for row_id in column[:EXAMPLES]}
+    examples = set(chain.from_iterable(column[:EXAMPLES] for column in row_ids.values()))
     rows_a, rows_b = _rows(a, examples), _rows(b, examples)
     columns = {}
     for name, column in row_ids.items():

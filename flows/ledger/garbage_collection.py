@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from overnight.flows.job.model import Job
@@ -40,7 +41,7 @@ def collect_garbage(
     cleaning = _Cleaning(keep_receipts, idle_since, run.sink.names(), dry_run)
     with ThreadPoolExecutor(16) as pool:
         partitions = list(pool.map(lambda ledger: cleaning.clean(*ledger), _ledgers(run)))
-    items = [item for partition in partitions for item in partition.items]
+    items = list(chain.from_iterable(partition.items for partition in partitions))
     return {
         "job": job.name,
         "dry_run": dry_run,

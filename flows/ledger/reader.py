@@ -33,7 +33,9 @@ class PartitionLedger:
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
     """Return the ledgers in these directories below `state`, by directory. Skip a directory without files."""
     ledgers = _listed(state, directories)
-    paths = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]
+    paths: list[str] = []
+    for name, files in ledgers.items():
+        paths += [f"{name}/{file}" for file in {*READ, _unpublished(files)} & files]
     records = {path: parse_json(content, state / path) for path, content in state.read_each(paths).items()}
     leases: dict[str, str] = {}  # the newest of each ledger whose run has not published
     for name, files in ledgers.items():

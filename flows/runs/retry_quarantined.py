@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.staleness import changed_settings
-from overnight.flows.runs.run import fingerprint_of
+from overnight.flows.runs.run import fingerprint_of, run_option
 from overnight.tasks.errors import JobError, RetryRefused
 from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
@@ -127,8 +127,7 @@ def _manifest(run: Run, receipt: dict[str, Any]) -> Location:
 
 
 def _refused(run: Run, reason: str, option: str = "") -> RetryRefused:
-    partition = "" if run.partition == "all" else f" --partition {run.partition}"
-    command = f"overnight run JOB.yaml{partition} {option}".rstrip()
+    command = f"overnight run JOB.yaml{run_option(run.partition)} {option}".rstrip()
     return RetryRefused(
         f"the quarantined rows of {run.job}/{run.partition} cannot run alone: {reason}. "
         f"Run the whole partition{' with force' * bool(option)}: `{command}`."

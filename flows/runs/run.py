@@ -62,6 +62,11 @@ def fingerprint_of(ingredients: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def run_option(partition: str) -> str:
+    """Return the option of `overnight run` that names a partition, with a blank before it; nothing for `all`."""
+    return "" if partition == "all" else f" --partition {partition}"
+
+
 def refuse_other_job(run: Run) -> None:
     """Raise `CheckFailed` if the partition was published by another job."""
     receipt = read_json(run.ledger / "receipt.json")

@@ -22,6 +22,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.runs import final_state, flow_run
 from overnight.flows.runs.final_state import Reasons
+from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import artifact_key, cell, dispensable, markdown_table
 from overnight.tasks.config.masking import filled_in
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
@@ -174,14 +175,14 @@ def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Pla
 
 def of_failed(run: Run, error: OvernightError, why: Reasons, places: Places, links: Links) -> str:
     """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
-    partition = "" if run.partition == "all" else f" --partition {run.partition}"
+    option = run_option(run.partition)
     count = sum(number for _, number in why)
     return _joined(
         f"# ❌ {cell(run.job)}/{cell(run.partition)} failed in {error.stage}",
         "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
         f"{count:,} row{'s' * (count != 1)} quarantined until then." if why else "",
         _reasons(why),
-        f"**Next**: correct the cause, then `overnight run JOB.yaml{partition}`, or Retry on this page. "
+        f"**Next**: correct the cause, then `overnight run JOB.yaml{option}`, or Retry on this page. "
         "The rows that are done are kept.",
         _links_and_places(links, places),
     )

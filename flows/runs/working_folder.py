@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -22,7 +23,7 @@ from overnight.tasks.ingest.kinds import Files
 MOST_BYTES = 512 * 2**20  # as Ray's limit for a package
 BESIDE_CODE = ("text", "uris", "csv", "jsonl", "numpy")  # sources whose files may also be labels, prompts or settings
 DATA = [source for source in get_args(Files) if source.model_fields["kind"].default not in BESIDE_CODE]
-LEFT_OUT = (*(extension for source in DATA for extension in source.extensions), ".safetensors", ".log")
+LEFT_OUT = (*chain.from_iterable(source.extensions for source in DATA), ".safetensors", ".log")
 IGNORING = (".gitignore", ".rayignore")  # which Ray follows, too
 OF_PREFECT = {"profiles.toml", "overnight-login.toml"}  # a folder that has one of them is a home of Prefect
 NAMED = 3  # entries in the message of a folder that is too large
