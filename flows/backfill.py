@@ -219,14 +219,12 @@ class _Backfill:
         return pool.submit(context.run, run_child, child, not is_ours)
 
     def _make_progress(self) -> Any:
-        """Return the progress artifact, or None if the server cannot make it."""
         with dispensable():
             key = artifact_key(self.job.name, "progress-backfill")
             return create_progress_artifact(0.0, key=key, description=f"backfill: 0 of {len(self.steps)}")
         return None
 
     def _note(self, outcome: Outcome, progress: Any) -> None:
-        """Add an outcome, log it, and update the progress artifact."""
         self.outcomes.append(outcome)
         count, total = len(self.outcomes), len(self.steps)
         level = logging.ERROR if outcome.error else logging.INFO

@@ -38,8 +38,6 @@ ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.C
 
 @dataclass(frozen=True)
 class ChildRunSpec:
-    """The run of one partition that a backfill starts."""
-
     job: Job
     job_path: str
     request: Request
@@ -47,7 +45,6 @@ class ChildRunSpec:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the run's parameters of the flow `batch_inference`."""
         return {
             "partition": self.step.partition,
             "force": self.step.force,
@@ -152,7 +149,6 @@ def _start(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
 
 
 def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None:
-    """Return the run of the same backfill and partition that has not ended, if there is one."""
     states = FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED))
     same = FlowRunFilter(tags=FlowRunFilterTags(all_=child.tags), state=states)
     runs = client.read_flow_runs(flow_run_filter=same)

@@ -49,7 +49,6 @@ class Step:
         return [*self.entry.why] or ["published, and selected again" if self.force else "never run"]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the step as JSON values, as `--dry-run --json` prints it."""
         return {
             "partition": self.partition,
             "status": self.entry.status,
@@ -222,7 +221,6 @@ def _to_come(job: Job, request: Request, now: datetime) -> list[str]:
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
-    """Return the current status of each partition of the steps, from the ledger."""
     if not steps:
         return []
     partitions = {step.partition for step in steps}
@@ -244,7 +242,6 @@ def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
 
 
 def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
-    """Return the record of the backfill with this id, or None if there is no record."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", backfill):
         raise JobError(f"backfill: expected an id such as 0f3c9d21, found {backfill!r}.")
     return read_json(_record(job, backfill))

@@ -41,7 +41,6 @@ from overnight.tasks.write.task import PartStager, published_already, write
 
 
 def _backfill() -> str:
-    """Return the id of the backfill that this run belongs to, or an empty string."""
     tags = prefect.runtime.flow_run.tags
     return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
 

@@ -62,7 +62,6 @@ def freshness(partition: str = "", *, job: str) -> None:
 
 
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
-    """Yield earlier deadlines whose notification was not sent, oldest first."""
     schedule = scheduled(job)
     if not schedule.notify:
         return

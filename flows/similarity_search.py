@@ -171,7 +171,6 @@ def searchable(job: Job, model: Embedder, partition: str | None) -> Searchable:
 
 
 def _commit(entry: PartitionStatus, model: Embedder) -> str | None:
-    """Return the commit of a hub model that made a partition, None if it is unknown."""
     commit: str | None = ((entry.receipt or {}).get("commits") or {}).get(model.hub_name())
     return commit
 
@@ -193,7 +192,6 @@ def _not_comparable(entry: PartitionStatus, job: Job, model: Embedder, commit: s
 
 
 def _pixels(job: Job, image: str) -> np.ndarray:
-    """Return the image after the job's steps. Raise `JobError` if it cannot be read."""
     try:
         content = Location(image).read_bytes()
     except OSError as error:
@@ -202,7 +200,6 @@ def _pixels(job: Job, image: str) -> np.ndarray:
 
 
 def _sheet(job: Job, image: str | None, text: str | None, matches: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return a picture of the query and the matches, as PNG."""
     tiles = []
     for match in matches:
         picture = _picture(match.get("uri"), getattr(job.source, "anonymous", False))

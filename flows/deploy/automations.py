@@ -37,7 +37,6 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
-    """Return the automations that the YAML files of a folder describe."""
     if not folder.is_dir():
         raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
     return [_read(path) for path in sorted(folder.glob("*.yaml"))]

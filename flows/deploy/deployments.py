@@ -21,7 +21,6 @@ class UndeployedJob(Exception):
 
 
 def at_cron(job: Job) -> CronSchedule | None:
-    """Return the job's schedule for Prefect, or None if the job has no schedule."""
     return CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone) if job.schedule else None
 
 
@@ -46,7 +45,6 @@ DEPLOYED: dict[str, When] = {
 
 
 def flows_of(job: Job) -> Iterator[tuple[Flow[..., Any], CronSchedule | None]]:
-    """Yield the flows with which the job is deployed, each with its schedule."""
     for entrypoint, when in DEPLOYED.items():
         try:
             schedule = when(job)
@@ -63,5 +61,4 @@ def flow_at(entrypoint: str) -> Flow[..., Any]:
 
 
 def deployed_flows() -> set[str]:
-    """Return the names of the flows of `DEPLOYED`."""
     return {flow_at(entrypoint).name for entrypoint in DEPLOYED}

@@ -44,8 +44,6 @@ class WorkPool(_Strict):
 
 
 class ConcurrencyLimit(_Strict):
-    """A global concurrency limit: the number of slots that all runs share."""
-
     name: str
     limit: Annotated[int, Field(ge=0)]
 
@@ -90,7 +88,6 @@ class PrefectFile:
 
     @property
     def flow_names(self) -> set[str]:
-        """Return the names of the flows that the file deploys, and of those of `DEPLOYED`."""
         return deployed_flows() | {name.partition("/")[0] for name in self.deployments}
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -109,7 +106,6 @@ class PrefectFile:
             self._check_job(entry)
 
     def _check_job(self, entry: Mapping[str, Any]) -> None:
-        """Raise `JobError` if the entry does not fit its job file."""
         job = deployable(Path(entry["parameters"]["job"]))
         self.obsolete |= obsolete_deployments(job)
         times = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
@@ -128,7 +124,6 @@ class PrefectFile:
             )
 
     def _check_queue(self, name: str, entry: Mapping[str, Any]) -> None:
-        """Raise `JobError` for a deployment in a pool or queue that the file does not define."""
         queues: dict[str, list[str]] = {}
         for work_pool in self.work_pools:
             queues[work_pool.name] = [queue.name for queue in work_pool.work_queues]
@@ -141,7 +136,6 @@ class PrefectFile:
 
 
 def _entries(job_path: Path, job: Job, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield an entry of a prefect.yaml for each flow that the job is deployed with."""
     for flow, schedule in flows_of(job):
         times = [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else []
         yield {

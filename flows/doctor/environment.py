@@ -56,7 +56,6 @@ def check_versions() -> Iterator[Finding]:
 
 
 def check_address() -> Iterator[Finding]:
-    """Check that a run can use RAY_ADDRESS. There is no finding if it can."""
     try:
         check_ray_address()
     except OvernightError as error:
@@ -64,7 +63,6 @@ def check_address() -> Iterator[Finding]:
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:
-    """Check that the environment variables that the job file names are set."""
     names = sorted(set(VARIABLE.findall(job_path.read_text(encoding="utf-8"))))
     missing = [name for name in names if name not in os.environ]
     if missing:

@@ -131,7 +131,6 @@ def _run(check: Check, findings: list[Finding]) -> None:
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Return True if a finding has the level `wrong`."""
     return any(finding.is_wrong for finding in findings)
 
 

@@ -95,7 +95,6 @@ def check_owner(job: Job) -> Iterator[Finding]:
 
 
 def _wrong(what: str, *looks: Callable[[], object]) -> list[Finding]:
-    """Call each function, and return the errors that they raise as findings about `what`."""
     findings = []
     for look in looks:
         try:

@@ -97,12 +97,10 @@ def start_worker(pool: str, kind: str) -> str:
 
 
 def online_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
-    """Return the workers that poll a work pool."""
     return [worker for worker in client.read_workers_for_work_pool(pool) if worker.status == "ONLINE"]
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
-    """Return one finding about the runs that should have begun by now."""
     late = late_runs(client, deployed_flows())
     if not late:
         return Finding("late runs", "ok", "none")

@@ -157,7 +157,6 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def seen_gpus() -> int:
-    """Return the number of GPUs that PyTorch finds."""
     import torch
 
     return int(torch.accelerator.device_count())

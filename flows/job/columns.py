@@ -18,8 +18,6 @@ from overnight.tasks.rows.column_effect import ColumnEffect, in_use
 
 @dataclass(frozen=True)
 class Known:
-    """The columns that are known at one place of the chain of steps and models."""
-
     names: tuple[str, ...]  # columns that exist
     open_prefixes: tuple[str, ...] = ()  # a name that begins with one of these may exist, too; an empty one allows any
     removed: dict[str, str] = field(default_factory=dict)  # a column and the entry of the job file that removed it
@@ -77,7 +75,6 @@ class Known:
         return replace(columns, made=columns.made | {prefix: tuple(effect.makes)}) if prefix else columns
 
     def shown(self) -> str:
-        """Return the names of the columns as one text, for a message."""
         more = ", and others that only a run shows" if self.open_prefixes else ""
         return f"{', '.join(self.names)}{more}"
 

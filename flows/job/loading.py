@@ -82,7 +82,6 @@ def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] 
 
 
 def _with_full_paths(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the mapping, in which relative paths are absolute now."""
     for (*parents, last), path in relative_places(data):
         value_at(data, parents)[last] = absolute(path)
     return data
@@ -151,7 +150,6 @@ def absolute(path: str) -> str:
 
 @functools.cache  # the first call takes half a second
 def job_schema() -> dict[str, Any]:
-    """Return the JSON schema of job files, for editors."""
     schema = Job.model_json_schema()
     for definition in schema["$defs"].values():
         if "const" in definition.get("properties", {}).get("kind", {}):

@@ -99,7 +99,6 @@ class _Cleaning:
 
 
 def _ledgers(run: Run) -> Iterator[tuple[Run, Sizes]]:
-    """Yield a run and the files of its ledger for each partition, then for each partition with samples."""
     ledgers: dict[str, dict[str, int]] = defaultdict(dict)
     samples: dict[str, dict[str, int]] = defaultdict(dict)
     for path, size in list_sizes(run.state).items():

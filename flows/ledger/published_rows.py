@@ -37,7 +37,6 @@ def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Ite
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
-    """Return all rows that `batches` yields, as one table."""
     tables = list(batches(job, receipt, columns))
     return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 

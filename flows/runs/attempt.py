@@ -70,7 +70,6 @@ def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
 
 
 def bury_publisher(run: Run) -> None:
-    """Set the flow run whose process died after its publish to Completed, and release its lease."""
     with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
         pass
 

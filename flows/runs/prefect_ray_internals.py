@@ -32,7 +32,6 @@ class EndableFuture(PrefectRayFuture[R]):
         return self._final_state is not None
 
     def end_as(self, state: State[Any]) -> None:
-        """Record that the task run has ended in this state."""
         self._final_state = state
 
 

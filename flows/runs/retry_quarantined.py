@@ -100,7 +100,6 @@ def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...
 
 
 def _changed_files(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the kind of each step or model and the name of each of its files that changed."""
     for section, files in (("inference", "models"), ("preprocess", "steps")):
         for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=True):
             for name in {*before, *after}:
@@ -109,7 +108,6 @@ def _changed_files(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[
 
 
 def _cannot_stay(job: Job, run: Run, receipt: dict[str, Any], record: Record) -> str:
-    """Return the reason that the published rows cannot stay as they are, or an empty string."""
     sink, files = job.sink_for(run), published_files(receipt)
     if not sink.keeps_rows:
         return f"sink.kind: {sink.kind} replaces whole partitions and cannot keep rows"

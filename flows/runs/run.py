@@ -68,7 +68,6 @@ def run_option(partition: str) -> str:
 
 
 def refuse_other_job(run: Run) -> None:
-    """Raise `CheckFailed` if the partition was published by another job."""
     receipt = read_json(run.ledger / "receipt.json")
     if receipt and receipt["job"] != run.job:
         raise CheckFailed(

@@ -137,7 +137,6 @@ def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
-    """Return the names and addresses of the run's other artifacts, the job's partitions and Ray's dashboard."""
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
     ids = {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
     links = {}
@@ -152,7 +151,6 @@ def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
 
 
 def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Places, links: Links) -> str:
-    """Return the summary of a run that published, as Markdown."""
     mark = "⚠️" if receipt["rows_quarantined"] or receipt.get("warnings") else "✅"
     names = COUNTS | ({"rows_out": "rows in the sample"} if receipt["limit_rows"] else {})
     counts = {name: receipt[key] for key, name in names.items() if receipt.get(key) or key in ("rows_in", "rows_out")}

@@ -41,7 +41,6 @@ def user_login() -> str | None:
 
 
 def client_login(home: Path) -> str | None:
-    """Return the login with which a client calls the local server, or None without one."""
     return _text(get_current_settings().api.auth_string) or user_login() or read_login(home)
 
 

@@ -29,10 +29,7 @@ STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
 
 
 class OvernightFuture(EndableFuture[R]):
-    """The future of a Prefect task on Ray."""
-
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the task has ended, at most `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             self._wait_in_python(timeout)
             super().wait(0)
@@ -57,7 +54,6 @@ class OvernightFuture(EndableFuture[R]):
         self._report(Cancelled(message="The flow run was interrupted."))
 
     def _report(self, state: State[Any]) -> None:
-        """End the task run on the server. Errors are ignored."""
         self.end_as(state)
         deadline = time.monotonic() + FLUSH_SECONDS
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:

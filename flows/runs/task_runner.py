@@ -46,8 +46,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OvernightTaskRunner(OpenRayTaskRunner[R]):
-    """The task runner of every flow of Overnight."""
-
     dashboard = ""  # its address; of the class, because the runners of a backfill share the Ray of its first one
     stage = "plan"  # the name of the task that started last
     task_run_id: UUID | None = None  # of that task
@@ -91,7 +89,6 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             report_missed(self._submitted)
 
     def _connect(self) -> None:
-        """Join the cluster at the given address or at `RAY_ADDRESS`, or start Ray on this machine."""
         api = get_current_settings().api.url
         if not api:
             raise OvernightError(

@@ -31,8 +31,6 @@ NAMED = 3  # entries in the message of a folder that is too large
 
 @dataclass(frozen=True)
 class WorkingFolder:
-    """The files of a folder that travel."""
-
     root: Path
     sizes: dict[str, int]  # the bytes of each file, by its path relative to `root`
     left_out: Counter[str]  # other files of data, by extension, unreadable folders, and homes of Prefect
@@ -65,7 +63,6 @@ class WorkingFolder:
 
     @contextlib.contextmanager
     def linked(self) -> Iterator[Path]:
-        """Yield a temporary folder with a link to each of the files."""
         with tempfile.TemporaryDirectory(prefix="overnight-sent-") as folder:
             for path, file in self.files.items():
                 link = Path(folder, path)

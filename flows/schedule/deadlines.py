@@ -12,8 +12,6 @@ from overnight.tasks.errors import JobError
 
 @dataclass(frozen=True)
 class Deadline:
-    """A partition and the time by which it must be published."""
-
     partition: str
     deadline: datetime
 
@@ -41,7 +39,6 @@ def latest_deadline(job: Job, moment: datetime) -> Deadline:
 
 
 def deadline_of(job: Job, partition: str) -> Deadline:
-    """Return the deadline of a partition. Raise `JobError` if the job has no deadline."""
     schedule = scheduled(job)
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)

@@ -41,7 +41,6 @@ def day_of(job: Job, moment: datetime) -> date:
 
 
 def _names(cron: str, local: datetime) -> bool:
-    """Return True if a cron expression names this moment of the clock."""
     wall = local.replace(tzinfo=None)
     return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 
@@ -69,7 +68,6 @@ def _is_scheduled(job: Job, partition: date) -> bool:
 
 
 def check_range(start: date, end: date) -> None:
-    """Raise `JobError` if the end is before the start."""
     if end < start:
         raise JobError(f"expected an end that is not before the start, found {start} to {end}.")
 
