@@ -40,11 +40,6 @@ from overnight.tasks.workers.supervisor import supervised
 from overnight.tasks.write.task import PartStager, published_already, write
 
 
-def _backfill() -> str:
-    tags = prefect.runtime.flow_run.tags
-    return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
-
-
 @flow(name="batch-inference", task_runner=OvernightTaskRunner(), persist_result=False)
 @cancellable
 @in_one_sentence
@@ -76,7 +71,9 @@ def batch_inference(
         own = own_partition(loaded, partition)
     if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
         return state
-    run = describe_run(loaded, own.partition, reason, limit_rows, _backfill(), own.scheduled_for)
+    tags = prefect.runtime.flow_run.tags
+    backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
+    run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
     published, retry = published_or_retry(loaded, run, force, retry_quarantined)
     if published:
         if is_publisher_dead(run, published):

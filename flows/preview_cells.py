@@ -22,7 +22,13 @@ def values(column: pa.ChunkedArray) -> list[Any]:
     items = column.to_pylist()
     if not _is_pixels(column.type):
         return items
-    return [None if item is None else _array(item) for item in items]
+    arrays: list[Any] = []
+    for item in items:
+        try:
+            arrays.append(None if item is None else np.asarray(item, np.uint8))
+        except ValueError:  # rows of different lengths
+            arrays.append(item)
+    return arrays
 
 
 def pixels(value: Any) -> np.ndarray | None:
@@ -76,13 +82,6 @@ def _size(count: int) -> str:
     if count < 1000:
         return f"{count:,} bytes"
     return f"{count / 1e3:,.0f} kB" if count < 10**6 else f"{count / 1e6:,.1f} MB"
-
-
-def _array(items: list[Any]) -> Any:
-    try:
-        return np.asarray(items, np.uint8)
-    except ValueError:  # rows of different lengths
-        return items
 
 
 def _is_pixels(kind: pa.DataType) -> bool:

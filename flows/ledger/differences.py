@@ -116,7 +116,10 @@ def _schema(result: Result) -> pa.Schema:
 
 def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple[pa.Array, np.ndarray]:
     """Return the row ids, and a matrix of uint64 with a hash for each value of these columns."""
-    terms = [f"hash({_quoted(name)}{'::VARCHAR' if name in as_text else ''})" for name in columns]
+    terms = []
+    for name in columns:
+        identifier = '"' + name.replace('"', '""') + '"'
+        terms.append(f"hash({identifier}{'::VARCHAR' if name in as_text else ''})")
     ids, parts = [pa.array([], pa.string())], [np.empty((0, len(columns)), np.uint64)]
     for rows in result.batches():
         if not len(rows):
@@ -158,7 +161,3 @@ def _only(ids: pa.Array, other: Result) -> OnlyIn:
     if len(ids) and other.receipt["rows_quarantined"]:
         count = pc.sum(pc.is_in(ids, value_set=other.quarantine()["row_id"].cast(pa.string()))).as_py()
     return OnlyIn(len(ids), count, ids[:EXAMPLES].to_pylist())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

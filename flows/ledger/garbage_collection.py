@@ -27,6 +27,7 @@ from overnight.tasks.state.garbage import (
 from overnight.tasks.state.run import Run, read_json
 
 KEEP_RECEIPTS = 30
+SHOWN = ("partition", "what", "why", "files")
 
 
 def collect_garbage(
@@ -45,7 +46,9 @@ def collect_garbage(
     return {
         "job": job.name,
         "dry_run": dry_run,
-        "removable" if dry_run else "removed": [_described(item) for item in items],
+        "removable" if dry_run else "removed": [
+            {**{name: getattr(item, name) for name in SHOWN}, "bytes": item.size} for item in items
+        ],
         "files": sum(item.files for item in items),
         "bytes": sum(item.size for item in items),
         "skipped": [{"partition": result.partition, "why": result.why} for result in partitions if result.why],
@@ -122,7 +125,3 @@ def _partition(name: str, column: str) -> str:
     if name == "all":
         return name
     return name.removeprefix(f"{column}=") if name.startswith(f"{column}=") else ""
-
-
-def _described(item: GarbageItem) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in ("partition", "what", "why", "files")} | {"bytes": item.size}

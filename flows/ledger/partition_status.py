@@ -138,7 +138,8 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     if receipt is None:
         return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * begun)
     changes = changed_settings(receipt, run)
-    if begun and _is_resumable(ledger, run):
+    record = ledger.unpublished or {}
+    if begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
         changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
     return as_status("stale", *changes) if changes else replace(entry, why=unknown_commits(receipt, run))
 
@@ -146,12 +147,6 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
 def _own(run: Run, record: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the record if it belongs to this job."""
     return record if record and record["job"] == run.job else None
-
-
-def _is_resumable(ledger: PartitionLedger, run: Run) -> bool:
-    """Return True if the next run would resume a newer generation than the published one (`unfinished_generation`)."""
-    record = ledger.unpublished
-    return record is not None and (record["fingerprint"], record["format_version"]) == (run.fingerprint, FORMAT_VERSION)
 
 
 def _moment(attempt: str) -> str | None:

@@ -39,7 +39,8 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     records = {path: parse_json(content, state / path) for path, content in state.read_each(paths).items()}
     leases: dict[str, str] = {}  # the newest of each ledger whose run has not published
     for name, files in ledgers.items():
-        newest = _newest_lease(files)
+        names = [file for file in files if file.startswith("lease/") and file.removeprefix("lease/").isdecimal()]
+        newest = max(names, key=_token, default="")
         is_publishing = f"{name}/publishing.json" in records
         token = records.get(f"{name}/receipt.json", {}).get("token")
         if newest and (is_publishing or token != _token(newest)):
@@ -85,11 +86,6 @@ def _unpublished(files: Collection[str]) -> str:
 def _generation(file: str) -> str:
     """Return the generation of a file, or an empty string for a file outside of generations."""
     return file.split("/")[1] if file.startswith("generations/") else ""
-
-
-def _newest_lease(files: Collection[str]) -> str:
-    leases = (file for file in files if file.startswith("lease/") and file.removeprefix("lease/").isdecimal())
-    return max(leases, key=_token, default="")
 
 
 def _token(name: str) -> int:

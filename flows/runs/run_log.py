@@ -60,7 +60,7 @@ def printed_shown(run: Run) -> contextlib.AbstractContextManager[None]:
 
     Incidents of workers and of trials become warnings in that log.
     """
-    return in_background(_follow_output, run, get_run_logger())
+    return in_background(_every_second, _Output(run, get_run_logger()).copy)
 
 
 def quarantined_logged(run: Run) -> contextlib.AbstractContextManager[None]:
@@ -101,10 +101,6 @@ class _Output:
         if self.lines != self.lines_in_file and is_due:
             supervisor.kept_log(self.run)
             self.lines_in_file, self.file_time = self.lines, time.monotonic()
-
-
-def _follow_output(run: Run, logger: Logger, stop: threading.Event) -> None:
-    _every_second(_Output(run, logger).copy, stop)
 
 
 def _follow_quarantine(run: Run, logger: Logger, stop: threading.Event) -> None:

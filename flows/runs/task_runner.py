@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -57,7 +58,9 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             get_run_logger().info("%s", self._sent)
             self._sent = None
         placement = near_server(get_current_settings().api.url or "")
-        with remote_options(**REMOTE_OPTIONS, **placement), _without_settings():
+        current = SettingsContext.get()
+        settings = NoSettings(profile=current.profile, settings=current.settings) if current else nullcontext()
+        with remote_options(**REMOTE_OPTIONS, **placement), settings:
             submission = super().submit(*args, **kwargs)
         task = args[0] if args else kwargs["task"]
         future = OvernightFuture[R](submission.task_run_id, submission.wrapped_future)
@@ -196,13 +199,6 @@ def _job_folder() -> Path | None:
     with contextlib.suppress(Exception):  # outside of a run of a deployment
         return Path(runtime.flow_run.parameters["job"]).parent
     return None
-
-
-@contextlib.contextmanager
-def _without_settings() -> Iterator[None]:
-    current = SettingsContext.get()
-    with NoSettings(profile=current.profile, settings=current.settings) if current else contextlib.nullcontext():
-        yield
 
 
 @functools.cache  # once per process, because the collector must find the garbage of later tasks

@@ -95,7 +95,10 @@ class WorkingFolder:
         if names & OF_PREFECT:
             self.left_out["home of Prefect"] += 1
             return
-        ignoring = [*ignoring, *((folder, _rules(folder / name)) for name in IGNORING if name in names)]
+        for name in IGNORING:
+            if name in names:
+                lines = (folder / name).read_text(errors="replace").splitlines()
+                ignoring = [*ignoring, (folder, GitIgnoreSpec.from_lines(lines))]
         for entry in entries:
             path = Path(entry.path)
             slash = "/" if entry.is_dir() else ""
@@ -124,10 +127,6 @@ def working_folder(root: Path, job_folder: Path | None = None) -> WorkingFolder:
     folder = WorkingFolder(root, {}, Counter(), beside)
     folder.add(root, [], frozenset())
     return folder
-
-
-def _rules(path: Path) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
 
 
 def _mib(size: int) -> str:
