@@ -5,6 +5,7 @@ It keeps running after the command, because of its UI, until `prefect server sto
 no request that another page made a browser send (CSRF).
 """
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -246,9 +247,9 @@ def _listens(home: Path, url: str) -> bool:
 
 def _status(url: str, login: str = "") -> int:
     """Return the status of the answer to a GET past all proxies, or 0 without an answer."""
-    user, _, password = login.partition(":")
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     try:
-        return httpx.get(url, auth=(user, password) if login else None, trust_env=False, timeout=5).status_code
+        return httpx.get(url, headers=headers, trust_env=False, timeout=5).status_code
     except httpx.HTTPError:
         return 0
 
