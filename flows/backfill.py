@@ -8,9 +8,10 @@ deployment, which wait in the queue `backfill`.
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -42,11 +43,10 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
-from overnight.flows.runs.crash_recovery import after_crashes
-from overnight.flows.runs.current_task import is_run_of_deployment
-from overnight.flows.runs.failed_state import in_one_sentence
-from overnight.flows.runs.flow_run_name import named_if_invalid, rename_flow_run
+from overnight.flows.runs.final_state import in_one_sentence
+from overnight.flows.runs.flow_run import is_run_of_deployment, named_if_invalid, rename_flow_run
 from overnight.flows.runs.local_ray import RayEnded
+from overnight.flows.runs.retries import after_crashes
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.errors import OvernightError, first_line
@@ -64,19 +64,8 @@ class BackfillFailed(OvernightError):
 
 
 def backfill_id(flow_run_id: UUID | str) -> str:
-    """Return the id of the backfill that a flow run begins: the last eight characters of the run's id.
-
-    A restart of that run has the same id, and so continues the same backfill.
-    """
+    """Return the id of the backfill that a flow run begins. A restart of that run continues the same backfill."""
     return str(flow_run_id)[-8:]
-
-
-def _read_job_file(path: str, range_name: str) -> JobFile:
-    """Read the job file, and name the flow run `job/2026-11-01..2026-11-07`."""
-    with named_if_invalid(f"{Path(path).stem}/{range_name}"):
-        file = JobFile(path, is_run_of_deployment())
-        rename_flow_run(f"{file.job().name}/{range_name}")
-    return file
 
 
 @flow(name="backfill", persist_result=False)
@@ -113,153 +102,154 @@ def backfill(
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    file = _read_job_file(job, f"resume {resume}" if resume else f"{start}..{end}")
+    scope = f"resume {resume}" if resume else f"{start}..{end}"
+    with named_if_invalid(f"{Path(job).stem}/{scope}"):
+        file = JobFile(job, is_run_of_deployment())
+        rename_flow_run(f"{file.job().name}/{scope}")
     if state := after_crashes(file.job().retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
-    loaded, request, steps = planned(
-        file, resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume)
-    )
-    why_none = "" if steps else nothing_to_do(loaded, request)
-    if why_none:
-        get_run_logger().info(why_none)
-    elif not resume and (others := left_out(loaded, request, steps)):
-        get_run_logger().info("left out: %s", others)
-    _show_plan(loaded, request, steps, why_none)
+    plan = planned(file, resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume))
+    run = _Backfill(job, *plan)
+    run.show_plan(is_new=not resume)
     if dry_run:
-        return [step.as_json() for step in steps]
-    if not read_record(loaded, request.id):
-        write_record(loaded, request, steps)
-    get_run_logger().info("backfill %s of %s: %d partitions to run", request.id, loaded.name, len(steps))
-    outcomes: list[Outcome] = []
-    rest = f"Run what is left: overnight backfill {job} --resume {request.id}"
-    try:
-        tell = _teller(loaded, len(steps), outcomes)
-        _run_all(loaded, job, request, steps, max_concurrent, stop_on_failure, tell)
-    except INTERRUPTIONS:
-        get_run_logger().warning(rest)
-        raise
-    finally:
-        _show_outcomes(loaded, request, steps, outcomes, why_none)
-        show_partitions(file.job(), request.start, request.end, UUID(prefect.runtime.flow_run.id))
-    published = {entry.partition for entry in entries_of(loaded, request, steps) if entry.status == "published"}
-    if failed := [outcome for outcome in outcomes if not is_published(outcome, published)]:
-        reason = first_line(str(failed[0].error)).rstrip(".")
-        raise BackfillFailed(
-            f"{len(failed)} of {len(steps)} partitions failed, first {failed[0].partition}: {reason}.\n{rest}"
-        )
-    return [entry.as_json() for entry in entries_of(loaded, request, steps)]
+        return [step.as_json() for step in run.steps]
+    return run.run(max_concurrent, stop_on_failure, unchanged_job=file.job())
 
 
 def is_published(outcome: Outcome, published: Collection[str]) -> bool:
     """Return True if a partition is published: by its run here, or by another run that held it meanwhile."""
-    by_another = isinstance(outcome.error, PartitionBusy | LeaseLost) and outcome.partition in published
-    return outcome.status == "published" or by_another
+    is_held_by_other = isinstance(outcome.error, PartitionBusy | LeaseLost)
+    return outcome.status == "published" or (is_held_by_other and outcome.partition in published)
 
 
-def _run_all(
-    job: Job,
-    job_path: str,
-    request: Request,
-    steps: Sequence[Step],
-    max_concurrent: int,
-    stop_on_failure: bool,
-    ended: Callable[[Outcome], None],
-) -> None:
-    """Run the steps in order, and call `ended` with each outcome. An interruption also stops the child runs."""
-    waiting, under_way = deque(steps), set[Future[Outcome]]()
-    seconds = [step.entry.receipt["seconds"] for step in steps if step.entry.receipt]
-    is_warm = False
-    with ExitStack() as ray, stoppable() as stopping, ThreadPoolExecutor(max_concurrent, "partition") as pool:
+@dataclass
+class _Backfill:
+    """A backfill that runs: its plan, and the outcomes so far. `reason_for_none` explains why there are no steps."""
+
+    job_path: str
+    job: Job
+    request: Request
+    steps: list[Step]
+    outcomes: list[Outcome] = field(default_factory=list)
+    reason_for_none: str = ""
+
+    @property
+    def rest(self) -> str:
+        return f"Run what is left: overnight backfill {self.job_path} --resume {self.request.id}"
+
+    def show_plan(self, is_new: bool) -> None:
+        """Show the plan as a table in the Prefect UI, and in the log which partitions of the range do not run."""
+        if not self.steps:
+            self.reason_for_none = nothing_to_do(self.job, self.request)
+            get_run_logger().info(self.reason_for_none)
+        elif is_new and (counts := left_out(self.job, self.request, self.steps)):
+            get_run_logger().info("left out: %s", counts)
+        rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in self.steps]
+        content = self.reason_for_none or summary(self.steps)
+        self._show_table("backfill-plan", rows, f", {self.request.start} to {self.request.end}: {content}")
+
+    @dispensable()
+    def _show_table(self, name: str, rows: list[dict[str, Any]], description: str) -> None:
+        create_table_artifact(
+            key=artifact_key(self.job.name, name),
+            description=f"Backfill {self.request.id} of {self.job.name}{description}",
+            table=rows or [{"partition": "none", "why": self.reason_for_none}],
+        )
+
+    def run(self, max_concurrent: int, stop_on_failure: bool, unchanged_job: Job) -> list[dict[str, Any]]:
+        """Run the steps, and return the status of each partition. Raise `BackfillFailed` if one is not published."""
+        request, steps = self.request, self.steps
+        if not read_record(self.job, request.id):
+            write_record(self.job, request, steps)
+        log = get_run_logger()
+        log.info("backfill %s of %s: %d partitions to run", request.id, self.job.name, len(steps))
         try:
-            while waiting or under_way:
-                while waiting and len(under_way) < max_concurrent:
-                    step = waiting.popleft()
-                    child = ChildRunSpec(
-                        job,
-                        job_path,
-                        request.id,
-                        step.partition,
-                        step.force,
-                        request.reason,
-                        request.settings,
-                        step.is_retry,
-                    )
-                    is_small = not seconds or median(seconds) <= SMALL_SECONDS
-                    is_ours = is_small or not prefect.runtime.deployment.id
-                    if is_ours and not is_warm:
-                        ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
-                        is_warm = True
-                    context = contextvars.copy_context()  # a thread has no context of its own
-                    why = ", ".join(map(first_line, step.why))
-                    get_run_logger().info("%s started: %s", step.partition, why, extra=SHOWN)
-                    under_way.add(pool.submit(context.run, run_child, child, not is_ours))
-                done, under_way = wait(under_way, SECONDS_BETWEEN, FIRST_COMPLETED)
-                if stopping.is_set():  # by `stoppable` around the backfill
-                    raise KeyboardInterrupt
-                for outcome in [future.result() for future in done]:
-                    if outcome.receipt:
-                        seconds.append(outcome.receipt["seconds"])
-                    if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):
-                        waiting.clear()
-                    ended(outcome)
-        except BaseException:
-            stopping.set()  # before the pool waits for its threads
+            self._run_steps(max_concurrent, stop_on_failure)
+        except INTERRUPTIONS:
+            log.warning(self.rest)
             raise
+        finally:
+            self._show_outcomes()
+            show_partitions(unchanged_job, request.start, request.end, UUID(prefect.runtime.flow_run.id))
+        entries = entries_of(self.job, request, steps)
+        partitions = {entry.partition for entry in entries if entry.status == "published"}
+        failures = [outcome for outcome in self.outcomes if not is_published(outcome, partitions)]
+        if failures:
+            reason = first_line(str(failures[0].error)).rstrip(".")
+            counts = f"{len(failures)} of {len(steps)} partitions failed"
+            raise BackfillFailed(f"{counts}, first {failures[0].partition}: {reason}.\n{self.rest}")
+        return [entry.as_json() for entry in entries]
 
+    def _run_steps(self, max_concurrent: int, stop_on_failure: bool) -> None:
+        """Run the steps in order. An interruption also stops the child runs."""
+        waiting, running = deque(self.steps), set[Future[Outcome]]()
+        seconds = [step.entry.receipt["seconds"] for step in self.steps if step.entry.receipt]
+        progress = self._make_progress()
+        is_warm = False
+        with ExitStack() as ray, stoppable() as stopping, ThreadPoolExecutor(max_concurrent, "partition") as pool:
+            try:
+                while waiting or running:
+                    while waiting and len(running) < max_concurrent:
+                        is_small = not seconds or median(seconds) <= SMALL_SECONDS
+                        is_ours = is_small or not prefect.runtime.deployment.id
+                        if is_ours and not is_warm:
+                            ray.enter_context(OvernightTaskRunner())  # one Ray for all partitions
+                            is_warm = True
+                        running.add(self._start(pool, waiting.popleft(), is_ours))
+                    ends, running = wait(running, SECONDS_BETWEEN, FIRST_COMPLETED)
+                    if stopping.is_set():  # by `stoppable` around the backfill
+                        raise KeyboardInterrupt
+                    for outcome in [future.result() for future in ends]:
+                        if outcome.receipt:
+                            seconds.append(outcome.receipt["seconds"])
+                        if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):
+                            waiting.clear()
+                        self._note(outcome, progress)
+            except BaseException:
+                stopping.set()  # before the pool waits for its threads
+                raise
 
-@dispensable()
-def _show_plan(job: Job, request: Request, steps: Sequence[Step], why_none: str) -> None:
-    rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in steps]
-    days = f"{request.start} to {request.end}"
-    create_table_artifact(
-        key=artifact_key(job.name, "backfill-plan"),
-        description=f"Backfill {request.id} of {job.name}, {days}: {why_none or summary(steps)}",
-        table=rows or [{"partition": "none", "why": why_none}],
-    )
+    def _start(self, pool: ThreadPoolExecutor, step: Step, is_ours: bool) -> Future[Outcome]:
+        """Start the run of a step in a thread: here if it `is_ours`, otherwise through the job's deployment."""
+        context = contextvars.copy_context()  # a thread has no context of its own
+        reasons = ", ".join(map(first_line, step.why))
+        get_run_logger().info("%s started: %s", step.partition, reasons, extra=SHOWN)
+        child = ChildRunSpec(self.job, self.job_path, self.request, step)
+        return pool.submit(context.run, run_child, child, not is_ours)
 
-
-@dispensable()
-def _show_outcomes(
-    job: Job, request: Request, steps: Sequence[Step], outcomes: Sequence[Outcome], why_none: str
-) -> None:
-    errors = {outcome.partition: outcome.error for outcome in outcomes}
-    before = {step.partition: step.entry.status for step in steps}
-    rows = [
-        {
-            "partition": entry.partition,
-            "before": before[entry.partition],
-            "now": entry.status,
-            "rows in": (entry.receipt or {}).get("rows_in"),
-            "rows out": (entry.receipt or {}).get("rows_out"),
-            "quarantined": (entry.receipt or {}).get("rows_quarantined"),
-            "seconds": (entry.receipt or {}).get("seconds"),
-            "why": first_line(str(errors.get(entry.partition) or ", ".join(entry.why))),
-        }
-        for entry in entries_of(job, request, steps)
-    ]
-    create_table_artifact(
-        key=artifact_key(job.name, "backfill"),
-        description=f"Backfill {request.id} of {job.name}: {why_none or 'the result of each partition'}",
-        table=rows or [{"partition": "none", "why": why_none}],
-    )
-
-
-def _teller(job: Job, total: int, outcomes: list[Outcome]) -> Callable[[Outcome], None]:
-    """Return a function that adds an outcome to `outcomes`, logs it, and updates the progress artifact."""
-    artifact: Any = None
-    with dispensable():
-        key = artifact_key(job.name, "progress-backfill")
-        artifact = create_progress_artifact(0.0, key=key, description=f"backfill: 0 of {total}")
-
-    def tell(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        done = f"{len(outcomes)} of {total}"
-        level = logging.ERROR if outcome.error else logging.INFO
-        get_run_logger().log(level, "%s: %s", done, outcome, extra=SHOWN)
-        said = f"backfill: {done}: {outcome.partition} {outcome.status}"
+    def _make_progress(self) -> Any:
         with dispensable():
-            if artifact:
-                update_progress_artifact(artifact, 100 * len(outcomes) / total, description=said)
+            key = artifact_key(self.job.name, "progress-backfill")
+            return create_progress_artifact(0.0, key=key, description=f"backfill: 0 of {len(self.steps)}")
+        return None
 
-    return tell
+    def _note(self, outcome: Outcome, progress: Any) -> None:
+        self.outcomes.append(outcome)
+        count, total = len(self.outcomes), len(self.steps)
+        level = logging.ERROR if outcome.error else logging.INFO
+        get_run_logger().log(level, "%s: %s", f"{count} of {total}", outcome, extra=SHOWN)
+        description = f"backfill: {count} of {total}: {outcome.partition} {outcome.status}"
+        with dispensable():
+            if progress:
+                update_progress_artifact(progress, 100 * count / total, description=description)
+
+    @dispensable()
+    def _show_outcomes(self) -> None:
+        errors = {outcome.partition: outcome.error for outcome in self.outcomes}
+        before = {step.partition: step.entry.status for step in self.steps}
+        rows = []
+        for entry in entries_of(self.job, self.request, self.steps):
+            receipt = entry.receipt or {}
+            row = {
+                "partition": entry.partition,
+                "before": before[entry.partition],
+                "now": entry.status,
+                "rows in": receipt.get("rows_in"),
+                "rows out": receipt.get("rows_out"),
+                "quarantined": receipt.get("rows_quarantined"),
+                "seconds": receipt.get("seconds"),
+                "why": first_line(str(errors.get(entry.partition) or ", ".join(entry.why))),
+            }
+            rows.append(row)
+        self._show_table("backfill", rows, f": {self.reason_for_none or 'the result of each partition'}")

@@ -5,7 +5,7 @@ The child runs in this process, or as a run of the job's deployment, which a wor
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Cancelled, Cancelling, Pending, Scheduled
 
+from overnight.flows.backfill_plan import Request, Step
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
@@ -37,38 +38,26 @@ ENDED = [StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.C
 
 @dataclass(frozen=True)
 class ChildRunSpec:
-    """The run of one partition that a backfill starts. `backfill` is the id of that backfill.
-
-    `force` runs the partition although it is published. `reason` is for the receipt. `settings` are texts KEY=VALUE
-    that override the job file. `retry_quarantined` runs only the quarantined rows of the published partition.
-    """
-
     job: Job
     job_path: str
-    backfill: str
-    partition: str
-    force: bool
-    reason: str
-    settings: Sequence[str]
-    retry_quarantined: bool = False
+    request: Request
+    step: Step
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the run's parameters of the flow `batch_inference`."""
         return {
-            "partition": self.partition,
-            "force": self.force,
-            "reason": self.reason,
+            "partition": self.step.partition,
+            "force": self.step.force,
+            "reason": self.request.reason,
             "limit_rows": 0,
-            "settings": list(self.settings),
-            "retry_quarantined": self.retry_quarantined,
+            "settings": list(self.request.settings),
+            "retry_quarantined": self.step.is_retry,
             "job": self.job_path,
         }
 
     @property
     def tags(self) -> list[str]:
-        """Return the run's tags in Prefect: `job:<name>`, `partition:<partition>` and `backfill:<id>`."""
-        return [f"job:{self.job.name}", f"partition:{self.partition}", f"backfill:{self.backfill}"]
+        return [f"job:{self.job.name}", f"partition:{self.step.partition}", f"backfill:{self.request.id}"]
 
 
 @dataclass(frozen=True)
@@ -87,25 +76,22 @@ class Outcome:
         if self.error:
             stage = f" in {self.error.stage}" if self.error.stage and self.status == "failed" else ""
             return f"{self.partition} {self.status}{stage}: {first_line(str(self.error))}"
-        found = self.receipt or {}
-        counts = f"{found['rows_out']:,} rows, {found['rows_quarantined']:,} quarantined, {found['seconds']:,.1f} s"
-        return f"{self.partition} {self.status}: {counts}"
+        receipt = self.receipt or {}
+        counts = f"{receipt['rows_out']:,} rows, {receipt['rows_quarantined']:,} quarantined"
+        return f"{self.partition} {self.status}: {counts}, {receipt['seconds']:,.1f} s"
 
 
 def run_child(child: ChildRunSpec, is_deployed: bool) -> Outcome:
-    """Run one partition of a backfill, wait for its end, and return the outcome. An error becomes an outcome, too.
-
-    If `is_deployed`, start a run of the job's deployment, which a worker executes. Otherwise run the partition in this
-    process, on the Ray that already runs here.
-    """
+    """Run one partition of a backfill, wait for its end, and return the outcome. An error becomes an outcome, too."""
+    partition = child.step.partition
     try:
-        receipt = _run_deployed(child) if is_deployed else _run_here(child)
-        return Outcome(child.partition, "published", receipt)
+        run = _run_deployed if is_deployed else _run_here
+        return Outcome(partition, "published", run(child))
     except INTERRUPTIONS:
-        return Outcome(child.partition, "cancelled", error=RunCancelled())
-    except Exception as error:
-        known = explain(error, "plan")
-        return Outcome(child.partition, known.status, error=known)
+        return Outcome(partition, "cancelled", error=RunCancelled())
+    except Exception as exception:
+        error = explain(exception, "plan")
+        return Outcome(partition, error.status, error=error)
 
 
 def _run_here(child: ChildRunSpec) -> Mapping[str, Any]:
@@ -116,31 +102,29 @@ def _run_here(child: ChildRunSpec) -> Mapping[str, Any]:
             parameters=child.parameters,
             state=Pending(),
             tags=child.tags,
-            parent_task_run_id=_shown(client, child).id,
+            parent_task_run_id=_node_of_graph(client, child).id,
         )
     # Only automations of deployments need heartbeats, and a run takes up to a second to stop its own.
-    silent = {} if prefect.runtime.deployment.id else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-    with temporary_settings(silent):
+    settings = {} if prefect.runtime.deployment.id else {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    with temporary_settings(settings):
         receipt: dict[str, Any] = run_flow(batch_inference, flow_run=flow_run)  # type: ignore[assignment]
     return receipt
 
 
 def _run_deployed(child: ChildRunSpec) -> Mapping[str, Any]:
-    """Run the child through its deployment, and return its receipt from the ledger. Raise the error that ended it.
-
-    If a run of the same backfill and partition is under way, wait for that run. If the backfill stops, cancel the run.
-    """
+    """Run the child through its deployment, and return its receipt from the ledger. Raise the error that ended it."""
     with get_client(sync_client=True) as client:
-        flow_run = _under_way(client, child) or _started(client, child)
-        while not (state := _ended(client, flow_run.id)):
+        flow_run = _under_way(client, child) or _start(client, child)
+        while not (state := _final_state(client, flow_run.id)):
             if is_stopping():
                 _cancel(client, flow_run.id)
                 raise RunCancelled()
             time.sleep(SECONDS_BETWEEN)
     if state.is_cancelled():
         raise RunCancelled()
-    day = parse_day(child.partition)
-    [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == child.partition]
+    partition = child.step.partition
+    day = parse_day(partition)
+    [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == partition]
     if state.is_completed() and entry.receipt:
         return entry.receipt
     failure = entry.failure or {}
@@ -148,7 +132,7 @@ def _run_deployed(child: ChildRunSpec) -> Mapping[str, Any]:
     raise StageFailed(str(message), failure.get("stage"), failure.get("error_type", ""))
 
 
-def _started(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
+def _start(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
     name = f"{batch_inference.name}/{child.job.name}"
     try:
         deployment = client.read_deployment_by_name(name)
@@ -159,37 +143,35 @@ def _started(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
         parameters={key: value for key, value in child.parameters.items() if key != "job"},
         state=Scheduled(),
         tags=child.tags,
-        parent_task_run_id=_shown(client, child).id,
+        parent_task_run_id=_node_of_graph(client, child).id,
         work_queue_name=QUEUE if deployment.work_pool_name else None,
     )
 
 
 def _under_way(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun | None:
-    mine = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=child.tags),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED)),
-    )
-    found = [run for run in client.read_flow_runs(flow_run_filter=mine) if run.deployment_id]
-    return found[0] if found else None
+    states = FlowRunFilterState(type=FlowRunFilterStateType(not_any_=ENDED))
+    same = FlowRunFilter(tags=FlowRunFilterTags(all_=child.tags), state=states)
+    runs = client.read_flow_runs(flow_run_filter=same)
+    return next((run for run in runs if run.deployment_id), None)
 
 
-def _shown(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
+def _node_of_graph(client: SyncPrefectClient, child: ChildRunSpec) -> TaskRun:
     """Create the task run that represents the child in the backfill's graph, as Prefect does for a subflow.
 
-    Its key is the partition and the number of the backfill's start. Prefect's own keys count calls. They would not fit
-    here, because a restarted backfill makes other calls.
+    Prefect's own keys count calls, and a restarted backfill makes other calls.
     """
     runtime = prefect.runtime.flow_run
+    partition = child.step.partition
     return client.create_task_run(
-        Task(name=child.partition, fn=batch_inference.fn),
+        Task(name=partition, fn=batch_inference.fn),
         flow_run_id=UUID(runtime.id),
-        dynamic_key=f"{child.partition}-{runtime.run_count}",
-        name=child.partition,
+        dynamic_key=f"{partition}-{runtime.run_count}",
+        name=partition,
         state=Pending(),
     )
 
 
-def _ended(client: SyncPrefectClient, run_id: UUID) -> State | None:
+def _final_state(client: SyncPrefectClient, run_id: UUID) -> State | None:
     """Return the final state of a run, or None. A crashed run ends after `RESTART_SECONDS`, because it may restart.
 
     Raise `ObjectNotFound` if a user deleted the run.
@@ -202,8 +184,9 @@ def _ended(client: SyncPrefectClient, run_id: UUID) -> State | None:
         return None  # the server is away; the caller tries again
     if state is None or not state.is_final():
         return None
-    waited = (datetime.now(UTC) - state.timestamp).total_seconds()
-    return None if state.is_crashed() and waited < RESTART_SECONDS else state
+    age = (datetime.now(UTC) - state.timestamp).total_seconds()
+    may_restart = state.is_crashed() and age < RESTART_SECONDS
+    return None if may_restart else state
 
 
 def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
@@ -213,5 +196,5 @@ def _cancel(client: SyncPrefectClient, run_id: UUID) -> None:
         state = client.read_flow_run(run_id).state
         is_at_work = bool(state and (state.is_running() or state.is_pending()))
         client.set_flow_run_state(run_id, Cancelling() if is_at_work else Cancelled(), force=not is_at_work)
-        while time.monotonic() < deadline and not _ended(client, run_id):
+        while time.monotonic() < deadline and not _final_state(client, run_id):
             time.sleep(0.5)

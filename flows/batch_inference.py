@@ -12,28 +12,19 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
-from overnight.flows.ledger.samples import keep_sample
-from overnight.flows.runs import run_sentences
-from overnight.flows.runs.attempt import (
-    bury_publisher,
-    is_publisher_dead,
-    opened,
-    published_or_retry,
-)
+from overnight.flows.ledger.published_rows import keep_sample
+from overnight.flows.runs import final_state
+from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened, published_or_retry
 from overnight.flows.runs.cancellation import cancellable, completed
-from overnight.flows.runs.crash_recovery import after_crashes
-from overnight.flows.runs.current_task import is_run_of_deployment
 from overnight.flows.runs.early_imports import begin_imports
-from overnight.flows.runs.failed_state import in_one_sentence
-from overnight.flows.runs.flow_run_name import invalid, named_if_invalid
+from overnight.flows.runs.final_state import in_one_sentence
+from overnight.flows.runs.flow_run import invalid, is_run_of_deployment, named_if_invalid
 from overnight.flows.runs.gpu_slots import gpus_held
-from overnight.flows.runs.lost_nodes import lost_nodes_recorded
-from overnight.flows.runs.quarantine_log import quarantined_logged
-from overnight.flows.runs.retries import run_task
+from overnight.flows.runs.retries import after_crashes, run_task
 from overnight.flows.runs.run import describe_run
+from overnight.flows.runs.run_log import lost_nodes_recorded, printed_shown, quarantined_logged
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
 from overnight.flows.runs.task_runner import OvernightTaskRunner
-from overnight.flows.runs.user_output import printed_shown
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
@@ -47,12 +38,6 @@ from overnight.tasks.shuffle.task import shuffle
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.supervisor import supervised
 from overnight.tasks.write.task import PartStager, published_already, write
-
-
-def _backfill() -> str:
-    """Return the id of the backfill that this run belongs to, or an empty string."""
-    tags = prefect.runtime.flow_run.tags
-    return next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
 
 
 @flow(name="batch-inference", task_runner=OvernightTaskRunner(), persist_result=False)
@@ -83,17 +68,18 @@ def batch_inference(
     with named_if_invalid(invalid(job)):
         file = JobFile(job, is_run_of_deployment())
         loaded = file.job(settings)
-        taken = own_partition(loaded, partition)
+        own = own_partition(loaded, partition)
     if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
         return state
-    day = taken.partition
-    run = describe_run(loaded, day, reason, limit_rows, _backfill(), taken.scheduled_for)
+    tags = prefect.runtime.flow_run.tags
+    backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
+    run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
     published, retry = published_or_retry(loaded, run, force, retry_quarantined)
     if published:
         if is_publisher_dead(run, published):
             bury_publisher(run)
         look_back(loaded, run, partition)
-        return Completed(message=run_sentences.unchanged(published, retry_quarantined), data=published)
+        return Completed(message=final_state.unchanged(published, retry_quarantined), data=published)
     with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
@@ -101,9 +87,9 @@ def batch_inference(
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
             keep_sample(loaded, receipt)
-        why = show_published(run, receipt, loaded.sink_for(run).shown(run))
+        reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
-    return completed(run_sentences.published(receipt, why), receipt)
+    return completed(final_state.published(receipt, reasons), receipt)
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
@@ -111,22 +97,24 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
 
     `plan` has the number of workers of each model. If the run's rows are published already, return their receipt.
     """
-    if published := published_already(run):
-        return published
+    if receipt := published_already(run):
+        return receipt
     begin_imports(job)
     pipeline, sink = compile_job(job.pinned(run)), job.sink_for(run)
-    waits = getattr(job.source, "wait_for", None)
-    trials = [None] * len(pipeline.links) if waits else begin_trials(run, pipeline.links, plan)
+    if getattr(job.source, "wait_for", None):
+        trials = [None] * len(pipeline.links)
+    else:
+        trials = begin_trials(run, pipeline.links, plan)
     inference = Inference(pipeline.links, sink.part_size, plan, trials)
     stager = PartStager(sink, job.checks, pipeline.rules, progress_shown)
 
-    def done(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
+    def run_one(task: Task[..., Any], *arguments: Any) -> PrefectFuture[Any]:
         return run_task(task, job.retries, run, *arguments)
 
-    rows = done(ingest, pipeline.source)
+    rows = run_one(ingest, pipeline.source)
     with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after ingest, because ingest may wait for inputs
-        rows = done(shuffle, pipeline.shuffle, rows)
-        rows = done(preprocess, pipeline.steps, plan, rows)
-        streamed = done(infer, inference, stager, rows)
-    receipt = done(write, sink, job.checks, pipeline.rules, job.source.allow_empty, plan, job.settings(), streamed)
-    return dict(receipt.result())
+        rows = run_one(shuffle, pipeline.shuffle, rows)
+        rows = run_one(preprocess, pipeline.steps, plan, rows)
+        stream = run_one(infer, inference, stager, rows)
+    result = run_one(write, sink, job.checks, pipeline.rules, job.source.allow_empty, plan, job.settings(), stream)
+    return dict(result.result())

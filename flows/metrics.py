@@ -31,9 +31,8 @@ from overnight.flows.deploy.deployments import deployed_flows
 from overnight.flows.deploy.server_state import read_deployments
 from overnight.flows.doctor.next_runs import online_workers
 from overnight.flows.job.loading import load_job
-from overnight.flows.job.model import Job
 from overnight.flows.ledger.late_runs import late_runs
-from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
+from overnight.flows.ledger.partition_status import STATUSES, read_ledger
 from overnight.flows.runs.local_server import client_settings, known_server
 from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
 from overnight.tasks.errors import JobError, OvernightError
@@ -43,18 +42,10 @@ COUNTS = {
     "rows_out": "Rows published, by the newest receipt.",
     "rows_quarantined": "Rows quarantined, by the newest receipt.",
 }
-LABELS = ("job", "partition")
 
 
 def start_server(job_paths: Sequence[Path], host: str, port: int, newest: int) -> tuple[WSGIServer, Thread]:
-    """Serve the metrics in a thread, and return the HTTP server and the thread.
-
-    Raise `JobError` if there are no jobs and no Prefect server, and `OvernightError` if the port is not free.
-
-    Args:
-        job_paths: The job files; if empty, those of the jobs that are deployed on the Prefect server.
-        newest: The number of partitions of each job, the newest.
-    """
+    """Serve the metrics of each job's `newest` partitions in a thread, and return the HTTP server and the thread."""
     url = known_server()
     if not (job_paths or url):
         raise JobError("expected job files or PREFECT_API_URL, found neither. Name the jobs, or set it to a server.")
@@ -75,9 +66,9 @@ class _Scrape(Collector):
         paths, now = set(self.job_paths), datetime.now(UTC)
         if self.url:
             with temporary_settings(client_settings(self.url)), get_client(sync_client=True) as client:
-                deployed = read_deployments(client, {batch_inference.name}).values()
-                paths = paths or {Path(found.parameters["job"]) for found in deployed}
-                yield from _server_metrics(client, {found.work_pool_name for found in deployed})
+                deployments = read_deployments(client, {batch_inference.name}).values()
+                paths = paths or {Path(deployment.parameters["job"]) for deployment in deployments}
+                yield from _server_metrics(client, {deployment.work_pool_name for deployment in deployments})
         yield from _partition_metrics(sorted(paths), self.newest, now)
 
 
@@ -93,13 +84,16 @@ def _server_metrics(client: SyncPrefectClient, pools: Iterable[str | None]) -> I
     yield from (workers, late)
 
 
+def _gauge(name: str, text: str, *more_labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"overnight_partition_{name}", text, labels=["job", "partition", *more_labels])
+
+
 def _partition_metrics(job_paths: Iterable[Path], newest: int, now: datetime) -> Iterator[Metric]:
-    prefix = "overnight_partition"
     readable = GaugeMetricFamily("overnight_job_readable", "1: the ledger could be read.", labels=["file"])
-    status = GaugeMetricFamily(f"{prefix}_status", "1: the partition has the status.", labels=[*LABELS, "status"])
-    late = GaugeMetricFamily(f"{prefix}_late", "1: its deadline passed and it is not published.", labels=LABELS)
-    at = GaugeMetricFamily(f"{prefix}_published_timestamp_seconds", "The time of the newest receipt.", labels=LABELS)
-    counts = {name: GaugeMetricFamily(f"{prefix}_{name}", text, labels=LABELS) for name, text in COUNTS.items()}
+    statuses = _gauge("status", "1: the partition has the status.", "status")
+    late = _gauge("late", "1: its deadline passed and it is not published.")
+    times = _gauge("published_timestamp_seconds", "The time of the newest receipt.")
+    counts = {name: _gauge(name, text) for name, text in COUNTS.items()}
     for path in job_paths:
         try:
             job = load_job(path)
@@ -111,17 +105,13 @@ def _partition_metrics(job_paths: Iterable[Path], newest: int, now: datetime) ->
         readable.add_metric([str(path)], 1)
         for entry in entries:
             labels = [job.name, entry.partition]
-            for known in STATUSES:
-                status.add_metric([*labels, known], known == entry.status)
+            for status in STATUSES:
+                statuses.add_metric([*labels, status], status == entry.status)
             if job.schedule and job.schedule.deadline:
-                late.add_metric(labels, _is_late(job, entry, now))
+                due = deadline_of(job, entry.partition) if job.is_dated else latest_deadline(job, now)
+                late.add_metric(labels, not entry.receipt and due.deadline <= now)
             if entry.receipt:
-                at.add_metric(labels, datetime.fromisoformat(entry.receipt["finished_at"]).timestamp())
+                times.add_metric(labels, datetime.fromisoformat(entry.receipt["finished_at"]).timestamp())
                 for name, family in counts.items():
                     family.add_metric(labels, entry.receipt[name])
-    yield from (readable, status, late, at, *counts.values())
-
-
-def _is_late(job: Job, entry: PartitionStatus, now: datetime) -> bool:
-    due = deadline_of(job, entry.partition) if job.is_dated else latest_deadline(job, now)
-    return not entry.receipt and due.deadline <= now
+    yield from (readable, statuses, late, times, *counts.values())

@@ -5,7 +5,7 @@ It uses neither Prefect nor Ray, holds no lease and publishes nothing. Its tempo
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -123,19 +123,19 @@ class _InProcess:
         with self._stage("ingest", "ingest"):
             first = read_first(self.run, self.job.source, rows)
         block = first.block
-        for place, step in _steps(self.job):
-            block = self._step(block, step, f"{place} {_name(step)}", "preprocess")
+        for name, step in _steps(self.job):
+            block = self._step(block, step, name, "preprocess")
         left_out = _left_out(self.job, block)
         block = self._models(block)
         with self._stage("write"):
-            done: Outcome = outcome(block, self.run, self.job.sink, first.schema)
+            result: Outcome = outcome(block, self.run, self.job.sink, first.schema)
         return Preview(
             job=self.job.name,
             partition=self.run.partition,
-            table=done.table,
+            table=result.table,
             left_out=left_out,
-            quarantine=done.quarantine,
-            filtered=done.filtered,
+            quarantine=result.quarantine,
+            filtered=result.filtered,
             seconds=self.seconds,
             warnings=(*first.warnings, *self.warnings),
         )
@@ -144,16 +144,18 @@ class _InProcess:
         chain = compile_job(self.job).links
         if not chain:
             return drop_heavy(block, self.job.sink.keep_columns, not self.job.source.rows_are_files)
-        places = [place for place, entry in enumerate(self.job.inference) if isinstance(entry, Predictor)]
-        for link, place, steps in zip(chain, places, self.job.steps_behind, strict=True):
+        numbers = [number for number, entry in enumerate(self.job.inference) if isinstance(entry, Predictor)]
+        for link, number, steps in zip(chain, numbers, self.job.steps_behind, strict=True):
             if not len(blocks.live_block(block)):
                 break  # no row is left for the model
-            block, made = self._model(block, link, f"inference.{place} {link.model.shown_name()}")
-            for number, step in enumerate(steps, place + 1):
-                block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
-            block = without_unread(block, link, made)
+            block, columns = self._model(block, link, f"inference.{number} {link.model.shown_name()}")
+            block = self._steps_behind(block, steps, number + 1)
+            block = without_unread(block, link, columns)
         last = self.job.last_steps
-        for number, step in enumerate(last, len(self.job.inference) - len(last)):
+        return self._steps_behind(block, last, len(self.job.inference) - len(last))
+
+    def _steps_behind(self, block: pa.Table, steps: Sequence[Step], first: int) -> pa.Table:
+        for number, step in enumerate(steps, first):
             block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
         return block
 
@@ -163,13 +165,14 @@ class _InProcess:
             require_inputs(link, blocks.live_block(block))
             model = link.model.for_preview()
             worker = replace(link, model=model, steps=None, read=None).load(self.run)
-            self.warnings += [model.fallback] if model.fallback else []
+            if model.fallback:
+                self.warnings.append(model.fallback)
         with self._stage("infer", name):
-            done = rebatch.joined(worker.on([block], TOGETHER))
-        made = worker.made
+            result = rebatch.joined(worker.on([block], TOGETHER))
+        columns = worker.made
         del worker
         release_memory()
-        return done, made
+        return result, columns
 
     def _step(self, block: pa.Table, step: Step, name: str, stage: str) -> pa.Table:
         with self._stage(stage, name):
@@ -180,13 +183,13 @@ class _InProcess:
     @contextmanager
     def _stage(self, stage: str, name: str = "") -> Iterator[None]:
         """Add the seconds of the body as `name`. Raise its errors as those of a stage."""
-        started = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         except Exception as error:
             raise explain(error, stage) from error
         if name:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def _run(job: Job, day: str, folder: str) -> Run:
@@ -207,14 +210,14 @@ def _run(job: Job, day: str, folder: str) -> Run:
 
 
 def _steps(job: Job) -> Iterator[tuple[str, Step]]:
-    """Yield the steps before the first model, each with its place in the job file."""
-    ahead = len(job.inference) if not job.models else job.inference.index(job.models[0])
-    preparation = job.steps[: len(job.steps) - ahead]
-    implied = len(preparation) - len(job.preprocess)  # decode_image, which the job file need not name
-    for number, step in enumerate(preparation):
-        yield (f"preprocess.{number - implied}" if number >= implied else "preprocess"), step
+    """Yield the steps before the first model, each with its place in the job file and its name."""
+    preparation = job.preparation
+    first = len(job.preprocess) - len(preparation)  # below 0 for decode_image, which the job file need not name
+    for number, step in enumerate(preparation, first):
+        section = f"preprocess.{number}" if number >= 0 else "preprocess"
+        yield f"{section} {_name(step)}", step
     for number, step in enumerate(job.steps[len(preparation) :]):
-        yield f"inference.{number}", step
+        yield f"inference.{number} {_name(step)}", step
 
 
 def _name(step: Step) -> str:

@@ -29,11 +29,12 @@ th, td { border: 1px solid #ddd; padding: 4px 8px; text-align: left; vertical-al
 def as_html(preview: "Preview") -> str:
     """Return the rows, the quarantine and the seconds as HTML. It has at most 50 rows of each, and no script."""
     counts = f"{len(preview):,} rows, {preview.filtered:,} filtered, {len(preview.quarantine):,} quarantined"
-    parts = [f"<p>{_escaped(f'{preview.job}/{preview.partition}: {counts}')}</p>"]
-    parts += [f"<p>{_escaped(f'warning: {warning}')}</p>" for warning in preview.warnings]
+    lines = [f"{preview.job}/{preview.partition}: {counts}"]
+    lines += [f"warning: {warning}" for warning in preview.warnings]
+    parts = [f"<p>{_escaped(line)}</p>" for line in lines]
     if len(preview.left_out):
         parts.append(f"<p>Not published:</p>{_table(preview.left_out)}")
-    parts += [_table(found) for found in (preview.table, preview.quarantine) if len(found)]
+    parts += [_table(table) for table in (preview.table, preview.quarantine) if len(table)]
     times = pa.table({"stage": list(preview.seconds), "seconds": list(preview.seconds.values())})
     return "\n".join([*parts, _table(times)])
 
@@ -50,11 +51,14 @@ def as_page(title: str, table: pa.Table) -> str:
 
 
 def _table(table: pa.Table, most: int = ROWS_SHOWN) -> str:
-    columns = [preview_cells.values(column) for column in table[:most].columns]
     head = "".join(f"<th>{_escaped(name)}</th>" for name in table.column_names)
-    rows = ["".join(f"<td>{cell(value)}</td>" for value in row) for row in zip(*columns, strict=True)]
+    columns = [preview_cells.values(column) for column in table[:most].columns]
+    rows = []
+    for row in zip(*columns, strict=True):
+        cells = "".join(f"<td>{cell(value)}</td>" for value in row)
+        rows.append(f"<tr>{cells}</tr>")
     more = f"<p>and {len(table) - most:,} more rows</p>" if len(table) > most else ""
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{more}"
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>{more}"
 
 
 def cell(value: Any) -> str:
@@ -78,5 +82,5 @@ def thumbnail(image: np.ndarray, edge: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    shown = printable(masked(text[: 4 * TEXT_SHOWN]))  # masked first: half a secret has no form
-    return html.escape(shown if len(text) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…")
+    line = printable(masked(text[: 4 * TEXT_SHOWN]))  # masked first: half a secret has no form
+    return html.escape(line if len(text) <= TEXT_SHOWN else f"{line[: TEXT_SHOWN - 1]}…")

@@ -1,13 +1,13 @@
 """Find published rows of a job whose embedding is most similar to that of an image or a text.
 
-The flow embeds the query with the job's own model and preprocessing, in this process and on the CPU. Then it compares
-every published row (`tasks/search/knn.py`), or searches the index of a Lance table. It starts no Ray: one row needs no
-worker pool, and the scan waits for the storage more than it computes. The receipts list the files, so that each
-partition is read in one version. Partitions with embeddings of another model are skipped, and the result names them.
+The flow embeds the query with the job's own model and preprocessing, in this process and on the CPU. It starts no Ray:
+one row needs no worker pool, and the scan waits for the storage more than it computes. The receipts list the files, so
+that each partition is read in one version. Partitions with embeddings of another model are skipped, with a reason.
 """
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from prefect.states import Completed
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
-from overnight.flows.runs import run_sentences
-from overnight.flows.runs.failed_state import in_one_sentence
+from overnight.flows.runs import final_state
+from overnight.flows.runs.final_state import in_one_sentence
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
@@ -40,6 +40,15 @@ PARQUET, LANCE = ".parquet", ".lance"  # the files that can be searched
 
 class NothingToSearch(OvernightError):
     """Raised when no published partition has embeddings that can be compared with the query's."""
+
+
+@dataclass(frozen=True)
+class Searchable:
+    """The partitions that can be searched, the skipped partitions with their reasons, and the model at the rows' commit."""
+
+    partitions: list[PublishedPartition]
+    skipped: list[dict[str, str]]
+    model: Embedder
 
 
 def run_name() -> str:
@@ -74,51 +83,47 @@ def similarity_search(
     Returns:
         The document that `overnight search --json` prints. Its `matches` are the rows, best first.
     """
-    started = time.monotonic()
+    start = time.monotonic()
     loaded = load_job(Path(job))
-    chosen, column = validate_query(loaded, image, text, model, sheet)
+    predictor, column = validate_query(loaded, image, text, model, sheet)
     pixels = _pixels(loaded, image) if image else None
-    found, skipped, chosen = published(loaded, chosen, partition)
-    query = embed_text(chosen, text or "") if pixels is None else embed_image(chosen, pixels)
+    target = searchable(loaded, predictor, partition)
+    query = embed_text(target.model, text or "") if pixels is None else embed_image(target.model, pixels)
     result = {
         "job": loaded.name,
         "query": {"image": image} if image else {"text": text},
-        "partitions": sorted({rows.partition for rows in found}),
-        "skipped": skipped,
-        **scan(found, column, query, count, exact),
+        "partitions": [partition.partition for partition in target.partitions],
+        "skipped": target.skipped,
+        **scan(target.partitions, column, query, count, exact),
         "sheet": sheet,
     }
     if sheet:
         Location(sheet).write_bytes(_sheet(loaded, image, text, result["matches"]))
-    result["seconds"] = round(time.monotonic() - started, 3)
-    _describe(loaded, result)
-    return Completed(message=run_sentences.searched(result), data=result)
+    result["seconds"] = round(time.monotonic() - start, 3)
+    with dispensable():
+        create_markdown_artifact(
+            key=artifact_key(loaded.name, "search"),
+            description=f"Rows of {loaded.name} that are most similar to {image or text!r}",
+            markdown="\n\n".join(map(match_markdown, result["matches"])),
+        )
+    return Completed(message=final_state.searched(result), data=result)
 
 
 def validate_query(
     job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
 ) -> tuple[Embedder, str]:
-    """Return the model that embeds the query, and the column of its embeddings.
-
-    `model` is the name of the model, needed if the job has several. `sheet` is the path of a picture of the matches.
-
-    Raise `JobError` if there is not exactly one of `image` and `text`, or if the job cannot embed the query. Also raise
-    it for a `sheet` of a model of texts, and if a later step removes the embeddings.
-    """
+    """Return the model that embeds the query, and the column of its embeddings."""
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
-    chosen, column = embedder(job.models, model)
-    if chosen.kind == "text_embedding" and (image or sheet):
-        option, what = ("image", "Search with a text") if image else ("sheet", "Leave it out")
-        raise JobError(f"{option}: the model {chosen.name or chosen.model} embeds texts, not images. {what}.")
-    return chosen, _published_name(job, chosen, column)
+    predictor, column = embedder(job.models, model)
+    if predictor.kind == "text_embedding" and (image or sheet):
+        option, advice = ("image", "Search with a text") if image else ("sheet", "Leave it out")
+        raise JobError(f"{option}: the model {predictor.name or predictor.model} embeds texts, not images. {advice}.")
+    return predictor, _published_name(job, predictor, column)
 
 
 def _published_name(job: Job, model: Embedder, column: str) -> str:
-    """Return the name that a column of `model` has after the steps that follow the model.
-
-    Raise `JobError` if one of these steps removes the column.
-    """
+    """Return the name that a column of `model` has after the steps that follow the model."""
     for entry in job.inference[job.inference.index(model) + 1 :]:
         effect = entry.column_effect()
         if isinstance(entry, RenameColumns):
@@ -131,27 +136,47 @@ def _published_name(job: Job, model: Embedder, column: str) -> str:
     return column
 
 
-def published(
-    job: Job, model: Embedder, partition: str | None
-) -> tuple[list[PublishedPartition], list[dict[str, str]], Embedder]:
-    """Return the rows of the partitions that can be searched, the skipped partitions with their reasons, and the model.
-
-    The returned model is `model` at the commit of the newest partition. Partitions of another commit are skipped.
-    Without `partition`, look at all published ones.
-
-    Raise `NothingToSearch` if no partition can be searched, and `JobError` for a partition that the job cannot have.
-    """
-    day = resolve_partition(job, partition, None, datetime.now(UTC)) if partition else "all"
-    start = None if day == "all" else parse_day(day)
+def searchable(job: Job, model: Embedder, partition: str | None) -> Searchable:
+    """Return what can be searched: one partition, or all published ones, at the model's commit of the newest."""
+    day = None
+    if partition:
+        name = resolve_partition(job, partition, None, datetime.now(UTC))
+        day = None if name == "all" else parse_day(name)
     if job.sink.place is None:
         raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
-    place, files_of_model, sink = job.inference.index(model), model.fingerprint(), Location(job.sink.place)
+    sink = Location(job.sink.place)
     table: LanceTable | None = None  # in the same version for all partitions
-    found: list[PublishedPartition] = []
+    partitions: list[PublishedPartition] = []
     skipped: list[dict[str, str]] = []
-    entries = [entry for entry in read_ledger(job, start, start) if entry.receipt]
-    commit = next((known for entry in reversed(entries) if (known := _commit(entry, model))), None)
+    entries = [entry for entry in read_ledger(job, day, day) if entry.receipt]
+    commits = [commit for entry in entries if (commit := _commit(entry, model))]
+    commit = commits[-1] if commits else None
     for entry in entries:
+        receipt = dict(entry.receipt or {})
+        names = published_files(receipt)
+        if reason := _not_comparable(entry, job, model, commit, names):
+            skipped.append({"partition": entry.partition, "why": reason})
+            continue
+        if table is None and any(name.endswith(LANCE) for name in names):
+            column = job.sink.partition_column if job.is_dated else None
+            table = LanceTable(sink, column)
+        if table:
+            receipt["table_version"] = table.dataset.version
+        partitions.append(PublishedPartition(entry.partition, partial(job.sink.read, sink, receipt), table))
+    if not partitions:
+        wish = f"partition {partition}" if partition else "a partition"
+        reasons = "; ".join(f"{entry['partition']}: {entry['why']}" for entry in skipped[:3])
+        raise NothingToSearch(
+            f"expected {wish} of {job.name} with embeddings, found {reasons or 'no published partition'}. "
+            "Run the job first."
+        )
+    return Searchable(partitions, skipped, model.pinned({COMMIT: commit} if commit else {}))
+    skipped: list[dict[str, str]] = []
+    entries = [entry for entry in read_ledger(job, day, day) if entry.receipt]
+    commits = [commit for entry in entries if (commit := _commit(entry, model))]
+    commit = commits[-1] if commits else None
+    for entry in entries:
+<<<<<<< HEAD
         receipt = dict(entry.receipt or {})
         names = published_files(receipt)
         why = _not_comparable(receipt["ingredients"], place, model, files_of_model, names)
@@ -171,35 +196,49 @@ def published(
         why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "no published partition"
         raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {why}. Run the job first.")
     return found, skipped, model.pinned({COMMIT: commit} if commit else {})
+=======
+        names = published_files(dict(entry.receipt or {}))
+        if reason := _not_comparable(entry, job, model, commit, names):
+            skipped.append({"partition": entry.partition, "why": reason})
+        elif any(name.endswith(LANCE) for name in names):
+            version = version or newest_version(sink)
+            column = job.sink.partition_column if job.is_dated else None
+            rows.append(LanceRows(entry.partition, sink, column, version))
+        else:
+            rows += [ParquetRows(entry.partition, sink / name) for name in names]
+    if not rows:
+        wish = f"partition {partition}" if partition else "a partition"
+        reasons = "; ".join(f"{entry['partition']}: {entry['why']}" for entry in skipped[:3])
+        raise NothingToSearch(
+            f"expected {wish} of {job.name} with embeddings, found {reasons or 'no published partition'}. "
+            "Run the job first."
+        )
+    return Searchable(rows, skipped, model.pinned({COMMIT: commit} if commit else {}))
+>>>>>>> h-flows
 
 
 def _commit(entry: PartitionStatus, model: Embedder) -> str | None:
-    """Return the commit of a hub model that made a partition, None if it is unknown."""
-    found: str | None = ((entry.receipt or {}).get("commits") or {}).get(model.hub_name())
-    return found
+    commit: str | None = ((entry.receipt or {}).get("commits") or {}).get(model.hub_name())
+    return commit
 
 
-def _not_comparable(
-    then: Mapping[str, Any], place: int, model: Embedder, files_of_model: Mapping[str, str], names: Sequence[str]
-) -> str:
-    """Return the reason that a partition's embeddings are not from `model`, or an empty string if they are.
-
-    `then` holds the ingredients of the partition's receipt.
-    """
-    if others := [name for name in names if not name.endswith((PARQUET, LANCE))]:
-        return f"expected Parquet files or a Lance table, found {others[0]}"
-    settings = then["settings"]["inference"]
-    before = settings[place] if place < len(settings) else {}
-    same = all(
-        before.get(name, default) == getattr(model, name) for name, default in (("kind", ""), ("dtype", "float32"))
-    )
-    if not same or then["models"][place] != files_of_model:
+def _not_comparable(entry: PartitionStatus, job: Job, model: Embedder, commit: str | None, names: Sequence[str]) -> str:
+    """Return the reason that a partition's embeddings are not from `model`, or an empty string if they are."""
+    for name in names:
+        if not name.endswith((PARQUET, LANCE)):
+            return f"expected Parquet files or a Lance table, found {name}"
+    ingredients = (entry.receipt or {})["ingredients"]
+    number, settings = job.inference.index(model), ingredients["settings"]["inference"]
+    before = settings[number] if number < len(settings) else {}
+    is_same = before.get("kind") == model.kind and before.get("dtype", "float32") == model.dtype
+    if not is_same or ingredients["models"][number] != model.fingerprint():
         return "another model than the job's current one made its embeddings"
+    if _commit(entry, model) not in (None, commit):
+        return "another commit of the job's model made its embeddings"
     return ""
 
 
 def _pixels(job: Job, image: str) -> np.ndarray:
-    """Return the image after the job's steps. Raise `JobError` if it cannot be read."""
     try:
         content = Location(image).read_bytes()
     except OSError as error:
@@ -208,12 +247,12 @@ def _pixels(job: Job, image: str) -> np.ndarray:
 
 
 def _sheet(job: Job, image: str | None, text: str | None, matches: Sequence[Mapping[str, Any]]) -> bytes:
-    def tile(match: Mapping[str, Any]) -> Tile:
-        content = _picture(match.get("uri"), getattr(job.source, "anonymous", False))
-        return Tile(content, f"{match['score']:.3f} {match.get('label') or ''}", match["row_id"])
-
+    tiles = []
+    for match in matches:
+        picture = _picture(match.get("uri"), getattr(job.source, "anonymous", False))
+        tiles.append(Tile(picture, f"{match['score']:.3f} {match.get('label') or ''}", match["row_id"]))
     query = Tile(_picture(image, False), "query", image) if image else Tile(text, "query")
-    return draw_sheet(query, [tile(match) for match in matches])
+    return draw_sheet(query, tiles)
 
 
 def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
@@ -224,20 +263,13 @@ def _picture(uri: str | None, anonymous: bool) -> np.ndarray | None:
         return None
 
 
-@dispensable()
-def _describe(job: Job, result: Mapping[str, Any]) -> None:
-    create_markdown_artifact(
-        key=artifact_key(job.name, "search"),
-        description=f"Rows of {job.name} that are most similar to {next(iter(result['query'].values()))!r}",
-        markdown="\n\n".join(map(match_markdown, result["matches"])),
-    )
-
-
 def match_markdown(match: Mapping[str, Any]) -> str:
     """Return a match as Markdown: its score and row, and its other columns as a list.
 
     A table would be too wide for Prefect's page, whose new UI then writes its own text over it.
     """
-    others = {name: value for name, value in match.items() if name not in ("score", "row_id") and value is not None}
-    lines = [f"- {cell(name)}: {cell(value)}" for name, value in others.items()]
-    return "\n".join([f"**{match['score']:.4f}** {cell(match['row_id'])}", "", *lines])
+    lines = [f"**{match['score']:.4f}** {cell(match['row_id'])}", ""]
+    for name, value in match.items():
+        if name not in ("score", "row_id") and value is not None:
+            lines.append(f"- {cell(name)}: {cell(value)}")
+    return "\n".join(lines)

@@ -16,7 +16,7 @@
       PartitionBusy            another run holds the partition (state/lease.py)
       LeaseLost                another run has taken the partition over (state/lease.py)
       RunCancelled             a user cancelled the run (flows/runs/cancellation.py)
-      TooManyCrashes           the process of the run died each time (flows/runs/crash_recovery.py)
+      TooManyCrashes           the process of the run died each time (flows/runs/retries.py)
       BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
       NotificationFailed       a notification was not delivered (flows/freshness.py)
       RetryRefused             the quarantined rows of a partition cannot run alone

@@ -18,33 +18,25 @@ HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml
 
 
 def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
-    """Create or change automations on the Prefect server, so that they are as the YAML files of a folder describe them.
-
-    Return `created`, `changed` or `unchanged` for each automation, by its name. An automation that a user paused stays
-    paused. Raise `JobError` for a missing folder or an invalid file.
-    """
-    done = {}
+    """Make the automations of a folder on the server. Return `created`, `changed` or `unchanged` for each, by name."""
+    changes = {}
     with get_client(sync_client=True) as client:
-        for wanted in read_automations(folder):
-            found = client.read_automations_by_name(wanted.name)
-            if not found:
-                client.create_automation(wanted)
-                done[wanted.name] = "created"
+        for automation in read_automations(folder):
+            existing = next(iter(client.read_automations_by_name(automation.name)), None)
+            if not existing:
+                client.create_automation(automation)
+                changes[automation.name] = "created"
                 continue
-            wanted.enabled = found[0].enabled
-            if _content(found[0]) == _content(wanted):
-                done[wanted.name] = "unchanged"
-                continue
-            client.update_automation(found[0].id, wanted)
-            done[wanted.name] = "changed"
-    return done
+            automation.enabled = existing.enabled
+            if _content(existing) == _content(automation):
+                changes[automation.name] = "unchanged"
+            else:
+                client.update_automation(existing.id, automation)
+                changes[automation.name] = "changed"
+    return changes
 
 
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
-    """Return the automations that the YAML files of a folder describe.
-
-    Raise `JobError` for a missing folder or an invalid file.
-    """
     if not folder.is_dir():
         raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
     return [_read(path) for path in sorted(folder.glob("*.yaml"))]

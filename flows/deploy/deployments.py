@@ -3,7 +3,7 @@
 To add a flow, add a line to `DEPLOYED` and an entry for each job to deployments/prefect.yaml.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -21,7 +21,6 @@ class UndeployedJob(Exception):
 
 
 def at_cron(job: Job) -> CronSchedule | None:
-    """Return the job's schedule for Prefect, or None if the job has no schedule."""
     return CronSchedule(cron=job.schedule.cron, timezone=job.schedule.timezone) if job.schedule else None
 
 
@@ -45,13 +44,21 @@ DEPLOYED: dict[str, When] = {
 }
 
 
+def flows_of(job: Job) -> Iterator[tuple[Flow[..., Any], CronSchedule | None]]:
+    for entrypoint, when in DEPLOYED.items():
+        try:
+            schedule = when(job)
+        except UndeployedJob:
+            continue
+        yield flow_at(entrypoint), schedule
+
+
 def flow_at(entrypoint: str) -> Flow[..., Any]:
     """Import and return the flow of an entrypoint such as `package.module.flow`."""
     module, _, name = entrypoint.rpartition(".")
-    found: Flow[..., Any] = getattr(import_module(module), name)
-    return found
+    flow: Flow[..., Any] = getattr(import_module(module), name)
+    return flow
 
 
 def deployed_flows() -> set[str]:
-    """Return the names of the flows of `DEPLOYED`."""
     return {flow_at(entrypoint).name for entrypoint in DEPLOYED}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, flow_at
+from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, flow_at, flows_of
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
 from overnight.flows.runs.ray_address import check_ray_address
@@ -26,10 +26,7 @@ class _Strict(BaseModel):
 
 
 class WorkQueue(_Strict):
-    """A queue of waiting runs. A worker takes runs from the queue with priority 1 first.
-
-    `concurrency_limit` is the number of its runs at a time; None means no limit.
-    """
+    """A queue of waiting runs, with the number of its runs at a time. A worker takes runs of priority 1 first."""
 
     name: str
     priority: Annotated[int, Field(ge=1)]
@@ -37,11 +34,7 @@ class WorkQueue(_Strict):
 
 
 class WorkPool(_Strict):
-    """A pool from which workers take runs. `type` is Prefect's type of the workers, such as `process` or `kubernetes`.
-
-    `concurrency_limit` is the number of its runs at a time; None means no limit. `base_job_template` is Prefect's
-    template of a run's process or container; None leaves the server's template as it is.
-    """
+    """A pool from which workers take runs. `type` is Prefect's type of workers, such as `process` or `kubernetes`."""
 
     name: str
     type: str
@@ -51,8 +44,6 @@ class WorkPool(_Strict):
 
 
 class ConcurrencyLimit(_Strict):
-    """A global concurrency limit: the number of slots that all runs share."""
-
     name: str
     limit: Annotated[int, Field(ge=0)]
 
@@ -67,16 +58,11 @@ class _Definitions(BaseModel):
 class PrefectFile:
     """The content of a prefect.yaml. `deployments` maps the name `FLOW/DEPLOYMENT` to the entry as it is written.
 
-    `obsolete` has the names of deployments that the jobs of the file no longer have, because a job lost its dates or
-    its deadline. `is_default` is True for the file of the package with jobs added. `described` is the whole content as
-    YAML values.
+    `obsolete` names deployments that its jobs no longer have. `described` is the whole content as YAML values.
     """
 
     def __init__(self, path: Path = PREFECT_FILE, job_paths: Sequence[Path] = ()) -> None:
-        """Read a prefect.yaml. With `job_paths`, use the definitions of the package, and add these jobs.
-
-        Raise `JobError` for a file that is missing or wrong, and for a job that cannot be deployed.
-        """
+        """Read a prefect.yaml. With `job_paths`, use the definitions of the package, and add these jobs."""
         self.path, self.is_default = DEFAULTS if job_paths else path, bool(job_paths)
         if not self.path.is_file():
             raise JobError(
@@ -84,45 +70,45 @@ class PrefectFile:
                 "overnight deploy JOB.yaml"
             )
         try:
-            described = yaml.safe_load(self.path.read_text())
-            definitions = _Definitions.model_validate(described.get("definitions") or {})
+            self.described = yaml.safe_load(self.path.read_text())
+            definitions = _Definitions.model_validate(self.described.get("definitions") or {})
         except (yaml.YAMLError, ValidationError) as error:
             raise JobError(f"{path}: {error}") from None
         if job_paths:
-            jobs = deployable_jobs(job_paths)
-            described["deployments"] = [
-                entry for path, job in jobs.items() for entry in _entries(path, job, described["definitions"])
-            ]
-        self.described = described
+            entries: list[dict[str, Any]] = []
+            for job_path, job in deployable_jobs(job_paths).items():
+                entries += _entries(job_path, job, self.described["definitions"])
+            self.described["deployments"] = entries
         self.work_pools = definitions.work_pools
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}
         self.obsolete: set[str] = set()
-        for entry in described["deployments"]:
-            name = f"{flow_at(entry['entrypoint']).name}/{entry['name']}"
-            if other := self.deployments.get(name):
-                files = " and ".join(str((found.get("parameters") or {}).get("job")) for found in (other, entry))
-                raise JobError(
-                    f"{self.path}: expected one deployment with the name {name}, found two, for {files}. Change the "
-                    "name of a job, and of its entries."
-                )
-            self.deployments[name] = entry
-            self._check(entry)
-        self._check_places()
+        for entry in self.described["deployments"]:
+            self._add(entry)
 
     @property
     def flow_names(self) -> set[str]:
-        """Return the names of the flows that the file deploys, and of those of `DEPLOYED`."""
         return deployed_flows() | {name.partition("/")[0] for name in self.deployments}
 
-    def _check(self, entry: Mapping[str, Any]) -> None:
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        name = f"{flow_at(entry['entrypoint']).name}/{entry['name']}"
+        if twin := self.deployments.get(name):
+            files = " and ".join(str((owner.get("parameters") or {}).get("job")) for owner in (twin, entry))
+            raise JobError(
+                f"{self.path}: expected one deployment with the name {name}, found two, for {files}. Change the "
+                "name of a job, and of its entries."
+            )
+        self.deployments[name] = entry
+        self._check_queue(name, entry["work_pool"])
         environment = (entry["work_pool"].get("job_variables") or {}).get("env") or {}
         check_ray_address(environment.get("RAY_ADDRESS", ""), f"{self.path}: RAY_ADDRESS of {entry['name']}")
-        if entry["entrypoint"] not in DEPLOYED:
-            return  # a flow of your own
+        if entry["entrypoint"] in DEPLOYED:  # otherwise a flow of your own
+            self._check_job(entry)
+
+    def _check_job(self, entry: Mapping[str, Any]) -> None:
         job = deployable(Path(entry["parameters"]["job"]))
         self.obsolete |= obsolete_deployments(job)
-        found = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
+        times = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
         try:
             schedule = DEPLOYED[entry["entrypoint"]](job)
         except UndeployedJob as error:
@@ -130,47 +116,40 @@ class PrefectFile:
                 f"{self.path}: expected no deployment of {entry['entrypoint']} for {entry['name']}, found one, but "
                 f"{error}. Remove the entry, or change the job file."
             ) from None
-        expected = [(schedule.cron, schedule.timezone)] if schedule else []
-        if found != expected:
+        own_times = [(schedule.cron, schedule.timezone)] if schedule else []
+        if times != own_times:
             raise JobError(
-                f"{self.path}: expected the schedule of the job file for {entry['name']}, {expected or 'none'}, found "
-                f"{found or 'none'}. Write the same in both files."
+                f"{self.path}: expected the schedule of the job file for {entry['name']}, {own_times or 'none'}, found "
+                f"{times or 'none'}. Write the same in both files."
             )
 
-    def _check_places(self) -> None:
-        """Raise `JobError` for a deployment in a pool or queue that the file does not define."""
-        queues = {pool.name: [queue.name for queue in pool.work_queues] for pool in self.work_pools}
-        for name, entry in self.deployments.items():
-            pool, queue = entry["work_pool"]["name"], entry["work_pool"].get("work_queue_name", "default")
-            if queue not in [*queues.get(pool, []), *(["default"] if pool in queues else [])]:
-                raise JobError(
-                    f"{self.path}: expected a queue of definitions.work_pools for {name}, one of {queues}, found queue "
-                    f"{queue} of pool {pool}. Define the queue, or name another."
-                )
+    def _check_queue(self, name: str, entry: Mapping[str, Any]) -> None:
+        queues: dict[str, list[str]] = {}
+        for work_pool in self.work_pools:
+            queues[work_pool.name] = [queue.name for queue in work_pool.work_queues]
+        pool, queue = entry["name"], entry.get("work_queue_name", "default")
+        if pool not in queues or queue not in [*queues[pool], "default"]:
+            raise JobError(
+                f"{self.path}: expected a queue of definitions.work_pools for {name}, one of {queues}, found queue "
+                f"{queue} of pool {pool}. Define the queue, or name another."
+            )
 
 
 def _entries(job_path: Path, job: Job, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield an entry of a prefect.yaml for each flow that the job is deployed with."""
-    for entrypoint, when in DEPLOYED.items():
-        try:
-            schedule = when(job)
-        except UndeployedJob:
-            continue
+    for flow, schedule in flows_of(job):
+        times = [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else []
         yield {
-            **definitions[entrypoint.rpartition(".")[2]],
+            **definitions[flow.fn.__name__],
             "name": job.name,
-            "description": f"{flow_at(entrypoint).description}\n\nJob file: {job_path}",
+            "description": f"{flow.description}\n\nJob file: {job_path}",
             "parameters": {"job": str(job_path.resolve())},
             "tags": ["overnight", f"job:{job.name}"],
-            "schedules": [{"cron": schedule.cron, "timezone": schedule.timezone, "slug": SLUG}] if schedule else [],
+            "schedules": times,
         }
 
 
 def deployable_jobs(job_paths: Sequence[Path]) -> dict[Path, Job]:
-    """Load jobs for deployments, each with its file.
-
-    Raise `JobError` if a job cannot be deployed, or if two files have a job of the same name.
-    """
+    """Load jobs for deployments, each with its file."""
     files: dict[str, Path] = {}
     jobs: dict[Path, Job] = {}
     for path in job_paths:
@@ -187,13 +166,8 @@ def deployable_jobs(job_paths: Sequence[Path]) -> dict[Path, Job]:
 
 def obsolete_deployments(job: Job) -> set[str]:
     """Return the names of the deployments that this job does not have, such as `freshness/NAME` without a deadline."""
-    names = set()
-    for entrypoint, when in DEPLOYED.items():
-        try:
-            when(job)
-        except UndeployedJob:
-            names.add(f"{flow_at(entrypoint).name}/{job.name}")
-    return names
+    flows = deployed_flows() - {flow.name for flow, _ in flows_of(job)}
+    return {f"{flow}/{job.name}" for flow in flows}
 
 
 def deployable(job_path: Path) -> Job:

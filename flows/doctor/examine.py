@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +20,7 @@ Level = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check. `what` names the checked thing, and `found` describes its state.
-
-    `advice` is the remedy if the level is not `ok`.
-    """
+    """The result of a check. `what` names the checked thing, and `found` describes its state."""
 
     what: str
     level: Level
@@ -53,10 +49,7 @@ class Check:
 
 
 def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
-    """Run all checks, and return their findings in order. An error in a check becomes a finding.
-
-    Without a job, check only the server, Ray and the versions.
-    """
+    """Run all checks, and return their findings in order. Without a job, check the server, Ray and the versions."""
     from overnight.flows.doctor.environment import check_environment, check_storage, check_versions
     from overnight.flows.doctor.job_file import check_code, check_libraries, check_models
     from overnight.flows.doctor.prefect_server import check_prefect
@@ -81,64 +74,52 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
 def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Finding]:
     """Check what the job file names, without writing, and return the findings in order.
 
-    This imports the user's code in the main thread, because some modules need that. If `network`, also read the places
-    of the source and of the sink.
+    This imports the user's code in the main thread, because some modules need that.
     """
+    from overnight.flows.doctor import job_file
     from overnight.flows.doctor.environment import check_address, check_environment, check_source
-    from overnight.flows.doctor.job_file import (
-        check_code,
-        check_columns,
-        check_libraries,
-        check_models,
-        check_owner,
-        check_schedule,
-    )
 
     findings = [
         *check_address(),
         *check_environment(job_path),
-        *check_code(job),
-        *check_models(job),
-        *check_libraries(job),
+        *job_file.check_code(job),
+        *job_file.check_models(job),
+        *job_file.check_libraries(job),
     ]
     # without its variables or models, no run of the job can be described
-    if network and not any(finding.what in ("environment", "models") for finding in findings if finding.is_wrong):
-        looks = {"source": check_source, "columns": check_columns, "sink": check_owner}
-        findings += run_checks([Check(what, partial(look, job)) for what, look in looks.items()])
-    findings = _once(findings)
+    can_describe = not any(finding.is_wrong and finding.what in ("environment", "models") for finding in findings)
+    if network and can_describe:
+        findings += run_checks(
+            [
+                Check("source", lambda: check_source(job)),
+                Check("columns", lambda: job_file.check_columns(job)),
+                Check("sink", lambda: job_file.check_owner(job)),
+            ]
+        )
+    # Each text once: a missing module is a finding about the code and about the model.
+    unique = list({finding.found: finding for finding in reversed(findings)}.values())[::-1]
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
-    return findings if failed(findings) else [*findings, *check_schedule(job)]
-
-
-def _once(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, each text once. A missing module is a finding about the code and about the model."""
-    first: dict[str, Finding] = {}
-    for finding in findings:
-        first.setdefault(finding.found, finding)
-    return list(first.values())
+    return unique if failed(unique) else [*unique, *job_file.check_schedule(job)]
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:
-    """Run checks in parallel, and return their findings in order.
-
-    A check that raises an error, or exceeds its time limit, gets a finding at the level `wrong`.
-    """
-    started = time.monotonic()
-    running: list[tuple[Check, threading.Thread, list[Finding]]] = []
+    """Run checks in parallel, and return their findings in order."""
+    start = time.monotonic()
+    threads: list[tuple[Check, threading.Thread, list[Finding]]] = []
     for check in checks:
         findings: list[Finding] = []
-        here = contextvars.copy_context()  # without it, the thread would use another Prefect server
-        thread = threading.Thread(target=here.run, args=(_run, check, findings), name=check.what, daemon=True)
+        context = contextvars.copy_context()  # without it, the thread would use another Prefect server
+        thread = threading.Thread(target=context.run, args=(_run, check, findings), name=check.what, daemon=True)
         thread.start()
-        running.append((check, thread, findings))
-    found: list[Finding] = []
-    for check, thread, findings in running:
-        thread.join(max(0.0, started + check.seconds - time.monotonic()))
-        found += findings
+        threads.append((check, thread, findings))
+    result: list[Finding] = []
+    for check, thread, findings in threads:
+        thread.join(max(0.0, start + check.seconds - time.monotonic()))
+        result += findings
         if thread.is_alive():
-            told = f"no answer in {check.seconds:.0f} s"
-            found.append(Finding(check.what, "wrong", told, "Check its load, and the network to it."))
-    return found
+            sentence = f"no answer in {check.seconds:.0f} s"
+            result.append(Finding(check.what, "wrong", sentence, "Check its load, and the network to it."))
+    return result
 
 
 def _run(check: Check, findings: list[Finding]) -> None:
@@ -150,7 +131,6 @@ def _run(check: Check, findings: list[Finding]) -> None:
 
 
 def failed(findings: Iterable[Finding]) -> bool:
-    """Return True if a finding has the level `wrong`."""
     return any(finding.is_wrong for finding in findings)
 
 

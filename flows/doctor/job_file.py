@@ -9,8 +9,7 @@ from functools import partial
 from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
-from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
-from overnight.flows.runs.run import describe_run
+from overnight.flows.runs.run import describe_run, refuse_foreign_files, refuse_other_job
 from overnight.flows.schedule.cron import next_cron_time
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.config.extras import require_installed
@@ -19,24 +18,21 @@ from overnight.tasks.ingest.in_process import first_columns
 
 
 def check_code(job: Job, imports: bool = True) -> Iterator[Finding]:
-    """Check that the user's classes and functions exist and take the arguments in the job file.
-
-    If `imports`, import them, which runs their modules. Otherwise only read their source.
-    """
+    """Check that the user's classes and functions exist and take the arguments in the job file."""
     codes = job.code()
-    wrong = [finding for code in codes for finding in _wrong("code", code.check_source)]
-    if imports and not wrong:
-        wrong = [finding for code in codes for finding in _wrong("code", code.check_import)]
-    yield from wrong
-    if codes and not wrong:
+    findings = _wrong("code", *(code.check_source for code in codes))
+    if imports and not findings:
+        findings = _wrong("code", *(code.check_import for code in codes))
+    yield from findings
+    if codes and not findings:
         yield Finding("code", "ok", f"{', '.join(code.target for code in codes)} fit their arguments")
 
 
 def check_models(job: Job) -> Iterator[Finding]:
     """Check that the weights of the job's models, and the code of its models and steps, exist."""
-    wrong = list(_wrong("models", job.ingredients))
-    yield from wrong
-    if job.models and not wrong:
+    findings = _wrong("models", job.ingredients)
+    yield from findings
+    if job.models and not findings:
         yield Finding("models", "ok", f"{', '.join(model.shown_name() for model in job.models)}: found")
 
 
@@ -46,10 +42,12 @@ def check_libraries(job: Job) -> Iterator[Finding]:
     With `RAY_ADDRESS` a missing library is only a warning, because the nodes of the cluster may have it.
     """
     level: Level = "warning" if os.environ.get("RAY_ADDRESS") else "wrong"
-    needed = {library: entry for entry in [*job.preprocess, *job.inference] for library in entry.libraries()}
-    for library, entry in needed.items():
-        look = partial(require_installed, library, f"kind: {entry.kind}")
-        yield from (replace(finding, level=level) for finding in _wrong("libraries", look))
+    kinds: dict[str, str] = {}
+    for entry in [*job.preprocess, *job.inference]:
+        kinds |= dict.fromkeys(entry.libraries(), entry.kind)
+    for library, kind in kinds.items():
+        for finding in _wrong("libraries", partial(require_installed, library, f"kind: {kind}")):
+            yield replace(finding, level=level)
 
 
 def check_columns(job: Job) -> Iterator[Finding]:
@@ -58,50 +56,49 @@ def check_columns(job: Job) -> Iterator[Finding]:
     There is no finding if the job file alone shows the columns, because the load of the job has checked them then.
     """
     if job.source.column_names_made() is not None:
-        return  # the job file alone shows the columns, and `load_job` has checked them
+        return
     day = resolve_partition(job, None, None, datetime.now(UTC))
     try:
         columns = first_columns(job.source, day)
     except OvernightError as error:
         yield Finding("columns", "ok", f"not checked: {error}")  # `check_source` reports inputs that are not there
         return
-    wrong = column_problems(job, columns) if columns else []
-    where = f"these are the first inputs of the partition {day}"
+    if not columns:
+        return
+    problems = column_problems(job, columns)
     level: Level = "warning" if job.source.rows_show_columns else "wrong"
-    yield from (Finding("columns", level, f"{line}; {where}") for line in wrong)
-    if columns and not wrong:
+    for line in problems:
+        yield Finding("columns", level, f"{line}; these are the first inputs of the partition {day}")
+    if not problems:
         yield Finding("columns", "ok", f"the first inputs of {day} have the columns that the job names")
 
 
 def check_schedule(job: Job) -> Iterator[Finding]:
-    """Check that the schedule fires again. The finding has the time and the partition of the next run.
-
-    Without a schedule there is no finding.
-    """
+    """Check that the schedule fires again. The finding has the time and the partition of the next run."""
     if not job.schedule:
         return
     fire = next_cron_time(job.schedule, datetime.now(UTC))
     if fire is None:
         yield Finding("schedule", "wrong", f"{job.schedule.cron} never fires", "Correct schedule.cron.")
         return
-    partition = resolve_partition(job, None, fire, fire)
-    told = f"the next run starts {fire.astimezone(job.timezone):%Y-%m-%d %H:%M %Z}, for the partition {partition}"
-    yield Finding("schedule", "ok", told)
+    partition, moment = resolve_partition(job, None, fire, fire), fire.astimezone(job.timezone)
+    sentence = f"the next run starts {moment:%Y-%m-%d %H:%M %Z}, for the partition {partition}"
+    yield Finding("schedule", "ok", sentence)
 
 
 def check_owner(job: Job) -> Iterator[Finding]:
     """Check that the sink has no results of other jobs, and no foreign files, for the partition that is due."""
     run = describe_run(job, resolve_partition(job, None, None, datetime.now(UTC)))
-    wrong = list(_wrong("sink", lambda: refuse_other_job(run)))
-    wrong = wrong or list(_wrong("sink", lambda: refuse_foreign_files(run, job.sink)))
-    yield from wrong
-    if not wrong:
-        yield Finding("sink", "ok", f"{job.sink.shown(run)} has no results of others")
+    findings = _wrong("sink", lambda: refuse_other_job(run))
+    findings = findings or _wrong("sink", lambda: refuse_foreign_files(run, job.sink))
+    yield from findings or [Finding("sink", "ok", f"{job.sink.shown(run)} has no results of others")]
 
 
-def _wrong(what: str, look: Callable[[], object]) -> Iterator[Finding]:
-    """Call `look`. If it raises an error, yield that error as a finding about `what`."""
-    try:
-        look()
-    except OvernightError as error:
-        yield Finding(what, "wrong", str(error))
+def _wrong(what: str, *looks: Callable[[], object]) -> list[Finding]:
+    findings = []
+    for look in looks:
+        try:
+            look()
+        except OvernightError as error:
+            findings.append(Finding(what, "wrong", str(error)))
+    return findings

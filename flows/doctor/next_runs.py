@@ -17,30 +17,27 @@ from overnight.flows.doctor.examine import Finding, Level
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.ledger.late_runs import late_runs
+from overnight.flows.ledger.staleness import some
 from overnight.flows.runs.local_server import command_variables, running_server
 from overnight.flows.schedule.cron import next_cron_time
 
 Obstacle = tuple[Level, str, str]  # the reason that a run would not start, and advice
 IN_UI = "Resume it in the UI."
-NAMED = 3
 
 
 def next_runs() -> list[Finding]:
-    """Return a finding for the next run of each deployed job: whether it would start, and otherwise why not.
-
-    The jobs are those on the configured server.
-    """
+    """Return a finding for the next run of each job on the configured server: whether it would start, or why not."""
     with get_client(sync_client=True) as client:
         return list(check_next_runs(client, None))
 
 
 def check_next_runs(client: SyncPrefectClient, job: Job | None) -> Iterator[Finding]:
     """Check that the next scheduled run of the job would start. Without a job, check this for each deployed job."""
-    deployed = read_deployments(client, {batch_inference.name}).values()
-    for deployment in sorted(deployed, key=lambda found: found.name):
+    deployments = read_deployments(client, {batch_inference.name}).values()
+    for deployment in sorted(deployments, key=lambda deployment: deployment.name):
         if job is None or deployment.name == job.name:
             yield from _next_run(client, deployment, job)
-    if job is None and not deployed:
+    if job is None and not deployments:
         advice = "To run a job on a schedule: `overnight deploy JOB.yaml`."
         yield Finding("deployments", "warning", "no job is deployed on this server", advice)
 
@@ -50,23 +47,23 @@ def described(name: str, schedule: Schedule) -> str:
     fire = next_cron_time(schedule, datetime.now(UTC))
     if fire is None:
         return f"the next run of {name} ({schedule.cron}, which never comes)"
-    return f"the next run of {name} ({fire.astimezone(ZoneInfo(schedule.timezone)):%Y-%m-%d %H:%M} {schedule.timezone})"
+    moment = fire.astimezone(ZoneInfo(schedule.timezone))
+    return f"the next run of {name} ({moment:%Y-%m-%d %H:%M} {schedule.timezone})"
 
 
 def _next_run(client: SyncPrefectClient, deployment: DeploymentResponse, job: Job | None) -> Iterator[Finding]:
-    crons = [found.schedule for found in deployment.schedules if isinstance(found.schedule, CronSchedule)]
+    crons = [entry.schedule for entry in deployment.schedules if isinstance(entry.schedule, CronSchedule)]
     # without validation, because a user may have made a schedule such as @daily in the UI
-    there = [Schedule.model_construct(cron=cron.cron, timezone=cron.timezone or "UTC") for cron in crons]
-    wanted = [job.schedule] if job and job.schedule else there
-    for schedule in wanted:
+    schedules = [Schedule.model_construct(cron=cron.cron, timezone=cron.timezone or "UTC") for cron in crons]
+    times = [f"{schedule.cron} {schedule.timezone}" for schedule in schedules]
+    for schedule in [job.schedule] if job and job.schedule else schedules:
         run = described(deployment.name, schedule)
-        if (schedule.cron, schedule.timezone) not in [(known.cron, known.timezone) for known in there]:
-            found = ", ".join(f"{known.cron} {known.timezone}" for known in there) or "none"
-            why = f"the server has another schedule, {found}"
-            yield Finding("next run", "wrong", f"{run} would not start: {why}", "Run `overnight deploy JOB.yaml`.")
+        if f"{schedule.cron} {schedule.timezone}" not in times:
+            reason = f"the server has another schedule, {', '.join(times) or 'none'}"
+            yield Finding("next run", "wrong", f"{run} would not start: {reason}", "Run `overnight deploy JOB.yaml`.")
         elif obstacle := _obstacle(client, deployment):
-            level, why, advice = obstacle
-            yield Finding("next run", level, f"{run} would not start: {why}", advice)
+            level, reason, advice = obstacle
+            yield Finding("next run", level, f"{run} would not start: {reason}", advice)
         else:
             yield Finding("next run", "ok", f"{run} would start")
 
@@ -77,14 +74,11 @@ def _obstacle(client: SyncPrefectClient, deployment: DeploymentResponse) -> Obst
         return "warning", "its deployment is paused", IN_UI
     if not any(schedule.active for schedule in deployment.schedules):
         return "warning", "its schedule is paused", IN_UI
-    if deployment.work_pool_name:
-        return _obstacle_of_pool(client, deployment.work_pool_name, deployment.work_queue_name or "default")
-    if deployment.status != DeploymentStatus.READY:
+    name, queue = deployment.work_pool_name, deployment.work_queue_name or "default"
+    if not name:
+        if deployment.status == DeploymentStatus.READY:
+            return None
         return "wrong", "no process serves it", "Start one: `overnight serve JOB.yaml`."
-    return None
-
-
-def _obstacle_of_pool(client: SyncPrefectClient, name: str, queue: str) -> Obstacle | None:
     pool = client.read_work_pool(name)
     if pool.is_paused:
         return "warning", f"work pool {name} is paused", IN_UI
@@ -103,18 +97,16 @@ def start_worker(pool: str, kind: str) -> str:
 
 
 def online_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
-    """Return the workers that poll a work pool."""
     return [worker for worker in client.read_workers_for_work_pool(pool) if worker.status == "ONLINE"]
 
 
 def check_late_runs(client: SyncPrefectClient) -> Finding:
-    """Return one finding about the runs that should have begun by now."""
     late = late_runs(client, deployed_flows())
     if not late:
         return Finding("late runs", "ok", "none")
     since = late[0].expected_start_time or datetime.now(UTC)
     queues = ", ".join(sorted({run.work_queue_name or "no queue" for run in late}))
-    names = ", ".join(f"{run.name} ({run.state_name})" for run in late[:NAMED])
-    more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
-    told = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {queues}: {names}{more}"
-    return Finding("late runs", "warning", told, "Check the worker, and the runs that hold the pool's slots.")
+    names = some([f"{run.name} ({run.state_name})" for run in late])
+    sentence = f"{len(late)} runs should have started, the first at {since:%Y-%m-%d %H:%M} UTC, in {queues}"
+    advice = "Check the worker, and the runs that hold the pool's slots."
+    return Finding("late runs", "warning", f"{sentence}: {names}", advice)

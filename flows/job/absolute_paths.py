@@ -10,20 +10,16 @@ from overnight.tasks.errors import JobError
 
 
 def write_absolute_paths(path: Path) -> list[str]:
-    """Replace each relative path in a job file by the full path, and return the new ones, as `source.path: /data/raw`.
-
-    A relative path is below the working directory, as in a run. Raise `JobError` if the file holds no mapping, or if it
-    writes a path as a YAML anchor or alias, which cannot be replaced alone.
-    """
-    places = {keys: absolute(found) for keys, found in relative_places(read_job(path))}
-    quoted = {keys: yaml_line([full])[1:-1] for keys, full in places.items()}  # as in a list: the braces of {partition}
-    text = replace_values(path.read_text(encoding="utf-8"), quoted)
-    if not _has(text, places):
-        raise JobError(f"{path}: its anchors hide the relative paths. Write {', '.join(places.values())} yourself.")
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
-    return [f"{'.'.join(map(str, keys))}: {full}" for keys, full in places.items()]
+    """Replace the relative paths in a job file by full paths, and return the new ones, as `source.path: /data/raw`."""
+    paths = {keys: absolute(relative) for keys, relative in relative_places(read_job(path))}
+    texts = {keys: yaml_line([full])[1:-1] for keys, full in paths.items()}  # as in a list: the braces of {partition}
+    text = replace_values(path.read_text(encoding="utf-8"), texts)
+    if not _has(text, paths):
+        raise JobError(f"{path}: its anchors hide the relative paths. Write {', '.join(paths.values())} yourself.")
+    copy = path.with_name(f".{path.name}.new")
+    copy.write_text(text, encoding="utf-8")
+    copy.replace(path)
+    return [f"{'.'.join(map(str, keys))}: {full}" for keys, full in paths.items()]
 
 
 def _has(text: str, values: Mapping[Any, str]) -> bool:

@@ -17,16 +17,11 @@ from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep, Step
 STEP = "step "  # before the tag of a step: a kind may be a model's too
 
 
-def _leaves(union: Any) -> tuple[type[Leaf], ...]:
-    return get_args(get_args(union)[0])
+def _by_kind(union: Any) -> dict[str, type[Leaf]]:
+    return {str(leaf.model_fields["kind"].default): leaf for leaf in get_args(get_args(union)[0])}
 
 
-def _kind(leaf: type[Leaf]) -> str:
-    return str(leaf.model_fields["kind"].default)
-
-
-MODELS = {_kind(leaf): leaf for leaf in _leaves(AnyPredictor)}
-STEPS = {_kind(leaf): leaf for leaf in _leaves(Step)}
+MODELS, STEPS = _by_kind(AnyPredictor), _by_kind(Step)
 
 
 def _tag(entry: Any) -> str | None:
@@ -52,9 +47,9 @@ class _ByKind:
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core)
         mapping: dict[str, str] = {}
-        for one in schema["oneOf"]:
-            kind = handler.resolve_ref_schema(one)["properties"]["kind"]["const"]
-            mapping.setdefault(kind, one["$ref"])
+        for choice in schema["oneOf"]:
+            kind = handler.resolve_ref_schema(choice)["properties"]["kind"]["const"]
+            mapping.setdefault(kind, choice["$ref"])
         return {**schema, "discriminator": {"propertyName": "kind", "mapping": mapping}}
 
 

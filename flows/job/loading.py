@@ -18,7 +18,7 @@ from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
 from overnight.flows.job.run_settings import check_run_settings
 from overnight.flows.job.validation_errors import explain
-from overnight.flows.job.yaml_loader import parse_yaml
+from overnight.flows.job.yaml_loader import parse_yaml, value_at
 from overnight.tasks.config.code_folders import modules_in
 from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
@@ -31,8 +31,7 @@ PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 class JobFile:
     """A job file that is read only once. A flow passes it to all functions that need the job.
 
-    The constructor raises `JobError` if the file cannot be read or holds no mapping. If `is_deployed`, overrides come
-    from a run of a deployment, which may change values only.
+    If `is_deployed`, overrides come from a run of a deployment, which may change values only.
     """
 
     def __init__(self, path: Path | str, is_deployed: bool = False) -> None:
@@ -41,10 +40,7 @@ class JobFile:
         self._jobs: dict[tuple[str, ...], Job] = {}
 
     def job(self, overrides: Sequence[str] = ()) -> Job:
-        """Return the job with these `KEY=VALUE` overrides. Equal overrides return the same object.
-
-        Raise `JobError` if the job or an override is wrong. Its message has a line for each problem.
-        """
+        """Return the job with these `KEY=VALUE` overrides. Equal overrides return the same object."""
         key = tuple(overrides)
         if key not in self._jobs:
             data = deepcopy(self._data)
@@ -58,26 +54,19 @@ class JobFile:
     def _check_run_settings(self, changed: dict[str, Any]) -> None:
         """Raise `JobError` for a change that a run may not make, before anything that the change names is read."""
         with modules_in(str(self.path.parent)), contextlib.suppress(ValidationError):  # which `validated` explains
-            check_run_settings(
-                *(Job.model_validate(_with_full_paths(data)) for data in (deepcopy(self._data), changed))
-            )
+            job = Job.model_validate(_with_full_paths(deepcopy(self._data)))
+            check_run_settings(job, Job.model_validate(_with_full_paths(changed)))
 
 
 def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
-    """Load a job file with `KEY=VALUE` overrides. Return the job with its relative paths made absolute.
-
-    Raise `JobError` with a line for each problem: the key, what is allowed and what was found.
-    """
+    """Load a job file with `KEY=VALUE` overrides. Return the job with its relative paths made absolute."""
     return validated(path, read_job(path, overrides))
 
 
 def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
     """Return the job that a mapping describes. Relative paths become absolute, also in the mapping itself.
 
-    `path` is the job file. `readers` are the files of the jobs that read the rows of this one, directly or through
-    others.
-
-    Raise `JobError` if the mapping is wrong, or if a job reads itself through others. The message begins with `path`.
+    `readers` are the files of the jobs that read the rows of this one, directly or through others.
     """
     try:
         with modules_in(str(Path(path).parent)):
@@ -88,37 +77,30 @@ def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] 
         lines = explain(error, data, job_schema())
     if not lines:
         return job
-    several = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
-    raise JobError(f"{path}: {several}" + "\n  ".join(lines))
+    count = "" if len(lines) == 1 else f"{len(lines)} problems\n  "
+    raise JobError(f"{path}: {count}" + "\n  ".join(lines))
 
 
 def _with_full_paths(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the mapping, in which relative paths are absolute now."""
-    for keys, found in relative_places(data):
-        section: Any = data
-        for key in keys[:-1]:
-            section = section[key]
-        section[keys[-1]] = absolute(found)
+    for (*parents, last), path in relative_places(data):
+        value_at(data, parents)[last] = absolute(path)
     return data
 
 
 def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
-    """Return the job with what its source must know of the job that it reads, if it reads one.
-
-    Raise `JobError` if that job's file is wrong, its sink cannot be read, or it reads this job.
-    """
+    """Return the job with what its source must know of the job that it reads, if it reads one."""
     if not isinstance(job.source, JobRows):
         return job
-    other, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
-    if other.resolve() in chain:
-        names = " reads ".join(one.name for one in (*chain[chain.index(other.resolve()) :], other))
-        raise JobError(f"{path}: source.job: expected a job that does not read this one, found {names}.")
+    file, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
+    if file.resolve() in chain:
+        circle = " reads ".join(path.name for path in (*chain[chain.index(file.resolve()) :], file))
+        raise JobError(f"{path}: source.job: expected a job that does not read this one, found {circle}.")
     try:
-        upstream = validated(other, read_job(other), chain)
+        upstream = validated(file, read_job(file), chain)
         source = job.source.reading(
             Upstream(
                 name=upstream.name,
-                job_file=str(other),
+                job_file=str(file),
                 sink_kind=upstream.sink.kind,
                 sink=upstream.sink.place or "",
                 state=upstream.state_location.template,
@@ -130,15 +112,12 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     except JobError as error:
         raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
     if upstream.state_location == job.state_location:
-        raise JobError(f"{path}: source.job: expected a job with another sink, found {other}, which publishes there.")
+        raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
     return job.model_copy(update={"source": source})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the mapping in a job file, with `KEY=VALUE` overrides, before validation.
-
-    Raise `JobError` if the file cannot be read or holds no mapping, or if an override is wrong.
-    """
+    """Return the mapping in a job file, with `KEY=VALUE` overrides, before validation."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -147,19 +126,16 @@ def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise JobError(f"{path}: cannot read the job file: {error}") from None
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        found = "an empty file" if data is None else f"a {'list' if isinstance(data, list) else type(data).__name__}"
-        raise JobError(f"{path}: expected a mapping with name, source and sink, found {found}.")
+        content = "an empty file" if data is None else f"a {type(data).__name__}"
+        raise JobError(f"{path}: expected a mapping with name, source and sink, found {content}.")
     for line in overrides:
         override(data, line)
     return data
 
 
 def relative_paths(data: Mapping[str, Any]) -> list[str]:
-    """Return a text such as `source.path: data/raw` for each path in a job's mapping that is relative.
-
-    A relative path depends on the working directory.
-    """
-    return [f"{'.'.join(map(str, keys))}: {found}" for keys, found in relative_places(data)]
+    """Return a text such as `source.path: data/raw` for each path in a job's mapping that is relative."""
+    return [f"{'.'.join(map(str, keys))}: {path}" for keys, path in relative_places(data)]
 
 
 def is_relative(path: str) -> bool:
@@ -174,7 +150,6 @@ def absolute(path: str) -> str:
 
 @functools.cache  # the first call takes half a second
 def job_schema() -> dict[str, Any]:
-    """Return the JSON schema of job files, for editors."""
     schema = Job.model_json_schema()
     for definition in schema["$defs"].values():
         if "const" in definition.get("properties", {}).get("kind", {}):
@@ -187,24 +162,20 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
 
     The keys lead to the path, such as `("source", "path")`, or `("source", "path", 0)` for the first path of a list.
     """
-    found: list[tuple[tuple[str | int, ...], str]] = []
+    places: list[tuple[tuple[str | int, ...], str]] = []
     for keys in PATHS:
         value: Any = data
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        several = [((*keys, place), path) for place, path in enumerate(value)] if isinstance(value, list) else []
-        for place, path in several or [(keys, value)]:
-            if isinstance(path, str) and path and is_relative(path):
-                found.append((place, path))
-    return found
+        if isinstance(value, list):
+            places += [((*keys, number), path) for number, path in enumerate(value)]
+        else:
+            places.append((keys, value))
+    return [(keys, path) for keys, path in places if isinstance(path, str) and path and is_relative(path)]
 
 
 def override(data: dict[str, Any], line: str) -> None:
-    """Change one setting in a job's mapping. `line` is KEY=VALUE.
-
-    KEY has dots, as in `inference.0.batch_size`, and VALUE is YAML. Raise `JobError` for a key that the mapping cannot
-    have, for a value that is not YAML, and for a secret in plain text.
-    """
+    """Change one setting in a job's mapping. `line` is KEY=VALUE, such as `inference.0.batch_size=8`; VALUE is YAML."""
     key, equals, text = line.partition("=")
     if not equals or not key:
         raise JobError(f"setting {line}: expected KEY=VALUE, for example inference.0.batch_size=8.")
@@ -224,13 +195,13 @@ def override(data: dict[str, Any], line: str) -> None:
 
 
 def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
-    where = ".".join(parents)
     if isinstance(section, dict):
         return part
+    parent = ".".join(parents)
     if not isinstance(section, list):
-        raise JobError(f"setting {key}: {where} is {section!r} and has no keys.")
+        raise JobError(f"setting {key}: {parent} is {section!r} and has no keys.")
     if not section:
-        raise JobError(f"setting {key}: {where} is empty in the job file.")
+        raise JobError(f"setting {key}: {parent} is empty in the job file.")
     if not part.isdecimal() or int(part) >= len(section):
-        raise JobError(f"setting {key}: expected a number from 0 to {len(section) - 1} after {where}, found {part}.")
+        raise JobError(f"setting {key}: expected a number from 0 to {len(section) - 1} after {parent}, found {part}.")
     return int(part)

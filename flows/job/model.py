@@ -11,8 +11,7 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.job.writing import written
-from overnight.flows.job.yaml_loader import yaml_document
+from overnight.flows.job.yaml_loader import written, yaml_document
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_signature import UserCode
@@ -28,6 +27,7 @@ from overnight.tasks.write.kinds import AnySink, Checks, Sink
 
 # Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
 RECORDED_AS = {"keep_columns": "keep"}
+PLACEHOLDER = re.compile(r"(?<!\$)\{\w*\}")
 
 
 class Job(Settings):
@@ -110,61 +110,60 @@ class Job(Settings):
     @field_validator("inference")
     @classmethod
     def _distinct_names(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
-        models = {place: entry for place, entry in enumerate(chain) if isinstance(entry, Predictor)}
-        places: dict[str, int] = {}
-        for place, model in models.items() if len(models) > 1 else ():
+        models = {number: entry for number, entry in enumerate(chain) if isinstance(entry, Predictor)}
+        if len(models) < 2:
+            return chain
+        numbers: dict[str, int] = {}
+        for number, model in models.items():
             if model.name is None:
                 _check_code(model)  # a function that is not found looks like a model
                 raise ValueError(
-                    f"expected a name for each of several models, found none for inference.{place} "
+                    f"expected a name for each of several models, found none for inference.{number} "
                     f"({model.kind}); add name, which prefixes its columns"
                 )
-            if model.name in places:
-                first = places[model.name]
+            if model.name in numbers:
+                first = numbers[model.name]
                 raise ValueError(
-                    f"expected different names, found {model.name} for inference.{first} and inference.{place}"
+                    f"expected different names, found {model.name} for inference.{first} and inference.{number}"
                 )
-            places[model.name] = place
+            numbers[model.name] = number
         return chain
 
     @field_validator("inference")
     @classmethod
     def _deduplicates_are_before_or_behind_all_models(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
-        models = [place for place, entry in enumerate(chain) if isinstance(entry, Predictor)]
-        for place, entry in enumerate(chain):
-            is_last = all(isinstance(later, Deduplicate) for later in chain[place:])
-            if isinstance(entry, Deduplicate) and models and models[0] < place and not is_last:
+        has_model = False
+        for number, entry in enumerate(chain):
+            has_model = has_model or isinstance(entry, Predictor)
+            is_last = all(isinstance(later, Deduplicate) for later in chain[number:])
+            if isinstance(entry, Deduplicate) and has_model and not is_last:
                 raise ValueError(
                     f"expected deduplicate before the first model or at the end, found it between other entries as "
-                    f"inference.{place}: all rows must have passed the model before it is decided which of them go. "
+                    f"inference.{number}: all rows must have passed the model before it is decided which of them go. "
                     "Move it, or end this job with it and read its table in a second job"
                 )
         return chain
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
-        dated = {f"source.{key}": text for key, text in self.source.dated_texts()}
-        paths = dated | {"sink.path": self.sink.place or "", "state": self.state or ""}
-        for key, path in paths.items():
-            allowed = {"{partition}"} if key in dated else set()
-            for found in re.findall(r"(?<!\$)\{\w*\}", path):
-                if found not in allowed:
-                    also = "{partition} or " if allowed else ""
-                    hint = "" if allowed else "; each partition gets its own directory there without one"
-                    raise ValueError(f"{key}: expected no placeholder but {also}${{ENV_VAR}}, found {found}{hint}")
+        for key, text in self.source.dated_texts():
+            for name in PLACEHOLDER.findall(text):
+                if name != "{partition}":
+                    also = "{partition} or ${ENV_VAR}"
+                    raise ValueError(f"source.{key}: expected no placeholder but {also}, found {name}")
+        hint = "; each partition gets its own directory there without one"
+        for key, path in (("sink.path", self.sink.place or ""), ("state", self.state or "")):
+            for name in PLACEHOLDER.findall(path):
+                raise ValueError(f"{key}: expected no placeholder but ${{ENV_VAR}}, found {name}{hint}")
         return self
 
     @model_validator(mode="after")
-    def _a_state_has_a_place(self) -> "Job":
+    def _publishes_to_a_place(self) -> "Job":
         if not self.state and not self.sink.place:
             raise ValueError(
                 f"state: expected a directory, found none. A sink of kind {self.sink.kind} has no directory for "
                 "receipts and staged rows. Set state, for example to s3://bucket/overnight/my-job"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_published_to(self) -> "Job":
         for key, path in (("sink.path", self.sink.place), ("state", self.state)):
             if path and path.startswith("hf://"):
                 raise ValueError(
@@ -201,17 +200,17 @@ class Job(Settings):
     def preparation(self) -> list[Step]:
         """Return the steps of `preprocess`. If images come from files and no step decodes them, add `decode_image`.
 
-        `resize_image` on the column `image` decodes images itself if it is first. The added step comes first, but after
-        each `deduplicate` at the beginning, because that compares the bytes of files.
+        A first `resize_image` of `image` decodes. A first `deduplicate` stays first: it compares the bytes of files.
         """
-        compares = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
-        steps = [*self.preprocess[len(compares) :], *self._steps_ahead]
-        first = steps[0] if steps else None
-        decodes = first is not None and first.kind == "resize_image" and first.column == "image"
-        if not self.source.holds_images or decodes or any(step.kind == "decode_image" for step in steps):
+        first_steps = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
+        later_steps = self.preprocess[len(first_steps) :]
+        steps = [*later_steps, *self._steps_ahead]
+        if not self.source.holds_images or any(step.kind == "decode_image" for step in steps):
+            return self.preprocess
+        if steps and steps[0].kind == "resize_image" and steps[0].column == "image":
             return self.preprocess
         decode = TypeAdapter(Step).validate_python({"kind": "decode_image"})
-        return [*compares, decode, *self.preprocess[len(compares) :]]
+        return [*first_steps, decode, *later_steps]
 
     @property
     def _steps_ahead(self) -> list[Step]:
@@ -231,22 +230,24 @@ class Job(Settings):
 
     @property
     def last_steps(self) -> list[Deduplicate]:
-        """Return the `deduplicate` steps at the end of `inference`; an empty list if the job has no models.
-
-        The stream does not run these steps. The publish decides which rows they drop.
-        """
+        """Return the `deduplicate` steps behind all models. The publish, not the stream, applies them."""
         last = list(takewhile(lambda entry: isinstance(entry, Deduplicate), reversed(self.inference)))
         return last[::-1] if self.models else []
 
     @property
+    def times(self) -> Schedule:
+        """Return the job's schedule, by default each midnight in UTC, for the partition of the day before."""
+        return self.schedule or Schedule(cron="0 0 * * *")
+
+    @property
     def offset(self) -> timedelta:
-        """Return the days from the scheduled day to the partition: `schedule.offset_days`, or -1 without a schedule."""
-        return timedelta(days=self.schedule.offset_days if self.schedule else -1)
+        """Return the days from the scheduled day to the partition."""
+        return timedelta(days=self.times.offset_days)
 
     @property
     def timezone(self) -> ZoneInfo:
-        """Return the time zone of the schedule, or UTC without a schedule."""
-        return ZoneInfo(self.schedule.timezone if self.schedule else "UTC")
+        """Return the time zone of the schedule."""
+        return ZoneInfo(self.times.timezone)
 
     @property
     def state_location(self) -> Location:
@@ -270,15 +271,15 @@ class Job(Settings):
 
     def code(self) -> list[UserCode]:
         """Return the user's classes and functions that steps, models and checks call, in order."""
-        check = [UserCode(self.checks.python, "write", given=3)] if self.checks.python else []
-        return [*(code for leaf in (*self.preprocess, *self.inference) for code in leaf.code()), *check]
+        code: list[UserCode] = []
+        for leaf in (*self.preprocess, *self.inference):
+            code += leaf.code()
+        if self.checks.python:
+            code.append(UserCode(self.checks.python, "write", given=3))
+        return code
 
     def ingredients(self) -> dict[str, Any]:
-        """Return all that decides results except the inputs, as JSON values.
-
-        These are the settings that change results, hashes of the files of models and of user code, and the format
-        version. Raise `JobError` if a model or the user's code is missing.
-        """
+        """Return what decides results except inputs, as JSON values: settings, and hashes of models and code."""
         return {
             "settings": self.result_settings(),
             "models": [entry.fingerprint() for entry in self.inference],
@@ -287,19 +288,17 @@ class Job(Settings):
         }
 
     def commits(self) -> dict[str, str | None]:
-        """Return the current commit of each hub model, by its name on the hub.
-
-        The commit is None if neither the hub nor its local cache answers. This sends one request per model whose
-        revision is not a full commit.
-        """
+        """Return the current commit of each hub model, by its name. None: neither the hub nor its cache answers."""
         return {name: model.hub_commit() for model in self.models if (name := model.hub_name())}
 
     def pinned(self, run: Run) -> "Job":
         """Return the job with each model fixed to the versions of its files and to the commit that the run recorded."""
-        chain = [
-            entry.pinned(files | _commit(entry, run)) if isinstance(entry, Predictor) else entry
-            for entry, files in zip(self.inference, run.ingredients["models"], strict=True)
-        ]
+        chain: list[ModelOrStep] = []
+        for entry, files in zip(self.inference, run.ingredients["models"], strict=True):
+            if isinstance(entry, Predictor):
+                commit = run.commits.get(entry.hub_name() or "")
+                entry = entry.pinned(files | ({COMMIT: commit} if commit else {}))  # noqa: PLW2901
+            chain.append(entry)
         return self.model_copy(update={"inference": chain})
 
     def settings(self) -> dict[str, Any]:
@@ -308,30 +307,24 @@ class Job(Settings):
         return settings
 
     def to_yaml(self) -> str:
-        """Return the job as the text of a job file, which reads back as an equal job.
-
-        It has the settings that differ from their defaults, in the order of the model. `${VARIABLE}` stays as it is.
-        """
+        """Return the job as the text of a job file, which reads back as an equal job."""
         return yaml_document(written(self))
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, without defaults. The others are operational."""
-        nameless = ("name",) if len(self.models) == 1 else ()
+        is_nameless = len(self.models) == 1
+        inference = []
+        for entry in self.inference:
+            operational = ("name",) if is_nameless and isinstance(entry, Predictor) else ()
+            inference.append(entry.content_settings(*operational))
         sink = self.sink.content_settings()
         return {
             "source": self.source.content_settings(),
             "shuffle": self.shuffle.content_settings(),
             "preprocess": [step.content_settings() for step in self.preparation],
-            "inference": [
-                entry.content_settings(*(nameless if isinstance(entry, Predictor) else ())) for entry in self.inference
-            ],
+            "inference": inference,
             "sink": {RECORDED_AS.get(name, name): value for name, value in sink.items()},
         }
-
-
-def _commit(model: Predictor, run: Run) -> dict[str, str]:
-    commit = run.commits.get(model.hub_name() or "")
-    return {COMMIT: commit} if commit else {}
 
 
 def _check_code(model: Predictor) -> None:

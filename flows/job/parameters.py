@@ -1,13 +1,33 @@
 """The types of the flows' parameters. The UI's form and the server check their bounds before a run exists.
 
 Each type is an `Annotated`, because Prefect 3.9 drops the bounds and the description of a bare `int = Field(ge=0)`.
+The server refuses a secret in plain text before it stores it. Its patterns follow the rules of `masking.py` as far as
+the regular expressions of Python and JavaScript share them. What they miss, the loading of the job refuses.
 """
 
+import re
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
-from overnight.flows.job.secret_patterns import NO_SECRET_SETTING, NO_SECRET_URL
+from overnight.tasks.config.masking import SECRET_WORDS
+
+_VARIABLE = r"\$\{[^}]*\}"
+
+
+def _in_any_case(pattern: str) -> str:
+    return re.sub(r"[a-z]", lambda letter: f"[{letter.group()}{letter.group().upper()}]", pattern)
+
+
+_NAME = rf"(?:{_in_any_case('token')}|(?:[\w-]*[_-])?(?:{_in_any_case(SECRET_WORDS).replace('_?', '[_-]?')}))"
+_SETTING = rf"(?:[^=]*\.)?{_NAME}=(?!\s*(?:null|~|true|false)?\s*$)(?!.*{_VARIABLE})"
+_MAPPING = rf"[^=]*=\s*\[?\s*\{{(?:.*[{{,])?\s*[\x22']?{_NAME}[\x22']?\s*:\s*"
+_INSIDE = rf"{_MAPPING}(?!(?:null|~|true|false)\b)(?![^,}}]*{_VARIABLE})[^\s,}}]"
+_USER = rf"(?!(?:abfss?|wasbs?)://)\b[a-zA-Z][\w+.-]*://(?!(?:{_VARIABLE}|:)*@)[^\s/?#'\x22<>]+@"
+_QUERY = rf"://[^\s?#'\x22<>]*\?[^\s#'\x22<>]*=(?!{_VARIABLE}(?:[&;\s'\x22]|$))(?![&;\s'\x22]|$)"
+
+NO_SECRET_URL = rf"^(?![\s\S]*(?:{_USER}|{_QUERY}))"
+NO_SECRET_SETTING = rf"{NO_SECRET_URL}(?!{_SETTING})(?!{_INSIDE})[^=\s]+="
 
 DAY = r"[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))"
 # The form offers these three, and a date picker for the second. The form checks the format, and the server the pattern.

@@ -15,10 +15,7 @@ Reads = tuple[str, ...] | None  # the columns that later entries read; None: all
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The stages of a job: what reads the rows, their order, the steps, and the models with the steps behind each.
-
-    `rules` find duplicates by what the models have made. The publish applies them.
-    """
+    """The stages of a job: what reads the rows, their order, the steps, and the models with the steps behind each."""
 
     source: Source
     shuffle: Shuffle
@@ -33,12 +30,12 @@ def compile_job(job: Job) -> Pipeline:
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
     links: list[Link] = []
     read: Reads = tuple(job.sink.keep_columns)
-    for place in reversed(range(len(models))):
-        model, steps = models[place], job.steps_behind[place]
+    for number in reversed(range(len(models))):
+        model, steps = models[number], job.steps_behind[number]
         link = Link(
             model=model,
-            prefix=prefixes[place],
-            earlier=tuple(prefixes[:place]),
+            prefix=prefixes[number],
+            earlier=tuple(prefixes[:number]),
             steps=Steps(tuple(steps), behind=model.shown_name()) if steps else None,
             read=_with(read, *(step.inputs() for step in steps)),
             bytes_stay=not job.source.rows_are_files,

@@ -15,17 +15,16 @@ from overnight.tasks.errors import JobError
 
 def check_run_settings(job: Job, changed: Job) -> None:
     """Raise `JobError` if a run of a deployment may not change the job in this way."""
-    keys = [key for key in _differences("", job, changed, False) if not _is_allowed(key, job.allow_settings)]
+    if job.allow_settings == "all":
+        return
+    allowed = tuple(f"{key}." for key in job.allow_settings)
+    keys = [key for key in _differences("", job, changed, False) if not f"{key}.".startswith(allowed)]
     if keys:
         raise JobError(
             "settings: expected values alone, such as inference.0.batch_size, because a run of a deployment changes no "
             f"code, models, names and places; found {', '.join(keys)}. Change the job file, or permit it there: "
             f"allow_settings: [{', '.join(keys)}]."
         )
-
-
-def _is_allowed(key: str, allowed: Sequence[str]) -> bool:
-    return allowed == "all" or any(f"{key}.".startswith(f"{prefix}.") for prefix in allowed)
 
 
 def _differences(key: str, before: Any, after: Any, is_adjustable: bool) -> Iterator[str]:
@@ -35,8 +34,8 @@ def _differences(key: str, before: Any, after: Any, is_adjustable: bool) -> Iter
             adjustable = Adjustable.is_among(field.annotation, field.metadata)
             yield from _differences(_joined(key, name), getattr(before, name), getattr(after, name), adjustable)
     elif _has_leaves(before) and _has_leaves(after) and len(before) == len(after):
-        for place, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _differences(_joined(key, place), old, new, is_adjustable)
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(_joined(key, number), old, new, is_adjustable)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}, key=str):
             yield from _differences(_joined(key, name), before.get(name), after.get(name), is_adjustable)

@@ -3,22 +3,26 @@
 The texts come from the JSON schema of the job, so that a new leaf needs no code here.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from overnight.flows.job.yaml_loader import value_at
 from overnight.tasks.errors import did_you_mean
 
 Schema = Mapping[str, Any]
+NOT_EMPTY = " that is not empty"
+BOUNDS = {
+    "minimum": "of at least",
+    "exclusiveMinimum": "above",
+    "maximum": "of at most",
+    "exclusiveMaximum": "below",
+}
 
 
 def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
-    """Return a line for each problem that pydantic found: the key, the expected value, and the value that was found.
-
-    `data` is the job's mapping, and `schema` is its JSON schema, as `job_schema` returns it.
-    """
+    """Return a line for each problem that pydantic found: the key, the expected value, and the value that was found."""
     lines = []
     for problem in error.errors(include_url=False):
         place = _Place(schema, data)
@@ -55,44 +59,47 @@ class _Place:
 
     def _resolved(self, node: Schema) -> Schema:
         node = _plain(node, self.root)
-        mapping = node.get("discriminator", {}).get("mapping", {})
-        if isinstance(self.value, dict) and self.value.get("kind") in mapping:
+        kinds = _kinds(node)
+        if isinstance(self.value, dict) and self.value.get("kind") in kinds:
             self._skip_tag = True
-            return _plain({"$ref": mapping[self.value["kind"]]}, self.root)
+            return _plain({"$ref": kinds[self.value["kind"]]}, self.root)
         return node
 
     def __str__(self) -> str:
         return ".".join(self.path) or "the job file"
 
     def kinds(self) -> list[str]:
-        return list(self.node.get("discriminator", {}).get("mapping", {}))
+        return list(_kinds(self.node))
 
 
 def _line(problem: Mapping[str, Any], place: _Place) -> str:
-    kind = problem["type"]
-    if kind == "missing" and not place.in_alternative:
-        return f"{place}: is missing; expected {_expected(place.node, place.root)}"
-    if kind == "extra_forbidden":
-        known = place.parent.get("properties", {})
-        for name, node in known.items():
-            if _plain(node, place.root).get("formerly") == place.path[-1]:
-                return f"{place}: is called {name} now; expected {_expected(node, place.root)}"
-        section = ".".join(place.path[:-1]) or "the job file"
-        close = did_you_mean(place.path[-1], known)
-        return f"{place}: unknown key{close}; the keys of {section} are {', '.join(known)}"
-    if kind == "union_tag_not_found":
-        kinds = place.kinds()
-        given = [key for key in place.value if key in kinds] if isinstance(place.value, dict) else []
-        example = f" (write {{kind: {given[0]}, ...}})" if given else ""
-        return f"{place}.kind: is missing{example}; expected one of {', '.join(kinds)}"
-    if kind == "union_tag_invalid":
-        found = place.value.get("kind") if isinstance(place.value, dict) else place.value
-        known = place.kinds()
-        close = did_you_mean(str(found), known)
-        return f"{place}.kind: expected one of {', '.join(known)}, found {_shown(found)}{close}"
-    if kind in ("value_error", "assertion_error"):
-        return f"{place}: {problem['ctx']['error']}" if place.path else str(problem["ctx"]["error"])
+    kinds = ", ".join(place.kinds())
+    match problem["type"]:
+        case "missing" if not place.in_alternative:
+            return f"{place}: is missing; expected {_expected(place.node, place.root)}"
+        case "extra_forbidden":
+            return _unknown_key(place)
+        case "union_tag_not_found":
+            keys = [key for key in place.value if key in place.kinds()] if isinstance(place.value, dict) else []
+            example = f" (write {{kind: {keys[0]}, ...}})" if keys else ""
+            return f"{place}.kind: is missing{example}; expected one of {kinds}"
+        case "union_tag_invalid":
+            kind = place.value.get("kind") if isinstance(place.value, dict) else place.value
+            close = did_you_mean(str(kind), place.kinds())
+            return f"{place}.kind: expected one of {kinds}, found {_shown(kind)}{close}"
+        case "value_error" | "assertion_error":
+            sentence = str(problem["ctx"]["error"])
+            return f"{place}: {sentence}" if place.path else sentence
     return f"{place}: expected {_expected(place.node, place.root)}, found {_shown(place.value)}"
+
+
+def _unknown_key(place: _Place) -> str:
+    keys, key = place.parent.get("properties", {}), place.path[-1]
+    for name, node in keys.items():
+        if _plain(node, place.root).get("formerly") == key:
+            return f"{place}: is called {name} now; expected {_expected(node, place.root)}"
+    section = ".".join(place.path[:-1]) or "the job file"
+    return f"{place}: unknown key{did_you_mean(key, keys)}; the keys of {section} are {', '.join(keys)}"
 
 
 def _expected(node: Schema, root: Schema) -> str:
@@ -101,80 +108,80 @@ def _expected(node: Schema, root: Schema) -> str:
         return str(node["const"])
     if "enum" in node:
         return f"one of {', '.join(map(str, node['enum']))}"
-    for several in ("anyOf", "oneOf"):
-        if several in node:
-            kinds = list(node.get("discriminator", {}).get("mapping", {}))
-            if kinds:
-                return f"a mapping with kind: one of {', '.join(kinds)}"
-            choices = [choice for choice in node[several] if choice.get("type") != "null"]
-            return " or ".join(dict.fromkeys(_expected(choice, root) for choice in choices))
+    if choices := node.get("anyOf") or node.get("oneOf"):
+        if kinds := _kinds(node):
+            return f"a mapping with kind: one of {', '.join(kinds)}"
+        return " or ".join(dict.fromkeys(_expected(choice, root) for choice in _not_null(choices)))
     match node.get("type"):
         case "string":
             return _text(node)
-        case "integer" | "number" as kind:
-            return ("a whole number" if kind == "integer" else "a number") + _bounds(node)
+        case "integer":
+            return f"a whole number{_bounds(node)}"
+        case "number":
+            return f"a number{_bounds(node)}"
         case "boolean":
             return "true or false"
         case "array" if "prefixItems" in node:
             return f"a list of {' and '.join(_expected(item, root) for item in node['prefixItems'])}"
         case "array":
-            return "a list that is not empty" if node.get("minItems") else "a list"
+            return "a list" + NOT_EMPTY * bool(node.get("minItems"))
         case "object":
-            return "a mapping that is not empty" if node.get("minProperties") else "a mapping"
+            return "a mapping" + NOT_EMPTY * bool(node.get("minProperties"))
     return "a value"
 
 
 def _text(node: Schema) -> str:
     if "examples" in node:
-        description = node.get("description", "").rstrip(".")
-        return f"text like {node['examples'][0]}" + (f" ({description})" if description else "")
+        example = f"text like {node['examples'][0]}"
+        return f"{example} ({node['description'].rstrip('.')})" if node.get("description") else example
     if "pattern" in node:
         return f"text that matches {node['pattern']}"
-    return "text" if "minLength" not in node else "text that is not empty"
+    return "text" + NOT_EMPTY * ("minLength" in node)
 
 
 def _bounds(node: Schema) -> str:
-    words = {
-        "minimum": "of at least",
-        "exclusiveMinimum": "above",
-        "maximum": "of at most",
-        "exclusiveMaximum": "below",
-    }
     if "minimum" in node and "maximum" in node:
         return f" from {node['minimum']:g} to {node['maximum']:g}"
-    return "".join(f" {word} {node[key]:g}" for key, word in words.items() if key in node)
+    return "".join(f" {words} {node[key]:g}" for key, words in BOUNDS.items() if key in node)
+
+
+def _kinds(node: Schema) -> dict[str, str]:
+    """Return the kinds between which a discriminator chooses, each with the reference of its schema."""
+    mapping: dict[str, str] = node.get("discriminator", {}).get("mapping", {})
+    return mapping
+
+
+def _not_null(choices: Sequence[Schema]) -> list[Schema]:
+    return [choice for choice in choices if choice.get("type") != "null"]
 
 
 def _plain(node: Schema, root: Schema) -> Schema:
     """Return the node after following references, and the only choice of an optional field's `anyOf`."""
     while True:
+        choices = _not_null(node.get("anyOf", []))
         if "$ref" in node:
-            node = {**root["$defs"][re.sub(r".*/", "", node["$ref"])], **{k: v for k, v in node.items() if k != "$ref"}}
-            continue
-        choices = [choice for choice in node.get("anyOf", []) if choice.get("type") != "null"]
-        if len(choices) == 1:
-            node = {**{k: v for k, v in node.items() if k != "anyOf"}, **choices[0]}
-            continue
-        return node
+            target = root["$defs"][node["$ref"].rpartition("/")[2]]
+            node = {**target, **{name: value for name, value in node.items() if name != "$ref"}}
+        elif len(choices) == 1:
+            node = {**{name: value for name, value in node.items() if name != "anyOf"}, **choices[0]}
+        else:
+            return node
 
 
 def _children(node: Schema, part: str | int) -> Schema | None:
+    """Return the schema of a key or an item, or None if there is none."""
     if "properties" in node:
-        found: Schema | None = node["properties"].get(part)
-        return found
-    if isinstance(part, int):
-        items = node.get("items")
-        return items if isinstance(items, Mapping) else None
-    extra = node.get("additionalProperties")
-    return extra if isinstance(extra, Mapping) else None
+        child = node["properties"].get(part)
+    else:
+        child = node.get("items" if isinstance(part, int) else "additionalProperties")
+    return child if isinstance(child, Mapping) else None
 
 
 def _item(value: Any, part: str | int) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(part)
-    if isinstance(value, Sequence) and not isinstance(value, str) and isinstance(part, int) and part < len(value):
-        return value[part]
-    return None
+    try:
+        return None if isinstance(value, str) else value_at(value, [part])
+    except (LookupError, TypeError):
+        return None
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Read YAML as its readers expect it: every value has the type that it looks like, and no key is lost.
+"""Read and write YAML as its readers expect it: every value has the type that it looks like, and no key is lost.
 
 Only `true` and `false` are Boolean, so that a country stays `NO`. Times and dates stay text (`16:30` is not 990),
 numbers are decimal, and `1e-3` is a number. A key written twice is an error; PyYAML would keep the last one.
@@ -7,9 +7,12 @@ numbers are decimal, and `1e-3` is a number. A key written twice is an error; Py
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
+from datetime import date
+from pathlib import PurePath
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from overnight.tasks.errors import JobError
 
@@ -18,12 +21,12 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[Any]] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
+                if key.value in names:
                     raise yaml.constructor.ConstructorError(None, None, f"{key.value} is written twice", key.start_mark)
-                seen.add(key.value)
+                names.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -52,10 +55,7 @@ def yaml_line(value: Any) -> str:
 
 
 def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> str:
-    """Return a YAML document in which some values are replaced, and the rest is unchanged.
-
-    `values` maps the keys that lead to a value to the new text in its place.
-    """
+    """Return a YAML document in which some values are replaced, and the rest is unchanged."""
     spans = []
     for keys, new in values.items():
         node = yaml.compose(text, _Loader)
@@ -71,44 +71,66 @@ def replace_values(text: str, values: Mapping[tuple[str | int, ...], str]) -> st
 
 
 def value_at(data: Any, keys: Iterable[str | int]) -> Any:
-    """Return the value in nested mappings and lists that is found by following `keys` from the outside in.
-
-    A key is a name in a mapping, or an index of a list. Without keys, return `data`. Raise `LookupError` for a key that
-    is missing, or `TypeError` for a key into a value that is not a mapping or list.
-    """
+    """Return the value in nested mappings and lists to which `keys` lead: names in mappings, and indexes of lists."""
     for key in keys:
         data = data[key]
     return data
 
 
 def yaml_document(value: Any) -> str:
-    """Return a value as a YAML document of several lines, which `parse_yaml` reads back.
-
-    Raise `JobError` for a value that YAML does not have.
-    """
+    """Return a value as a YAML document of several lines, which `parse_yaml` reads back."""
     try:
         return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))
     except yaml.representer.RepresenterError as error:
-        kind, *found = error.args
-        raise JobError(f"expected values of YAML in a job, found {found}: {kind}.") from None
+        problem, *values = error.args
+        raise JobError(f"expected values of YAML in a job, found {values}: {problem}.") from None
+
+
+def written(section: BaseModel) -> dict[str, Any]:
+    """Return the settings of a settings model that differ from their defaults, as YAML values in the model's order.
+
+    `kind` is always there, and first, because it chooses the class.
+    """
+    dump = section.model_dump(mode="json")
+    settings: dict[str, Any] = {"kind": dump["kind"]} if "kind" in dump else {}
+    for name, field in type(section).model_fields.items():
+        value, default = getattr(section, name), field.get_default(call_default_factory=True, validated_data={})
+        plain = plain_value(value) if _holds_section(value) else dump[name]
+        if field.is_required() or default not in (value, plain):
+            settings[name] = plain
+    return settings
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value in which settings models, paths and dates are replaced by YAML values."""
+    if isinstance(value, BaseModel):
+        return written(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(inner) for inner in value]
+    return str(value) if isinstance(value, PurePath | date) else value
+
+
+def _holds_section(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_section, value.values()))
+    return isinstance(value, BaseModel) or (isinstance(value, list | tuple) and any(map(_holds_section, value)))
 
 
 NEEDS_QUOTES = re.compile(r"\{partition\}|\$\{")  # in a mapping in braces
 
 
 def parse_yaml(text: str, what: str) -> Any:
-    """Return the value of a YAML document. `what` names the document in errors.
-
-    Raise `JobError` with the line if the document is not valid YAML.
-    """
+    """Return the value of a YAML document. `what` names the document in errors."""
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         if not error.problem_mark:
             raise JobError(f"{what}: not valid YAML: {error.problem}") from None
         number = error.problem_mark.line
-        written = "".join(text.splitlines()[number : number + 1])
-        advice = ". Write a value with {partition} or ${VAR} in quotes" if NEEDS_QUOTES.search(written) else ""
+        line = "".join(text.splitlines()[number : number + 1])
+        advice = ". Write a value with {partition} or ${VAR} in quotes" if NEEDS_QUOTES.search(line) else ""
         raise JobError(f"{what}:{number + 1}: not valid YAML: {error.problem}{advice}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise JobError(f"{what}: not valid YAML: {str(error).splitlines()[0]}") from None

@@ -28,12 +28,7 @@ SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "�
 def partitions_shown(file: JobFile, backfill: str = "") -> Iterator[None]:
     """Show the job's partitions in the Prefect UI after the body, also if the body fails.
 
-    `backfill` is the id of the backfill to which the run belongs, or an empty string. Skip this for a run of a
-    backfill, because the backfill shows the partitions itself, once. Also skip this if storage is away, or if the body
-    was cancelled, because a cancelled run must not wait.
-
-    The statuses follow from the settings of the job file, because with one run's `--set` all other partitions would be
-    stale.
+    A backfill shows them itself. The job is that of the file: with a run's `--set` all others would be stale.
     """
     try:
         yield
@@ -54,25 +49,20 @@ def _show(file: JobFile, backfill: str) -> None:
 def show_partitions(
     job: Job, start: date | None = None, end: date | None = None, flow_run_id: UUID | None = None
 ) -> None:
-    """Write the table and the calendar of the newest partitions from `start` to `end`, or of all dates, as artifacts.
-
-    The page of the flow run `flow_run_id` shows both. Without an id no page shows them, so that a run's page begins
-    with its own summary. An error becomes a warning in the log.
-    """
+    """Write the table and the calendar as artifacts, which the page of the flow run shows if it is given."""
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
-    rows = [_row(entry) for entry in reversed(entries[-LISTED:])]
-    newest = (
-        f"Partitions of {job.name}, the newest {LISTED} at most" if job.is_dated else f"The partition of {job.name}"
-    )
+    title = f"Partitions of {job.name}, the newest {LISTED} at most" if job.is_dated else f"The partition of {job.name}"
+    table = json.dumps([_row(entry) for entry in reversed(entries[-LISTED:])])
     with get_client(sync_client=True) as client:
-        for what, kind, description, data in (
-            ("partitions", "table", newest, json.dumps(rows)),
-            ("calendar", "markdown", f"Partitions of {job.name}", calendar_markdown(entries)),
-        ):
-            key = artifact_key(job.name, what)
+
+        def create(name: str, kind: str, description: str, data: str) -> None:
+            key = artifact_key(job.name, name)
             client.create_artifact(
                 ArtifactCreate(key=key, type=kind, description=description, data=data, flow_run_id=flow_run_id)
             )
+
+        create("partitions", "table", title, table)
+        create("calendar", "markdown", f"Partitions of {job.name}", calendar_markdown(entries))
 
 
 def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
@@ -80,34 +70,33 @@ def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
 
     A line of a table is a week, because Prefect's page has room for only 18 days side by side.
     """
-    lines = [
-        ", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in calendar_view.count(entries).items())
-    ]
+    counts = calendar_view.count(entries)
+    lines = [", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in counts.items())]
     stretches = calendar_view.unpublished(entries)
     lines += ["", *map(_line, stretches[:NAMED])]
-    if left := sum(len(stretch.entries) for stretch in stretches[NAMED:]):
-        lines.append(f"- and {left:,} more")
+    if excess := sum(len(stretch.entries) for stretch in stretches[NAMED:]):
+        lines.append(f"- and {excess:,} more")
     if entries and entries[0].partition != "all":
-        for line in reversed(calendar_view.months(entries)):
-            if len(line) > 1:
-                lines += ["", f"**{line[0].name} to {line[-1].name}**: all days missing"]
+        for months in reversed(calendar_view.months(entries)):
+            if len(months) > 1:
+                lines += ["", f"**{months[0].name} to {months[-1].name}**: all days missing"]
             else:
-                lines += ["", *_month(line[0])]
+                lines += ["", *_month(months[0])]
     return "\n".join(lines)
 
 
 def _line(stretch: calendar_view.PartitionRange) -> str:
     entry = stretch.entries[-1]
     since = f" since {calendar_view.minute(entry.since)} UTC" if entry.since else ""
-    why = f": {cell('; '.join(map(first_line, entry.why)))}" if entry.why else ""
-    return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{why}"
+    reasons = f": {cell('; '.join(map(first_line, entry.why)))}" if entry.why else ""
+    return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{reasons}"
 
 
 def _month(month: calendar_view.Month) -> list[str]:
     year, number = (int(part) for part in month.name.split("-"))
     lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
     for week in weeks_of(year, number):
-        days = (f"{SYMBOLS[month.days[day]]} {day}" if day in month.days else str(day or "") for day in week)
+        days = [f"{SYMBOLS[month.days[day]]} {day}" if day in month.days else str(day or "") for day in week]
         lines.append(f"| | {' | '.join(days)} |")
     return lines
 

@@ -46,27 +46,30 @@ def months(entries: Sequence[PartitionStatus]) -> list[list[Month]]:
 
     More than `FEW_MONTHS` consecutive months whose partitions are all missing share one list.
     """
-    found = [
-        Month(name, {int(entry.partition[8:]): entry.status for entry in days})
-        for name, days in groupby(entries, lambda entry: entry.partition[:7])
-    ]
+    calendar = []
+    for name, group in groupby(entries, lambda entry: entry.partition[:7]):
+        days = {int(entry.partition[8:]): entry.status for entry in group}
+        calendar.append(Month(name, days))
     lines: list[list[Month]] = []
-    for is_empty, group in groupby(found, lambda month: month.is_empty):
-        together = list(group)
-        lines += [together] if is_empty and len(together) > FEW_MONTHS else [[month] for month in together]
+    for is_empty, stretch in groupby(calendar, lambda month: month.is_empty):
+        neighbours = list(stretch)
+        if is_empty and len(neighbours) > FEW_MONTHS:
+            lines.append(neighbours)
+        else:
+            lines += [[month] for month in neighbours]
     return lines
 
 
 def count(entries: Sequence[PartitionStatus]) -> dict[Status, int]:
     """Return the number of partitions of each status, also if it is 0, in the order of `STATUSES`."""
-    found = Counter(entry.status for entry in entries)
-    return {status: found[status] for status in STATUSES}
+    counts = Counter(entry.status for entry in entries)
+    return {status: counts[status] for status in STATUSES}
 
 
 def unpublished(entries: Sequence[PartitionStatus]) -> list[PartitionRange]:
     """Return the ranges of partitions whose status is not `published`, newest first."""
-    grouped = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
-    return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in grouped if status != "published"]
+    groups = groupby(reversed(entries), lambda entry: (entry.status, entry.why, entry.since))
+    return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in groups if status != "published"]
 
 
 def published(entries: Sequence[PartitionStatus]) -> list[PartitionStatus]:

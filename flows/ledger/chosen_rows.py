@@ -28,34 +28,40 @@ class Chosen:
 
 
 def choose(tables: Iterable[pa.Table], count: int, where: str = "") -> Chosen:
-    """Return the first `count` rows that meet the condition `where`. Without a condition, all rows meet it.
-
-    The condition is a SQL expression over one row. A row on which it fails is left out. Raise `JobError` for a
-    condition that is not valid.
-    """
-    condition = _condition(where) if where else None
-    found: list[pa.Table] = []
-    unclear: list[str] = []
-    looked_at = 0
+    """Return the first `count` rows that meet the condition `where`. Without a condition, all rows meet it."""
+    try:
+        condition = Expression(where) if where else None
+    except ValueError as error:
+        raise JobError(f"--where: {error}") from None
+    parts: list[pa.Table] = []
+    problems: list[str] = []
+    rows_read, missing = 0, count
     for table in tables:
-        looked_at += len(table)
-        kept = table
+        rows_read += len(table)
+        rows = table
         if condition and len(table):
-            kept, failed = _holds(condition, table)
-            unclear += [f"{table['row_id'][row].as_py()}: {error}" for row, error in failed.items()]
-        found.append(kept.slice(0, count - sum(map(len, found))))
-        if sum(map(len, found)) >= count:
+            rows, errors = _rows_that_meet(condition, table)
+            problems += [f"{table['row_id'][row].as_py()}: {error}" for row, error in errors.items()]
+        parts.append(rows.slice(0, missing))
+        missing -= len(parts[-1])
+        if missing <= 0:
             break
-    rows = pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
-    return Chosen(rows, looked_at, tuple(unclear))
+    rows = pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+    return Chosen(rows, rows_read, tuple(problems))
+
+
+def _rows_that_meet(condition: Expression, table: pa.Table) -> tuple[pa.Table, dict[int, RowError]]:
+    try:
+        mask, errors = condition.holds(table, "--where", "plan")
+    except ContractError as error:
+        raise JobError(str(error)) from None
+    except RowError as error:
+        return table.slice(0, 0), {0: error}
+    return table.filter(pa.array(mask)), errors
 
 
 def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
-    """Return rows of a job of images with a column `image` added: the bytes of the file that `uri` names.
-
-    The bytes are null if the file is gone. Rows that have such a column already, and rows of other jobs, stay as they
-    are.
-    """
+    """Return rows of a job of images with a column `image` added: the bytes of the file that `uri` names."""
     if not job.source.holds_images or "uri" not in rows.column_names or "image" in rows.column_names:
         return rows
 
@@ -68,20 +74,3 @@ def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         files = list(pool.map(read, rows["uri"].to_pylist()))
     return rows.add_column(min(1, rows.num_columns), "image", pa.array(files, pa.large_binary()))
-
-
-def _condition(where: str) -> Expression:
-    try:
-        return Expression(where)
-    except ValueError as error:
-        raise JobError(f"--where: {error}") from None
-
-
-def _holds(condition: Expression, table: pa.Table) -> tuple[pa.Table, dict[int, RowError]]:
-    try:
-        holds, failed = condition.holds(table, "--where", "plan")
-    except ContractError as error:
-        raise JobError(str(error)) from None
-    except RowError as error:
-        return table.slice(0, 0), {0: error}
-    return table.filter(pa.array(holds)), failed

@@ -7,6 +7,7 @@ compared as text. The column of the partition is never compared, and `uri` only 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class OnlyIn:
-    """Rows that only one result has: their number, and a few row ids.
-
-    `quarantined_in_other` is the number of these rows that the other result quarantined.
-    """
+    """Rows that only one result has: their number, and a few row ids."""
 
     rows: int
     quarantined_in_other: int
@@ -48,9 +46,7 @@ class Changed:
 class Differences:
     """The differences between the results `a` and `b`. Rows with the same `row_id` are compared.
 
-    `in_both` is the number of rows that both results have, and `changed` is the number of these rows that differ.
-    `columns` maps the name of each changed column to its differences. `columns_only_a` are the names of columns that
-    only `a` has.
+    `in_both` rows are in both results, and `changed` of these differ. `columns` has each changed column by its name.
     """
 
     a: Result
@@ -69,42 +65,47 @@ class Differences:
 
 
 def compare(a: Result, b: Result) -> Differences:
-    """Return the differences of two results.
-
-    Raise `FileNotFoundError` if a publish replaces a result while it is read. Raise `OvernightError` if a file of a
-    result lacks a column that its other files have.
-    """
-    schemas = [_schema(one) for one in (a, b)]
-    ignored = {a.job.sink.partition_column}
+    """Return the differences of two results."""
+    schema_a, schema_b = _schema(a), _schema(b)
+    omissions = {a.job.sink.partition_column}
     if a.receipt["partition"] != b.receipt["partition"]:
-        ignored.add("uri")
-    names = [[name for name in schema.names if name not in ignored] for schema in schemas]
-    common = [name for name in names[0] if name in names[1] and name != "row_id"]
-    as_text = {name for name in common if schemas[0].field(name).type != schemas[1].field(name).type}
+        omissions.add("uri")
+    names_a = [name for name in schema_a.names if name not in omissions]
+    names_b = [name for name in schema_b.names if name not in omissions]
+    common = [name for name in names_a if name in names_b and name != "row_id"]
+    as_text = {name for name in common if schema_a.field(name).type != schema_b.field(name).type}
     ids_a, hashes_a = _hashes(a, common, as_text)
     ids_b, hashes_b = _hashes(b, common, as_text)
-    place = pc.index_in(ids_a, value_set=ids_b)
-    is_there = place.is_valid().to_numpy(zero_copy_only=False)
-    both = ids_a.filter(pa.array(is_there))
-    differ = hashes_a[is_there] != hashes_b[place.drop_null().to_numpy()]
-    examples = {name: both.filter(pa.array(differ[:, at])).to_pylist() for at, name in enumerate(common)}
-    wanted = {row_id for found in examples.values() for row_id in found[:EXAMPLES]}
-    rows_a, rows_b = _rows(a, wanted), _rows(b, wanted)
+    positions = pc.index_in(ids_a, value_set=ids_b)
+    is_in_both = positions.is_valid().to_numpy(zero_copy_only=False)
+    ids = ids_a.filter(pa.array(is_in_both))
+    differ = hashes_a[is_in_both] != hashes_b[positions.drop_null().to_numpy()]
     return Differences(
         a=a,
         b=b,
-        in_both=len(both),
+        in_both=len(ids),
         changed=int(differ.any(axis=1).sum()),
-        only_a=_only(ids_a.filter(place.is_null()), b),
+        only_a=_only(ids_a.filter(positions.is_null()), b),
         only_b=_only(ids_b.filter(pc.invert(pc.is_in(ids_b, value_set=ids_a))), a),
-        columns={
-            name: Changed(len(found), [(each, rows_a[each][name], rows_b[each][name]) for each in found[:EXAMPLES]])
-            for name, found in examples.items()
-            if found
-        },
-        columns_only_a=[name for name in names[0] if name not in names[1]],
-        columns_only_b=[name for name in names[1] if name not in names[0]],
+        columns=_changed_columns(a, b, common, ids, differ),
+        columns_only_a=[name for name in names_a if name not in names_b],
+        columns_only_b=[name for name in names_b if name not in names_a],
     )
+
+
+def _changed_columns(a: Result, b: Result, names: list[str], ids: pa.Array, differ: np.ndarray) -> dict[str, Changed]:
+    """Return each column with a difference. `differ` has a line for each of the `ids`, and a column for each name."""
+    row_ids: dict[str, list[str]] = {}
+    for number, name in enumerate(names):
+        if differ[:, number].any():
+            row_ids[name] = ids.filter(pa.array(differ[:, number])).to_pylist()
+    examples = set(chain.from_iterable(column[:EXAMPLES] for column in row_ids.values()))
+    rows_a, rows_b = _rows(a, examples), _rows(b, examples)
+    columns = {}
+    for name, column in row_ids.items():
+        values_of_both = [(row_id, rows_a[row_id][name], rows_b[row_id][name]) for row_id in column[:EXAMPLES]]
+        columns[name] = Changed(len(column), values_of_both)
+    return columns
 
 
 def _schema(result: Result) -> pa.Schema:
@@ -115,44 +116,48 @@ def _schema(result: Result) -> pa.Schema:
 
 def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple[pa.Array, np.ndarray]:
     """Return the row ids, and a matrix of uint64 with a hash for each value of these columns."""
-    terms = [f"hash({_quoted(name)}{'::VARCHAR' if name in as_text else ''})" for name in columns]
-    ids, found = [pa.array([], pa.string())], [np.empty((0, len(columns)), np.uint64)]
+    terms = []
+    for name in columns:
+        identifier = '"' + name.replace('"', '""') + '"'
+        terms.append(f"hash({identifier}{'::VARCHAR' if name in as_text else ''})")
+    ids, parts = [pa.array([], pa.string())], [np.empty((0, len(columns)), np.uint64)]
     for rows in result.batches():
         if not len(rows):
             continue
-        if lacking := [name for name in ("row_id", *columns) if name not in rows.column_names]:
-            raise OvernightError(f"{result.name}: expected the column {lacking[0]} in each file, found one without it.")
+        for name in ("row_id", *columns):
+            if name not in rows.column_names:
+                raise OvernightError(f"{result.name}: expected the column {name} in each file, found one without it.")
         table = result.with_images(rows).select(["row_id", *columns])
         ids += table["row_id"].cast(pa.string()).chunks
+        matrix = np.empty((len(table), len(columns)), np.uint64)
         if columns:
             with database().cursor() as cursor:
                 cursor.register("__rows", table)
                 hashes = cursor.execute(f"SELECT {', '.join(terms)} FROM __rows").fetchnumpy()
-            found.append(np.column_stack([np.asarray(each, np.uint64) for each in hashes.values()]))
-        else:
-            found.append(np.empty((len(table), 0), np.uint64))
-    return pa.concat_arrays(ids), np.concatenate(found)
+            for number, column in enumerate(hashes.values()):
+                matrix[:, number] = column
+        parts.append(matrix)
+    return pa.concat_arrays(ids), np.concatenate(parts)
 
 
-def _rows(result: Result, wanted: set[str]) -> dict[str, dict[str, Any]]:
+def _rows(result: Result, row_ids: set[str]) -> dict[str, dict[str, Any]]:
     """Return the values of the rows with these ids, for display."""
-    found: dict[str, dict[str, Any]] = {}
-    ids = pa.array(sorted(wanted), pa.string())
-    for rows in result.batches() if wanted else ():
-        if len(rows) and len(taken := rows.filter(pc.is_in(rows["row_id"].cast(pa.string()), value_set=ids))):
-            taken = result.with_images(taken)
-            columns = {name: values(taken[name]) for name in taken.column_names}
-            for at, row_id in enumerate(taken["row_id"].cast(pa.string()).to_pylist()):
-                found[row_id] = {name: column[at] for name, column in columns.items()}
-    return found
+    rows: dict[str, dict[str, Any]] = {}
+    if not row_ids:
+        return rows
+    ids = pa.array(sorted(row_ids), pa.string())
+    for table in result.batches():
+        selection = table.filter(pc.is_in(table["row_id"].cast(pa.string()), value_set=ids)) if len(table) else table
+        if len(selection):
+            selection = result.with_images(selection)
+            columns = {name: values(selection[name]) for name in selection.column_names}
+            for number, row_id in enumerate(selection["row_id"].cast(pa.string()).to_pylist()):
+                rows[row_id] = {name: column[number] for name, column in columns.items()}
+    return rows
 
 
 def _only(ids: pa.Array, other: Result) -> OnlyIn:
-    quarantined = 0
+    count = 0
     if len(ids) and other.receipt["rows_quarantined"]:
-        quarantined = pc.sum(pc.is_in(ids, value_set=other.quarantine()["row_id"].cast(pa.string()))).as_py()
-    return OnlyIn(len(ids), quarantined, ids[:EXAMPLES].to_pylist())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        count = pc.sum(pc.is_in(ids, value_set=other.quarantine()["row_id"].cast(pa.string()))).as_py()
+    return OnlyIn(len(ids), count, ids[:EXAMPLES].to_pylist())

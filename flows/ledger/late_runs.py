@@ -35,15 +35,14 @@ SERVER_SECONDS = 5.0
 def late_runs(
     client: SyncPrefectClient, flow_names: Collection[str], deployment_names: Collection[str] | None = None
 ) -> list[FlowRun]:
-    """Return the runs of these flows that should have begun by now, in the order in which they were due.
-
-    These are late runs, and runs that a worker took more than five minutes ago and has not started.
-    """
-    named = DeploymentFilterName(any_=list(deployment_names)) if deployment_names else None
+    """Return the runs of these flows that should have begun by now, in the order in which they were due."""
+    of_deployments = None
+    if deployment_names:
+        of_deployments = DeploymentFilter(name=DeploymentFilterName(any_=list(deployment_names)))
     waiting = client.read_flow_runs(
         flow_filter=FlowFilter(name=FlowFilterName(any_=sorted(flow_names))),
         flow_run_filter=FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=WAITING))),
-        deployment_filter=DeploymentFilter(name=named) if named else None,
+        deployment_filter=of_deployments,
         limit=100,
     )
     now = datetime.now(UTC)
@@ -54,20 +53,19 @@ def late_runs(
 
 
 def with_late_runs(job: Job, entries: list[PartitionStatus]) -> list[PartitionStatus]:
-    """Return the entries. A missing partition whose run should have begun by now has this as its reason.
-
-    Without a Prefect server, and if it does not answer, return the entries as they are.
-    """
-    late: dict[str, str] = {}
-    if any(entry.status == "missing" for entry in entries):
-        with contextlib.suppress(Exception):  # only the reason depends on the server
-            late = _late_partitions(job)
-    return [
-        replace(entry, why=(*entry.why, late[entry.partition]))
-        if entry.status == "missing" and entry.partition in late
-        else entry
-        for entry in entries
-    ]
+    """Return the entries. A missing partition whose run should have begun by now has this as its reason."""
+    missing = {entry.partition for entry in entries if entry.status == "missing"}
+    if not missing:
+        return entries
+    sentences: dict[str, str] = {}
+    with contextlib.suppress(Exception):  # only the reason depends on the server
+        sentences = _late_partitions(job)
+    result = []
+    for entry in entries:
+        if entry.partition in missing and entry.partition in sentences:
+            entry = replace(entry, why=(*entry.why, sentences[entry.partition]))  # noqa: PLW2901
+        result.append(entry)
+    return result
 
 
 def _late_partitions(job: Job) -> dict[str, str]:
@@ -81,16 +79,12 @@ def _late_partitions(job: Job) -> dict[str, str]:
         temporary_settings({**client_settings(url), PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True, httpx_settings={"timeout": SERVER_SECONDS}) as client,
     ):
-        found = late_runs(client, [batch_inference.name], [job.name])
-    return {partition: _sentence(run) for run in found if (partition := _partition(job, run))}
-
-
-def _partition(job: Job, run: FlowRun) -> str | None:
-    with contextlib.suppress(JobError):  # the run's parameter names no partition of the job
-        return resolve_partition(job, run.parameters.get("partition"), run.expected_start_time, datetime.now(UTC))
-    return None
-
-
-def _sentence(run: FlowRun) -> str:
-    since = f" since {run.state.timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if run.state else ""
-    return f"a run of it has not begun ({run.state_name}{since})"
+        runs = late_runs(client, [batch_inference.name], [job.name])
+    sentences = {}
+    for run in runs:
+        with contextlib.suppress(JobError):  # the run's parameter names no partition of the job
+            moment = run.expected_start_time
+            partition = resolve_partition(job, run.parameters.get("partition"), moment, datetime.now(UTC))
+            since = f" since {run.state.timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if run.state else ""
+            sentences[partition] = f"a run of it has not begun ({run.state_name}{since})"
+    return sentences

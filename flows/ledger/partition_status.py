@@ -35,9 +35,7 @@ STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "runn
 class PartitionStatus:
     """The status of a partition, with the reasons, its newest receipt, and the failure of its latest attempt.
 
-    `begun` is True if the newest generation is not published, and runs more than the quarantined rows. `since` is the
-    time at which the current run began, or at which the latest attempt failed or last renewed its lease. It is in UTC,
-    as ISO 8601.
+    `since` is the time in UTC at which the run began, or the latest attempt failed or last renewed its lease.
     """
 
     partition: str
@@ -45,7 +43,7 @@ class PartitionStatus:
     why: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
-    begun: bool = False
+    begun: bool = False  # the newest generation is not published, and runs more than the quarantined rows
     since: str | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -72,25 +70,16 @@ def read_ledger(
     now: datetime | None = None,
     newest: int | None = None,
 ) -> list[PartitionStatus]:
-    """Return the status of each partition from `start` to `end`, by date.
+    """Return the status of each partition from `start` to `end`, by date, or only of the `newest`.
 
-    By default, `start` is the first partition that ever ran, and `end` is the last that is due. Days to come, and days
-    that the job's schedule skips, are included only if they ran.
-
-    With `inputs`, `tell` gets the number of partitions whose inputs are listed so far, and their total.
-
-    Raise `JobError` if the range is not valid, or if a variable or a model that the job names is missing. Raise
-    `ServiceUnavailable` if the storage cannot be reached, and `LedgerCorrupt` if a file of the ledger cannot be read.
-
-    Args:
-        inputs: Also list the inputs of published partitions, which are stale if their inputs changed.
-        now: The time that decides which partitions are due; by default the current time.
-        newest: Return only this number of partitions, the newest.
+    The default is from the first that ever ran to the last that is due. With `inputs`, also list the inputs of
+    published partitions, which are stale if these changed; `tell` gets the number listed so far, and the total.
     """
     run = describe_run(job, "all")
-    wanted = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
-    found = read_files(run.state, {replace(run, partition=partition).ledger.name for partition in wanted})
-    entries = [_entry(replace(run, partition=partition), found) for partition in wanted]
+    partitions = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
+    runs = [replace(run, partition=partition) for partition in partitions]
+    ledgers = read_files(run.state, {run.ledger.name for run in runs})
+    entries = [_entry(run, ledgers.get(run.ledger.name)) for run in runs]
     return _with_inputs(job, run, entries, tell) if inputs else entries
 
 
@@ -98,68 +87,66 @@ def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: d
     if start and end:
         check_range(start, end)
     if not job.is_dated:
-        if given := start or end:
+        if start or end:
             raise JobError(
-                f"expected no start or end, because the only partition of the job {job.name} is all; found {given}."
+                f"expected no start or end, because the only partition of the job {job.name} is all; "
+                f"found {start or end}."
             )
         return ["all"]
-    known = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
+    days = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
     due = newest_due(job, now)
-    first, last = start or min(known, default=due), min(end or due, due)
-    there = {day for day in known if first <= day <= (end or day)}
-    return sorted({*partitions_between(job, first, last), *(day.isoformat() for day in there)})
+    first, last = start or min(days, default=due), min(end or due, due)
+    in_range = {day.isoformat() for day in days if first <= day <= (end or day)}
+    return sorted({*partitions_between(job, first, last), *in_range})
 
 
 def _day(name: str, column: str) -> date | None:
     """Return the day whose ledger has this name, or None."""
+    if not name.startswith(f"{column}="):
+        return None
     try:
-        return parse_day(name.removeprefix(f"{column}=")) if name.startswith(f"{column}=") else None
+        return parse_day(name.removeprefix(f"{column}="))
     except JobError:
         return None
 
 
-def _entry(run: Run, ledgers: Mapping[str, PartitionLedger]) -> PartitionStatus:
-    found = ledgers.get(run.ledger.name)
-    if found is None:
+def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
+    if ledger is None:
         return PartitionStatus(run.partition, "missing")
-    (receipt, stranger), (failure, _) = _own(run, found.receipt), _own(run, found.failure)
-    is_retry = "retries" in (found.unpublished or {})  # which no run of the whole partition resumes
-    begun = found.newest_generation > (receipt["generation"] if receipt else "") and not is_retry
+    receipt, failure = _own(run, ledger.receipt), _own(run, ledger.failure)
+    is_retry = "retries" in (ledger.unpublished or {})  # which no run of the whole partition resumes
+    begun = ledger.newest_generation > (receipt["generation"] if receipt else "") and not is_retry
     entry = PartitionStatus(run.partition, "published", (), receipt, failure, begun)
 
-    def known(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
+    def as_status(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
         return replace(entry, status=status, why=why, since=since)
 
-    holder = found.holder
+    holder = ledger.holder
     if holder and holder.is_alive:
         since = _moment(holder.owner) or holder.renewed_at
-        return known("running", f"attempt {holder.owner} on {holder.host}", since=since)
+        return as_status("running", f"attempt {holder.owner} on {holder.host}", since=since)
     if holder and not (failure and failure["attempt"] >= holder.owner):
-        why = f"the process of attempt {holder.owner} died on {holder.host}; the next run resumes its work"
-        return replace(known("failed", why, since=holder.renewed_at), failure=None)
+        reason = f"the process of attempt {holder.owner} died on {holder.host}; the next run resumes its work"
+        return replace(as_status("failed", reason, since=holder.renewed_at), failure=None)
     if failure:
-        return known("failed", f"{failure['stage']}: {failure['error_message']}", since=failure["failed_at"])
-    if found.is_publishing:
-        return known("failed", "publishing was interrupted; the next run will complete it or roll it back")
-    if receipt is None and stranger:
-        return known("missing", f"the sink holds results of the job {stranger}; give each job a sink of its own")
+        return as_status("failed", f"{failure['stage']}: {failure['error_message']}", since=failure["failed_at"])
+    if ledger.is_publishing:
+        return as_status("failed", "publishing was interrupted; the next run will complete it or roll it back")
+    if receipt is None and ledger.receipt:
+        owner = ledger.receipt["job"]
+        return as_status("missing", f"the sink holds results of the job {owner}; give each job a sink of its own")
     if receipt is None:
-        return known("missing", *(["a run began and was abandoned; its staged parts are kept"] if begun else []))
-    changed = changed_settings(receipt, run)
-    if begun and _is_resumable(found, run):
-        changed = (*changed, "a run that should replace it was abandoned; the next run completes it")
-    return known("stale", *changed) if changed else replace(entry, why=unknown_commits(receipt, run))
+        return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * begun)
+    changes = changed_settings(receipt, run)
+    record = ledger.unpublished or {}
+    if begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
+        changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
+    return as_status("stale", *changes) if changes else replace(entry, why=unknown_commits(receipt, run))
 
 
-def _own(run: Run, record: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str]:
-    """Return the record if it belongs to this job, otherwise the name of the other job."""
-    return (record, "") if not record or record["job"] == run.job else (None, record["job"])
-
-
-def _is_resumable(found: PartitionLedger, run: Run) -> bool:
-    """Return True if the next run would resume a newer generation than the published one (`unfinished_generation`)."""
-    record = found.unpublished
-    return record is not None and (record["fingerprint"], record["format_version"]) == (run.fingerprint, FORMAT_VERSION)
+def _own(run: Run, record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the record if it belongs to this job."""
+    return record if record and record["job"] == run.job else None
 
 
 def _moment(attempt: str) -> str | None:
@@ -173,38 +160,33 @@ def _moment(attempt: str) -> str | None:
 def _with_inputs(
     job: Job, run: Run, entries: list[PartitionStatus], tell: Callable[[int, int], None]
 ) -> list[PartitionStatus]:
-    """Return the entries. Those of partitions whose inputs changed since their publish have the status stale.
-
-    If the inputs are the rows of another job, a partition is also stale if the partition that it reads is.
-    """
-    looked_at = [entry for entry in entries if entry.status in ("published", "stale")]
-    tell(0, len(looked_at))
-    stale = _stale_partitions_read(job, [entry.partition for entry in looked_at])
-    changed: dict[str, tuple[str, ...]] = {}
+    """Return the entries. Those of partitions whose inputs changed since their publish have the status stale."""
+    with_rows = [entry for entry in entries if entry.status in ("published", "stale")]
+    tell(0, len(with_rows))
+    upstream = _stale_partitions_read(job, [entry.partition for entry in with_rows])
+    reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        whys = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), looked_at)
-        for number, (entry, why) in enumerate(zip(looked_at, whys, strict=True), 1):
-            changed[entry.partition] = (*why, *stale.get(entry.partition, ()))
-            tell(number, len(looked_at))
-    return [
-        replace(entry, status="stale", why=(*entry.why, *changed[entry.partition]))
-        if changed.get(entry.partition)
-        else entry
-        for entry in entries
-    ]
+        changes = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), with_rows)
+        for number, (entry, sentences) in enumerate(zip(with_rows, changes, strict=True), 1):
+            reasons[entry.partition] = [*sentences, *upstream.get(entry.partition, ())]
+            tell(number, len(with_rows))
+    result = []
+    for entry in entries:
+        if reasons.get(entry.partition):
+            result.append(replace(entry, status="stale", why=(*entry.why, *reasons[entry.partition])))
+        else:
+            result.append(entry)
+    return result
 
 
 def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return one sentence for each of `partitions` that reads a partition of another job that is stale itself.
-
-    That job may read a third one in turn. No circle is possible, because `load_job` refuses jobs that read each other.
-    """
+    """Return one sentence for each of `partitions` that reads a partition of another job that is stale itself."""
     if not isinstance(job.source, JobRows) or not partitions:
         return {}
-    other = load_job(job.source.upstream.job_file)
+    upstream = load_job(job.source.upstream.job_file)
     first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
     return {
-        entry.partition: (f"reads {other.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
-        for entry in read_ledger(other, first, last, inputs=True)
+        entry.partition: (f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
+        for entry in read_ledger(upstream, first, last, inputs=True)
         if entry.status == "stale"
     }

@@ -1,9 +1,13 @@
-"""Read the published rows of a partition, or of a sample, by its receipt, without Prefect and Ray.
+"""Read the published rows of a partition, or of a sample, by its receipt, without Prefect and Ray; keep samples.
 
-The sink reads what it published (`Sink.read`). Columns keep their types, except in two cases. In CSV and JSON Lines a
-column with inner types is as the file has it. For a database, the types follow from Python's values.
+The sink reads what it published (`Sink.read`). Columns keep their types, except in CSV and JSON Lines columns with
+inner types, and in a database, whose types follow from Python's values. Below `<state>/samples/date=D/` (or `all/`):
+
+    receipts/<generation>.json, generations/<generation>/quarantine    of every sample; sample 1 is the oldest
+    rows/<generation>.parquet                                          the rows of the newest ten samples
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +19,7 @@ from overnight.tasks.state.run import partition_directory, published_files
 from overnight.tasks.storage.location import Location
 
 IMAGES = ".images"
+KEPT = 10  # samples of a partition, the newest
 
 Receipt = Mapping[str, Any]
 
@@ -26,36 +31,18 @@ def records_of(job: Job, partition: str, is_sample: bool) -> Location:
 
 
 def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the published rows that a receipt describes, one table after another.
-
-    Args:
-        columns: The columns to read; all by default.
-
-    Raises:
-        FileNotFoundError: A later publish has replaced the files.
-    """
+    """Yield the published rows that a receipt describes, one table after another. Read all columns by default."""
     sink = job.sink.of_samples() if receipt.get("limit_rows") else job.sink
     yield from sink.read(_root(job, receipt), receipt, columns)
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
-    """Return all published rows that a receipt describes, as one table.
-
-    Args:
-        columns: The columns to read; all by default.
-
-    Raises:
-        FileNotFoundError: A later publish has replaced the files.
-    """
-    found = list(batches(job, receipt, columns))
-    return pa.concat_tables(found, promote_options="default") if found else pa.table({})
+    tables = list(batches(job, receipt, columns))
+    return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
 
 def files_of(job: Job, receipt: Receipt) -> list[Location]:
-    """Return the published files of a receipt, without the image folders of the sink `images`.
-
-    The list is empty for a database.
-    """
+    """Return the published files of a receipt, without the image folders of the sink `images`; none for a database."""
     root = _root(job, receipt)
     return [root / name for name in published_files(dict(receipt)) if not name.endswith(IMAGES)]
 
@@ -67,19 +54,16 @@ def quarantine_of(job: Job, receipt: Receipt) -> pa.Table:
 
 
 def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
-    """Return rows of the sink `images` with the bytes of the images in the place of their paths.
-
-    Rows of other sinks stay unchanged.
-    """
+    """Return rows of the sink `images` with the bytes of the images in the place of their paths."""
     column = getattr(job.sink, "column", None)
-    place = table.schema.get_field_index(f"{column}_path")
-    if job.sink.kind != "images" or place < 0:
+    number = table.schema.get_field_index(f"{column}_path")
+    if job.sink.kind != "images" or number < 0:
         return table
     folder = _root(job, receipt)
     if directory := partition_directory(job.sink.partition_column, receipt["partition"]):
         folder = folder / directory
-    found = [(folder / path).read_bytes() if path else None for path in table[place].to_pylist()]
-    return table.set_column(place, column, pa.array(found, pa.large_binary()))
+    images = [(folder / path).read_bytes() if path else None for path in table[number].to_pylist()]
+    return table.set_column(number, column, pa.array(images, pa.large_binary()))
 
 
 def read_parquet(place: Location) -> pa.Table:
@@ -90,3 +74,26 @@ def read_parquet(place: Location) -> pa.Table:
 
 def _root(job: Job, receipt: Receipt) -> Location:
     return job.output_location(bool(receipt.get("limit_rows")))
+
+
+def keep_sample(job: Job, receipt: dict[str, Any]) -> None:
+    """Copy the rows of the sample that was just published, and remove all but the newest `KEPT` copies."""
+    folder = records_of(job, receipt["partition"], is_sample=True) / "rows"
+    try:
+        with (folder / f"{receipt['generation']}.parquet").writing() as file:
+            writer: pq.ParquetWriter | None = None
+            for table in batches(job, receipt):
+                rows: pa.Table = with_images(table, job, receipt)
+                writer = writer or pq.ParquetWriter(file, rows.schema, compression="zstd")
+                writer.write_table(rows.cast(writer.schema))
+            (writer or pq.ParquetWriter(file, pa.schema([]))).close()
+        for name in folder.names()[:-KEPT]:
+            (folder / name).remove()
+    except Exception as error:
+        logging.getLogger(__name__).warning("the next sample will replace the rows of this one: %s", error)
+
+
+def sample_generations(job: Job, partition: str) -> list[str]:
+    """Return the names of the generations of a partition's samples, the oldest first."""
+    names = (records_of(job, partition, is_sample=True) / "receipts").names()
+    return [name.removesuffix(".json") for name in names if name.endswith(".json")]

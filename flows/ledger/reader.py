@@ -6,6 +6,7 @@ This file defines which files of a ledger are read. `partition_status.py` derive
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from overnight.tasks.state import lease
@@ -19,12 +20,7 @@ READ = ("receipt.json", "failure.json", "publishing.json")
 
 @dataclass(frozen=True)
 class PartitionLedger:
-    """A partition's ledger: the content of its small files, and facts about the other files.
-
-    `holder` is the run that has the lease, or died with it, unless it has published. `is_publishing` is True if a
-    publish has begun to commit, and is under way or was interrupted. `newest_generation` is empty if no generation ever
-    began. `unpublished` is the record of the newest generation, or None if that generation is published or none began.
-    """
+    """A partition's ledger: the content of its small files, and facts about the other files."""
 
     receipt: dict[str, Any] | None
     failure: dict[str, Any] | None
@@ -35,29 +31,28 @@ class PartitionLedger:
 
 
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
-    """Return the ledgers in these directories below `state`, by directory. Skip a directory without files.
-
-    A file that disappears during the read counts as missing. Raise `LedgerCorrupt` if a file is not valid JSON, and
-    `ServiceUnavailable` if the storage cannot be reached.
-    """
+    """Return the ledgers in these directories below `state`, by directory. Skip a directory without files."""
     ledgers = _listed(state, directories)
-    wanted = [f"{name}/{file}" for name, files in ledgers.items() for file in {*READ, _unpublished(files)} & files]
-    records = {path: parse_json(content, state / path) for path, content in state.read_each(wanted).items()}
-    leases = {name: _newest_lease(files) for name, files in ledgers.items()}
-
-    def is_clear(name: str) -> bool:
-        """Return True if the run with a ledger's newest lease has published, even if it did not release the lease."""
+    paths: list[str] = []
+    for name, files in ledgers.items():
+        paths += [f"{name}/{file}" for file in {*READ, _unpublished(files)} & files]
+    records = {path: parse_json(content, state / path) for path, content in state.read_each(paths).items()}
+    leases: dict[str, str] = {}  # the newest of each ledger whose run has not published
+    for name, files in ledgers.items():
+        names = [file for file in files if file.startswith("lease/") and file.removeprefix("lease/").isdecimal()]
+        newest = max(names, key=_token, default="")
+        is_publishing = f"{name}/publishing.json" in records
         token = records.get(f"{name}/receipt.json", {}).get("token")
-        return token == _token(leases[name]) and f"{name}/publishing.json" not in records
-
-    held = state.read_each([f"{name}/{newest}" for name, newest in leases.items() if newest and not is_clear(name)])
+        if newest and (is_publishing or token != _token(newest)):
+            leases[name] = newest
+    contents = state.read_each([f"{name}/{newest}" for name, newest in leases.items()])
     return {
         name: PartitionLedger(
             receipt=records.get(f"{name}/receipt.json"),
             failure=records.get(f"{name}/failure.json"),
-            holder=_holder(leases[name], held.get(f"{name}/{leases[name]}"), state / name),
+            holder=_holder(leases.get(name, ""), contents.get(f"{name}/{leases.get(name)}"), state / name),
             is_publishing="receipt" in records.get(f"{name}/publishing.json", {}),
-            newest_generation=max((_generation(file) for file in files), default=""),
+            newest_generation=max(map(_generation, files), default=""),
             unpublished=records.get(f"{name}/{_unpublished(files)}"),
         )
         for name, files in ledgers.items()
@@ -72,8 +67,7 @@ def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]
         paths: Iterable[str] = filesystem.find(root)
     else:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            places = [f"{root}/{directory}" for directory in directories]
-            paths = [path for found in pool.map(filesystem.find, places) for path in found]
+            paths = chain.from_iterable(pool.map(filesystem.find, [f"{root}/{name}" for name in directories]))
     ledgers: dict[str, set[str]] = {}
     for path in paths:
         directory, _, file = path[len(root) + 1 :].partition("/")
@@ -94,11 +88,6 @@ def _generation(file: str) -> str:
     return file.split("/")[1] if file.startswith("generations/") else ""
 
 
-def _newest_lease(files: Collection[str]) -> str:
-    leases = (file for file in files if file.startswith("lease/") and file.removeprefix("lease/").isdecimal())
-    return max(leases, key=_token, default="")
-
-
 def _token(name: str) -> int:
     return int(name.removeprefix("lease/"))
 
@@ -108,5 +97,5 @@ def _holder(name: str, content: bytes | None, ledger: Location) -> lease.Holder 
     if content is None:
         return None
     parse_json(content, ledger / name)
-    found = lease.read_holder(_token(name), content)
-    return None if found and found.owner.startswith("clean-") else found
+    holder = lease.read_holder(_token(name), content)
+    return None if holder and holder.owner.startswith("clean-") else holder

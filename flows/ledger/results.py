@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger import published_rows, samples
-from overnight.flows.ledger.published_rows import records_of
+from overnight.flows.ledger import published_rows
+from overnight.flows.ledger.published_rows import KEPT, records_of, sample_generations
 from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state.run import read_json
@@ -42,10 +42,7 @@ class Result:
     kept: Location | None = None
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield the rows of the result, one table after another.
-
-        Raise `FileNotFoundError` if a publish replaces them while they are read.
-        """
+        """Yield the rows, one table after another. Raise `FileNotFoundError` if a publish replaces them meanwhile."""
         if not self.kept:
             yield from published_rows.batches(self.job, self.receipt)
             return
@@ -73,22 +70,19 @@ class Results:
     file: str
 
     def partition(self, named: str | None, is_sample: bool = False, or_failed: bool = False) -> str:
-        """Return the name of the partition `named`, or of the newest partition with a result.
-
-        With `is_sample`, results are samples. With `or_failed`, a partition whose latest run failed counts too. Raise
-        `NoResult` if no partition counts, and `JobError` for a partition that the job cannot have.
-        """
+        """Return the name of the partition `named`, or of the newest partition with a result."""
         if not self.job.is_dated:
             if named not in (None, "all"):
                 raise JobError(f"expected the partition all, which is the only one of this job, found {named}.")
             return "all"
         if named:
             return parse_day(named).isoformat()
-        start, files = f"{self.job.sink.partition_column}=", ["receipt.json", *["failure.json"] * or_failed]
-        place = self.job.state_location / "samples" if is_sample else self.job.state_location
-        for name in reversed([name for name in place.names() if name.startswith(start)]):
-            if any((place / name / file).exists() for file in files):
-                return name.removeprefix(start)
+        prefix = f"{self.job.sink.partition_column}="
+        files = ["receipt.json", *["failure.json"] * or_failed]
+        folder = self.job.state_location / "samples" if is_sample else self.job.state_location
+        for name in reversed(folder.names()):
+            if name.startswith(prefix) and any((folder / name / file).exists() for file in files):
+                return name.removeprefix(prefix)
         raise NoResult(self._missing("a sample" if is_sample else "a published partition", None, is_sample))
 
     def published(self, partition: str) -> Result:
@@ -99,58 +93,44 @@ class Results:
         return Result(self.job, receipt, partition)
 
     def sample(self, partition: str, number: int | None = None) -> Result:
-        """Return the sample with this number, by default the newest, of a partition. Number 1 is the oldest sample.
-
-        Raise `NoResult` if the sample does not exist, or if its rows are gone.
-        """
-        made = samples.generations(self.job, partition)
-        if not made:
+        """Return the sample with this number, by default the newest, of a partition. Number 1 is the oldest sample."""
+        generations = sample_generations(self.job, partition)
+        count = len(generations)
+        if not count:
             raise NoResult(self._missing(f"a sample of {partition}", partition, is_sample=True))
-        number = number or len(made)
-        if number > len(made):
+        number = number or count
+        if number > count:
             raise NoResult(
-                f"{self.job.name}: expected one of the samples 1 to {len(made)} of {partition}, found sample-{number}."
+                f"{self.job.name}: expected one of the samples 1 to {count} of {partition}, found sample-{number}."
             )
-        records, generation = records_of(self.job, partition, is_sample=True), made[number - 1]
+        records, generation = records_of(self.job, partition, is_sample=True), generations[number - 1]
         receipt = read_json(records / "receipts" / f"{generation}.json") or {}
-        kept = records / "rows" / f"{generation}.parquet" if number < len(made) else None
-        if kept and not kept.exists():
+        rows = records / "rows" / f"{generation}.parquet" if number < count else None
+        if rows and not rows.exists():
             raise NoResult(
-                f"{self.job.name}: the rows of sample-{number} of {partition} are gone: the newest {samples.KEPT} "
+                f"{self.job.name}: the rows of sample-{number} of {partition} are gone: the newest {KEPT} "
                 "samples are kept. Make it again with --limit-rows."
             )
-        return Result(self.job, receipt, f"{partition}/sample-{number}", kept)
+        return Result(self.job, receipt, f"{partition}/sample-{number}", rows)
 
     def named(self, name: str, partition: str | None = None) -> Result:
-        """Return the result with a name such as `2026-11-19`, `2026-11-19/sample-2`, `sample` or `published`.
-
-        If the name has no day, `partition` gives it. Without both, take the newest day with such a result.
-
-        Raise `NoResult` if the result does not exist, and `JobError` if the name or the day is not valid.
-        """
-        day, _, which = name.rpartition("/")
-        found = SAMPLE.fullmatch(which)
-        if found:
-            number = int(found[1]) if found[1] else None
+        """Return the result with a name such as `2026-11-19`, `2026-11-19/sample-2`, `sample` or `published`."""
+        day, _, kind = name.rpartition("/")
+        if match := SAMPLE.fullmatch(kind):
+            number = int(match[1]) if match[1] else None
             return self.sample(self.partition(day or partition, is_sample=True), number)
-        if which == "published":
+        if kind == "published":
             return self.published(self.partition(day or partition))
         if day:
             raise JobError(f"{name}: expected {day}/sample, {day}/sample-2 or {day}/published.")
-        return self.published(self.partition(which))
+        return self.published(self.partition(kind))
 
     def failure(self, partition: str, is_sample: bool = False) -> dict[str, Any] | None:
-        """Return the content of `failure.json` if the latest run of the partition failed, otherwise None.
-
-        With `is_sample`, look at the runs with `--limit-rows` instead.
-        """
+        """Return the content of `failure.json` if the latest run, or the latest sample's, failed, otherwise None."""
         return read_json(records_of(self.job, partition, is_sample) / "failure.json")
 
     def failed_rows(self, partition: str, is_sample: bool = False) -> pa.Table | None:
-        """Return the quarantine of the partition's latest run if it failed and kept one, otherwise None.
-
-        With `is_sample`, look at the runs with `--limit-rows` instead.
-        """
+        """Return the quarantine of the latest run, or of the latest sample's, if it failed and kept one."""
         failure = self.failure(partition, is_sample)
         if not failure or not failure.get("quarantine"):
             return None
@@ -162,6 +142,6 @@ class Results:
     def _missing(self, what: str, partition: str | None, is_sample: bool = False) -> str:
         day = f" --partition {partition}" if partition and self.job.is_dated else ""
         failure = self.failure(partition, is_sample) if partition else None
-        why = f"; its latest run failed: {failure['error_message']}" if failure else ""
+        reason = f"; its latest run failed: {failure['error_message']}" if failure else ""
         command = f"overnight run {self.file}{day}{' --limit-rows 100' * is_sample}"
-        return f"{self.job.name}: expected {what}, found none{why}. Make it with: {command}"
+        return f"{self.job.name}: expected {what}, found none{reason}. Make it with: {command}"

@@ -13,7 +13,6 @@ from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import Run, changed_commits
-from overnight.tasks.storage.location import File
 
 SHOWN = 3
 SHOWN_OF_COMMIT = 12
@@ -23,49 +22,46 @@ RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
-    """Return a sentence for each difference between a receipt and a run that makes the partition stale, except inputs.
-
-    It may concern settings, model files, code, the format version, or commits on the Hugging Face Hub.
-    """
-    then, now = receipt.get("commits") or {}, run.commits
-    commits = [
-        f"{name} changed on the hub: {str(then[name])[:SHOWN_OF_COMMIT]} -> {str(now[name])[:SHOWN_OF_COMMIT]}"
-        for name in changed_commits(receipt, run)
-    ]
-    return (*_changed_ingredients(receipt, run), *commits)
+    """Return a sentence for each difference between a receipt and a run, except inputs, that makes it stale."""
+    sentences = list(_changed_ingredients(receipt, run))
+    before, after = receipt.get("commits") or {}, run.commits
+    for name in changed_commits(receipt, run):
+        old, new = (str(commits[name])[:SHOWN_OF_COMMIT] for commits in (before, after))
+        sentences.append(f"{name} changed on the hub: {old} -> {new}")
+    return tuple(sentences)
 
 
 def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     """Return a sentence for each hub model whose recorded commit cannot be compared, because the hub is away."""
-    then = receipt.get("commits") or {}
+    before = receipt.get("commits") or {}
     return tuple(
         f"{name}: unknown if it changed, because the hub cannot be reached"
         for name, commit in run.commits.items()
-        if commit is None and then.get(name)
+        if commit is None and before.get(name)
     )
 
 
-def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
+def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> Iterator[str]:
     if receipt["fingerprint"] == run.fingerprint:
-        return ()
+        return
     then, now = receipt["ingredients"], run.ingredients
-    why = []
+    is_visible = False
     if settings := list(_differences(then["settings"], now["settings"])):
-        why.append(f"settings changed: {_some(settings)}")
-    for section, place in (("inference", "models"), ("preprocess", "steps")):
-        for leaf, before, after in zip(now["settings"][section], then[place], now[place], strict=False):
+        is_visible = True
+        yield f"settings changed: {some(settings)}"
+    for section, files in (("inference", "models"), ("preprocess", "steps")):
+        for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=False):
             if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
-                why.append(f"files of {section}.{_name(leaf)} changed: {_some(names)}")
+                is_visible = True
+                yield f"files of {section}.{_name(leaf)} changed: {some(names)}"
     if then["format_version"] != now["format_version"]:
-        why.append(f"format version changed: {then['format_version']} -> {now['format_version']}")
-    return tuple(why) or ("settings changed: a part that is masked",)
+        yield f"format version changed: {then['format_version']} -> {now['format_version']}"
+    elif not is_visible:
+        yield "settings changed: a part that is masked"
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
-    """List a partition's inputs. If they changed since the receipt, return one sentence about this, otherwise nothing.
-
-    If the inputs cannot be listed, the sentence has the reason. Raise `ServiceUnavailable` if their storage is away.
-    """
+    """List a partition's inputs, and return one sentence if they changed since the receipt, or cannot be listed."""
     try:
         if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
             return ()
@@ -77,34 +73,35 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
         units, _ = read_manifest(manifest, ["path", "version"])
     except FileNotFoundError:
         return ("inputs changed",)
-    then = dict(zip(units["path"].to_pylist(), units["version"].to_pylist(), strict=True))
-    changes = list(_changes(then, files))
-    return (f"inputs changed: {_some(changes)}" if changes else "inputs changed",)
+    before = dict(zip(units["path"].to_pylist(), units["version"].to_pylist(), strict=True))
+    changes = list(_changes(before, {file.path: file.version for file in files}))
+    return (f"inputs changed: {some(changes)}" if changes else "inputs changed",)
 
 
-def _changes(then: Mapping[str, str], files: list[File]) -> Iterator[str]:
-    now = {file.path: file.version for file in files}
-    for what, paths in (
+def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    for change, paths in (
         ("new", [path for path in now if path not in then]),
         ("gone", [path for path in then if path not in now]),
         ("changed", [path for path in now if path in then and now[path] != then[path]]),
     ):
         if paths:
-            yield f"{len(paths):,} {what} ({_some(paths)})"
+            yield f"{len(paths):,} {change} ({some(paths)})"
 
 
 def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
     """Yield `sink.table: a -> b` for every value that differs. The key of a step or a model is its name or kind."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in {**then, **now}:
-            yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), f"{key}.{name}" if key else name)
+            inner = f"{key}.{name}" if key else name
+            yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), inner)
     elif _are_leaves(then) and _are_leaves(now):
-        names = [[_name(leaf) for leaf in leaves] for leaves in (then, now)]
-        if names[0] != names[1]:
-            yield f"{key}: {' + '.join(names[0]) or 'none'} -> {' + '.join(names[1]) or 'none'}"
+        old_names, new_names = map(_name, then), map(_name, now)
+        before, after = " + ".join(old_names), " + ".join(new_names)
+        if before != after:
+            yield f"{key}: {before or 'none'} -> {after or 'none'}"
             return
-        for name, before, after in zip(names[0], then, now, strict=True):
-            yield from _differences(before, after, f"{key}.{name}")
+        for old, new in zip(then, now, strict=True):
+            yield from _differences(old, new, f"{key}.{_name(old)}")
     elif json.dumps(then) != json.dumps(now):  # as the fingerprint compares: 1 is not 1.0
         before, after = (value if isinstance(value, str) else json.dumps(value) for value in (then, now))
         shorter = min(len(before), len(after))
@@ -121,16 +118,14 @@ def _name(leaf: Mapping[str, Any]) -> str:
 
 
 def _brief(text: str, same: int) -> str:
-    """Return a value, or the part of a long value around its first change.
-
-    The change follows `same` characters that did not change.
-    """
+    """Return a value, or the part of a long value around its first change, which follows `same` characters."""
     if len(text) <= LONG:
         return text
-    first = max(0, min(same - BEFORE, len(text) - LONG))
-    return f"{'...' if first else ''}{text[first : first + LONG]}{'...' if first + LONG < len(text) else ''}"
+    start = max(0, min(same - BEFORE, len(text) - LONG))
+    end = start + LONG
+    return "..." * (start > 0) + text[start:end] + "..." * (end < len(text))
 
 
-def _some(items: list[str]) -> str:
-    more = f" and {len(items) - SHOWN:,} more" if len(items) > SHOWN else ""
+def some(items: list[str]) -> str:
+    more = f" and {len(items) - SHOWN:,} more" * (len(items) > SHOWN)
     return ", ".join(items[:SHOWN]) + more

@@ -9,10 +9,10 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs import current_task
-from overnight.flows.runs.crash_recovery import end_dead_run, end_published_run
-from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
+from overnight.flows.runs import flow_run
+from overnight.flows.runs.retries import end_dead_run, end_published_run
 from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
+from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state import lease
@@ -26,8 +26,7 @@ from overnight.tasks.state.run import (
     unfinished_generation,
     write_json,
 )
-from overnight.tasks.write.kinds import Sink
-from overnight.tasks.write.task import Repaired, is_under_way, repair
+from overnight.tasks.write.task import is_under_way, repair
 
 JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that the inputs can cause
 
@@ -35,8 +34,7 @@ JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that th
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Otherwise return None. Also return None for a sample, while a publish is under way, and if a forced run began a
-    newer generation. The publish or the forced run may have been interrupted, and then the next run completes it.
+    Return None for a sample, and for a publish or a forced run that was interrupted: the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
@@ -46,64 +44,46 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
         or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
         or changed_commits(receipt, run)
         or unfinished_generation(run.ledger, run.fingerprint)
+        or receipt["inputs"] != digest(stream_inputs(job.source, run.partition))
     ):
         return None
-    return receipt if receipt["inputs"] == digest(stream_inputs(job.source, run.partition)) else None
+    return receipt
 
 
 def published_or_retry(
     job: Job, run: Run, force: bool, retry_quarantined: bool
 ) -> tuple[dict[str, Any] | None, Retry | None]:
-    """Return a pair: the receipt if the partition stays as it is, and the retry if only quarantined rows run.
+    """Return the receipt if the partition stays as it is, and the retry if only quarantined rows run.
 
-    Both are None if the whole partition runs. `force` runs it even if it is published and not stale.
-
-    Raise `RetryRefused` if the quarantined rows cannot run alone. Raise `JobError` if `retry_quarantined` comes with
-    `force` or a limit of rows.
+    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone.
     """
-    if not retry_quarantined:
-        return None if force else fresh_receipt(job, run), None
-    retry = plan_retry(job, run, force)
-    return None if retry else read_json(run.ledger / "receipt.json"), retry
+    if retry_quarantined:
+        retry = plan_retry(job, run, force)
+        return (None, retry) if retry else (read_json(run.ledger / "receipt.json"), None)
+    return (None if force else fresh_receipt(job, run)), None
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
     """Return True if the process that published the receipt died before it released its lease."""
-    left = lease.left_by(run.ledger)
-    return left is not None and left.token == receipt.get("token") and not left.is_alive
+    holder = lease.left_by(run.ledger)
+    return holder is not None and holder.token == receipt.get("token") and not holder.is_alive
 
 
 def bury_publisher(run: Run) -> None:
-    """Set the flow run whose process died after its publish to Completed, and release its lease.
-
-    Do nothing if another run holds the partition.
-    """
     with contextlib.suppress(lease.PartitionBusy), lease.held(run.ledger, run.attempt, "", end_published_run):
         pass
 
 
 @contextlib.contextmanager
 def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
-    """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
-
-    First, complete or roll back a publish that an earlier run left unfinished. If that completes the publish that this
-    run would make, the run gets its generation, and its rows are published already. Otherwise the run resumes the
-    unfinished generation of its settings. It begins a new one if there is none, with `force`, and for a sample. `retry`
-    is set if only quarantined rows run.
-
-    An error of the body is recorded in `failure.json`. Raise `PartitionBusy` if another run holds the partition, and
-    `CheckFailed` if the target holds results of another job or files that Overnight did not write.
-    """
-    flow_run = prefect.runtime.flow_run.id or ""
+    """Hold the partition while the body runs, and yield the run with the generation to which it belongs."""
+    flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
-    with lease.held(run.ledger, run.attempt, flow_run, end_dead_run) as token:
-        run = replace(run, token=token, flow_run=flow_run)
+    with lease.held(run.ledger, run.attempt, flow_run_id, end_dead_run) as token:
+        run = replace(run, token=token, flow_run=flow_run_id)
         run.failure_quarantine.remove()
         refuse_other_job(run)
-        generation = None
-        repaired = _put_right(run, job.sink_for(run))
-        if repaired and repaired.receipt and _is_same(repaired.receipt, run, retry):
-            generation = repaired.generation
+        generation = _repaired_generation(job, run, retry)
         refuse_foreign_files(run, job.sink_for(run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
@@ -116,22 +96,32 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
         try:
             yield run
         except Exception as error:
-            _record_failure(run, explain(error, current_task.stage()))
+            _record_failure(run, explain(error, flow_run.stage()))
             raise
 
 
-def _is_same(receipt: dict[str, Any], run: Run, retry: Retry | None) -> bool:
-    """Return True if a publish that was just completed is the one that the run would make."""
+def _repaired_generation(job: Job, run: Run, retry: Retry | None) -> str | None:
+    """Complete or roll back an interrupted publish. Return its generation if it is the publish of this run."""
+    publish = repair(run, job.sink_for(run))
+    if not publish:
+        return None
+    get_run_logger().warning(str(publish))
+    receipt = publish.receipt
+    if not receipt:
+        return None
+    if publish.flow_run != run.flow_run:
+        end_published_run(publish.flow_run)
     if retry:
-        return bool(receipt.get("retried", {}).get("generation") == retry.receipt["generation"])
-    return bool(receipt["fingerprint"] == run.fingerprint)
+        is_same = receipt.get("retried", {}).get("generation") == retry.receipt["generation"]
+    else:
+        is_same = receipt["fingerprint"] == run.fingerprint
+    return publish.generation if is_same else None
 
 
 def _is_outdated(job: Job, run: Run) -> bool:
     """Return True if the run's generation failed because of its inputs, and the inputs have changed since.
 
-    Such a generation would only fail again. A generation that was killed, or lost its storage, resumes with the inputs
-    that it listed, even if they have changed.
+    It would only fail again. A generation that was killed, or lost its storage, resumes with the inputs that it listed.
     """
     failure = read_json(run.ledger / "failure.json")
     if not failure or failure.get("generation") != run.generation or failure["error_type"] not in JUDGED:
@@ -147,36 +137,30 @@ def _record_failure(run: Run, error: OvernightError) -> None:
     """Write `failure.json`. Raise `LeaseLost` if another run holds the partition now."""
     try:
         lease.check(run.ledger, run.token)
-        failure = describe_failure(run.job, run.partition, error)
-        kept = str(run.failure_quarantine) if run.failure_quarantine.exists() else None
-        logs = str(run.log) if run.log.exists() else None
-        more = {"attempt": run.attempt, "generation": run.generation, "quarantine": kept, "logs": logs}
-        write_json(run.ledger / "failure.json", failure | more)
+        files = {"quarantine": run.failure_quarantine, "logs": run.log}
+        failure = {
+            **describe_failure(run.job, run.partition, error),
+            "attempt": run.attempt,
+            "generation": run.generation,
+            **{name: str(file) if file.exists() else None for name, file in files.items()},
+        }
+        write_json(run.ledger / "failure.json", failure)
     except lease.LeaseLost:
         raise
-    except Exception as unwritten:
-        get_run_logger().warning("cannot write failure.json in %s: %s", run.ledger, unwritten)
-
-
-def _put_right(run: Run, sink: Sink) -> Repaired | None:
-    if repaired := repair(run, sink):
-        get_run_logger().warning(str(repaired))
-        if repaired.receipt and repaired.flow_run != run.flow_run:
-            end_published_run(repaired.flow_run)
-    return repaired
+    except Exception as problem:
+        get_run_logger().warning("cannot write failure.json in %s: %s", run.ledger, problem)
 
 
 def _resumed(run: Run, generation: str) -> Run:
     """Return the run in an earlier generation, with the commits of hub models with which that generation began.
 
-    A commit that was unknown then stays unknown, because the staged parts may come from another commit than the
-    current.
+    A commit that was unknown then stays unknown, because the staged parts may come from another commit.
     """
     run = replace(run, generation=generation)
-    recorded = read_json(run.home / "generation.json") or {}
-    for name in changed_commits(recorded, run):
+    record = read_json(run.home / "generation.json") or {}
+    for name in changed_commits(record, run):
         get_run_logger().info("%s has a new commit on the hub; this run resumes with the one it began with", name)
-    commits = recorded.get("commits", {})
+    commits = record.get("commits", {})
     return replace(run, commits={name: commits.get(name) for name in run.commits})
 
 
@@ -192,7 +176,8 @@ def _new_generation(run: Run, retry: Retry | None) -> str:
         "format_version": FORMAT_VERSION,
         "created_at": run.started_at,
     }
-    record |= {"commits": dict(run.commits)} if run.commits else {}
+    if run.commits:
+        record["commits"] = dict(run.commits)
     if retry:
         record |= begin_retry(retry, replace(run, generation=generation))
     write_json(run.ledger / "generations" / generation / "generation.json", record)

@@ -1,12 +1,8 @@
-"""Cancel a run by a signal, or by Cancel in the Prefect UI.
+"""Cancel a run by a signal, or by Cancel in the Prefect UI. The run releases the partition, and ends as Cancelled.
 
-Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. A run from the command line has no such
-runner, so `interruptible` turns Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. In both cases the future of the
-running task stops the task (`task_runner.py`). Then the run releases the partition, and ends as Cancelled. A run from
-Python is in a thread of its own, which no signal reaches. The event of `stoppable` interrupts it.
-
-If the Prefect server is away for about half a minute, Prefect's runner stops looking for Cancel for good. So a
-deployment's run looks for it too, and sets that event.
+Prefect's runner (of `overnight serve`, of a worker) turns Cancel into SIGTERM. Without it, `interruptible` turns
+Cancel, Ctrl-C and SIGTERM into one KeyboardInterrupt. The event of `stoppable` interrupts a thread. If the Prefect
+server is away for half a minute, Prefect's runner stops looking for Cancel for good, so a deployment's run looks too.
 """
 
 import contextlib
@@ -25,7 +21,7 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled, Completed
 
-from overnight.flows.runs import current_task
+from overnight.flows.runs import flow_run
 from overnight.tasks.errors import OvernightError
 
 INTERRUPTIONS = (KeyboardInterrupt, TerminationSignal)
@@ -48,18 +44,17 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a flow's function, so that an interruption at the terminal ends the run as Cancelled.
 
     Prefect itself ends a deployment's run, because only Prefect can see if the run was cancelled or its machine stops.
-    If Prefect no longer looks for Cancel, the deployment's run ends itself.
     """
 
     @functools.wraps(run)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with _stopped_if_cancelled() as cancelled:
+        with _stopped_if_cancelled() as cancel:
             try:
                 return run(*args, **kwargs)
             except INTERRUPTIONS:
-                if prefect.runtime.deployment.id and not cancelled.is_set():
+                if prefect.runtime.deployment.id and not cancel.is_set():
                     raise
-                error = RunCancelled(stage=current_task.stage())
+                error = RunCancelled(stage=flow_run.stage())
                 return Cancelled(message=f"Cancelled in {error.stage}. {error}", data=error)
 
     return wrapped
@@ -68,13 +63,11 @@ def cancellable(run: Callable[..., Any]) -> Callable[..., Any]:
 def completed(message: str, result: Any) -> State[Any]:
     """Return the state Completed of the current flow run, which has published its result.
 
-    If a user cancelled the run and it did not stop before it published, force this state on the server. The server
-    otherwise rejects every state but Cancelled.
+    If a user cancelled the run too late, force this state on the server, which otherwise accepts only Cancelled.
     """
     run_id = UUID(prefect.runtime.flow_run.id)
     with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # Prefect reports a late end itself
-        state = client.read_flow_run(run_id).state
-        if _is_cancelled(state):
+        if _is_cancelled(client.read_flow_run(run_id).state):
             message = f"{message}; it was cancelled too late"
             client.set_flow_run_state(run_id, Completed(message=message), force=True)
     return Completed(message=message, data=result)
@@ -84,8 +77,7 @@ def completed(message: str, result: Any) -> State[Any]:
 def stoppable() -> Iterator[threading.Event]:
     """Yield an event. Once a caller sets it, it interrupts every run that a thread of the body begins.
 
-    A signal reaches only the main thread. Each thread runs in a copy of the body's context, and finds the event there.
-    Inside the body of another `stoppable`, the event is the outer one.
+    Each thread runs in a copy of the body's context. In the body of another `stoppable`, the event is the outer one.
     """
     event = STOPPING.get() or threading.Event()
     token = STOPPING.set(event)
@@ -120,34 +112,37 @@ def _stopped_if_cancelled() -> Iterator[threading.Event]:
     if outer or not prefect.runtime.deployment.id:
         yield outer or threading.Event()
         return
-    cancelled = threading.Event()  # not that of `stoppable`, which a backfill also sets if its worker stops
+    event = threading.Event()  # not that of `stoppable`, which a backfill also sets if its worker stops
     with stoppable() as stopping:
 
         def cancel() -> None:
-            cancelled.set()
+            event.set()
             stopping.set()
 
         with _watched(UUID(prefect.runtime.flow_run.id), SECONDS_BETWEEN_DEPLOYED, cancel):
-            yield cancelled
+            yield event
 
 
 @contextlib.contextmanager
 def interruptible(flow_run_id: UUID) -> Iterator[None]:
     """Raise KeyboardInterrupt in the body on Ctrl-C, on SIGTERM, or if a user cancels the flow run in the UI.
 
-    This is for the main thread, in which a second Ctrl-C ends the process. In another thread signals stay as they are,
-    and a cancelled flow run sets the event of `stoppable`.
-
-    If the flow does not handle the interruption, set the run to Cancelled on the server, and raise `RunCancelled`.
+    In a thread, Cancel sets the event of `stoppable`. If the flow does not end as Cancelled, raise `RunCancelled`.
     """
-    stopping = STOPPING.get()
     is_main = threading.current_thread() is threading.main_thread()
-    cancel = _interrupt_main if is_main else (stopping.set if stopping else lambda: None)
+    stopping = STOPPING.get()
+
+    def cancel() -> None:
+        if is_main:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        elif stopping:
+            stopping.set()
+
     with _watched(flow_run_id, SECONDS_BETWEEN, cancel) as stop:
 
         def interrupt(*_: Any) -> NoReturn:
             stop.set()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process
             raise KeyboardInterrupt
 
         handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}
@@ -164,17 +159,13 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _interrupt_main() -> None:
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
 @contextlib.contextmanager
 def _watched(flow_run_id: UUID, seconds_between: float, cancel: Callable[[], object]) -> Iterator[threading.Event]:
     """Call `cancel` in a thread if a user cancels the flow run on the server. Yield the event that ends the thread."""
     stop = threading.Event()
-    here = contextvars.copy_context()  # without it, the thread would use another Prefect server
+    context = contextvars.copy_context()  # without it, the thread would use another Prefect server
     arguments = (_watch, flow_run_id, seconds_between, stop, cancel)
-    threading.Thread(target=here.run, args=arguments, name="cancel", daemon=True).start()
+    threading.Thread(target=context.run, args=arguments, name="cancel", daemon=True).start()
     try:
         yield stop
     finally:

@@ -17,11 +17,7 @@ WRITER_IMPORTS = "overnight.tasks.write.stream.staging"
 
 @contextlib.contextmanager
 def fork_server_for_local_ray() -> Iterator[None]:
-    """Run a fork server for the local Ray that this process starts, and let it import what every worker needs.
-
-    Enter the context early, so that the imports are ready before the first rows. No server starts if Ray is remote, or
-    if `OVERNIGHT_FORK_SERVER` is 0.
-    """
+    """Run a fork server for the local Ray that this process starts, and let it import what every worker needs."""
     with fork_server.for_local_ray():
         fork_server.preload([WORKER_IMPORTS])
         yield
@@ -43,7 +39,9 @@ def begin_imports(job: "Job") -> None:
 
 def first_imports(job: "Job") -> list[str]:
     """Return the modules that read the first rows of `job`: S3's client, half a second of CPU, only if it names S3."""
-    return [WORKER_IMPORTS, *([S3_IMPORTS] if "s3://" in job.model_dump_json() else [])]
+    if "s3://" in job.model_dump_json():
+        return [WORKER_IMPORTS, S3_IMPORTS]
+    return [WORKER_IMPORTS]
 
 
 def import_all(modules: Sequence[str]) -> None:

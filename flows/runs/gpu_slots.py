@@ -23,15 +23,10 @@ WAIT_SECONDS = 5.0
 
 @contextlib.contextmanager
 def gpus_held(gpus: int, busy_seconds: float | None = None) -> Iterator[None]:
-    """Wait for this number of slots of Prefect's limit `overnight-gpu`, and hold them while the body runs.
-
-    Log a warning while waiting. A plan with more GPUs than the limit has slots takes all slots. If the server has no
-    such limit, or is away, the run continues without slots. Raise `StageFailed`, of type Busy, after `busy_seconds`;
-    None for no limit.
-    """
-    with contextlib.ExitStack() as held:
+    """Wait for this number of slots of Prefect's limit `overnight-gpu`, and hold them while the body runs."""
+    with contextlib.ExitStack() as slots:
         try:
-            _take(held, gpus, Wait(get_run_logger().warning, busy_seconds))
+            _take(slots, gpus, Wait(get_run_logger().warning, busy_seconds))
         except OvernightError:
             raise
         except Exception as error:
@@ -40,27 +35,27 @@ def gpus_held(gpus: int, busy_seconds: float | None = None) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(Exception):  # slots that cannot be released expire
-                held.close()
+                slots.close()
 
 
-def _take(held: contextlib.ExitStack, gpus: int, wait: Wait) -> None:
+def _take(slots: contextlib.ExitStack, gpus: int, wait: Wait) -> None:
     while gpus and (size := _size()) is not None:
+        count = min(gpus, size)
         try:
             if not size:
                 time.sleep(WAIT_SECONDS)
                 raise TimeoutError  # a limit of 0 slots lets no run start
-            slots = min(gpus, size)
-            held.enter_context(concurrency(LIMIT, slots, timeout_seconds=WAIT_SECONDS, lease_duration=LEASE_SECONDS))
+            slots.enter_context(concurrency(LIMIT, count, timeout_seconds=WAIT_SECONDS, lease_duration=LEASE_SECONDS))
             return
         except TimeoutError:
-            wait.for_others(f"{min(gpus, size)} of the {size} slots of {LIMIT}")
+            wait.for_others(f"{count} of the {size} slots of {LIMIT}")
 
 
 def _size() -> int | None:
     """Return the total number of slots, or None if the limit does not exist or is off."""
     with get_client(sync_client=True) as client:
         try:
-            found = client.read_global_concurrency_limit_by_name(LIMIT)
+            limit = client.read_global_concurrency_limit_by_name(LIMIT)
         except ObjectNotFound:
             return None
-    return found.limit if found.active else None
+    return limit.limit if limit.active else None

@@ -2,9 +2,7 @@
 
 Its processes listen on 127.0.0.1, and answer only calls with a token, which the environment of this process has. Its
 logs, sockets and spilled rows are in a folder of the user's own: Ray makes its own folders writable by everyone.
-
-Ray 2.60 waits a minute for its GCS (the process that knows nodes and actors), and then ends the driver without a word
-to the caller: no failure would be recorded.
+Ray 2.60 waits a minute for its GCS (the process that knows nodes and actors), and then ends the driver without a word.
 """
 
 import contextlib
@@ -35,10 +33,7 @@ class RayEnded(WorkerLost):
 
 
 def start_local_ray(**arguments: Any) -> Any:
-    """Start Ray on this machine, for this process and its children, and return what `ray.init` returns.
-
-    `arguments` are those of `ray.init`.
-    """
+    """Start Ray on this machine, for this process and its children. Arguments and result are those of `ray.init`."""
     if "RAY_AUTH_MODE" not in os.environ:
         os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
     if "_temp_dir" not in arguments:
@@ -49,18 +44,12 @@ def start_local_ray(**arguments: Any) -> Any:
 
 @functools.cache
 def _auth_token() -> str:
-    """Return the same token each time in this process.
-
-    Ray keeps the first token of a process, even for a Ray that a later run starts.
-    """
+    """Return the same token each time: Ray keeps the first token of a process, even for a Ray that starts later."""
     return secrets.token_hex(32)
 
 
 def session_folder() -> str:
-    """Return the folder for the sessions of a local Ray, in a folder that only this user may enter.
-
-    It is below RAY_TMPDIR, without it below TMPDIR or /tmp.
-    """
+    """Return the folder for the sessions of a local Ray, in a folder that only this user may enter."""
     system = os.environ.get("TMPDIR") if sys.platform == "linux" else None  # on macOS, TMPDIR is too long for sockets
     parent = os.path.abspath(os.environ.get("RAY_TMPDIR") or system or "/tmp")
     folder = os.path.join(_private_folder(parent), "s")

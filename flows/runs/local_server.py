@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +57,7 @@ BUSY = (429, 502, 503)  # statuses of a server that is busy, or that restarts be
 def prefect_server(show: bool = True) -> Iterator[str]:
     """Yield the URL of the Prefect API, which is in the settings and the environment while the body runs.
 
-    This is the configured server, otherwise the local one, which is started if it does not run. If `show`, print a line
-    before the start. Raise `OvernightError` if the configured server does not answer, or if none can be started.
+    This is the configured server, otherwise the local one, which is started if it does not run.
     """
     home, url = _home(), get_current_settings().api.url
     with this_machine_past_proxies():
@@ -80,22 +78,20 @@ def server_problem(url: str) -> str:
     """Return why no Prefect server answers at the URL of an API, and what to do; an empty text if one does."""
     if urlsplit(url).scheme not in ("http", "https"):
         return f"expected an address such as http://127.0.0.1:4200/api, found {masked(url)}."
-    found = _health(url)
-    if not found:
+    problem = _health_problem(url)
+    if not problem:
         return ""
+    base = url.rstrip("/")
     advice = "Start it, or correct the variable; without it, Overnight starts a server of its own"
-    if not url.rstrip("/").endswith("/api") and not _health(f"{url.rstrip('/')}/api"):
-        advice = f"The address has to end in /api: set it to {masked(url.rstrip('/'))}/api"
+    if not base.endswith("/api") and not _health_problem(f"{base}/api"):
+        advice = f"The address has to end in /api: set it to {masked(base)}/api"
     elif url.startswith("http:") and urllib.request.getproxies().get("http"):
         advice += ". The environment has a proxy (http_proxy): if it cannot reach the server, name the host in NO_PROXY"
-    return f"expected a Prefect server at {masked(url)}, found none: {found}. {advice}."
+    return f"expected a Prefect server at {masked(url)}, found none: {problem}. {advice}."
 
 
-def _health(url: str) -> str:
-    """Return what the API at `url` answers instead of its health; an empty text for a healthy one.
-
-    A server that is busy or restarts has `ANSWER_SECONDS` to answer.
-    """
+def _health_problem(url: str) -> str:
+    """Return what the API at `url` answers instead of its health; an empty text for a healthy one."""
     deadline = time.monotonic() + ANSWER_SECONDS
     settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
     while True:
@@ -105,8 +101,9 @@ def _health(url: str) -> str:
                 get_client(sync_client=True, httpx_settings={"timeout": ANSWER_SECONDS}) as client,
             ):
                 answer = client.request("GET", "/health")  # with the settings of Prefect: its headers, certificates
-                is_healthy = client.server_type == ServerType.CLOUD or answer.text.strip() == "true"
-            return "" if is_healthy else f"the answer is not that of a Prefect API: {answer.text[:40]!r}"
+                if client.server_type == ServerType.CLOUD or answer.text.strip() == "true":
+                    return ""
+                return f"the answer is not that of a Prefect API: {answer.text[:40]!r}"
         except httpx.HTTPStatusError as error:
             if error.response.status_code not in BUSY or time.monotonic() > deadline:
                 return f"status {error.response.status_code}"
@@ -134,14 +131,11 @@ def command_variables(url: str) -> str:
 
 
 def login_profile(url: str) -> dict[str, str]:
-    """Return the variable with which another process of this node logs in to the local server by its file.
-
-    It is empty for another server, and for a login that the user set.
-    """
-    file = login_file(_home())
+    """Return the variable with which another process of this node logs in to the local server by its file."""
+    home = _home()
     with contextlib.suppress(OvernightError):
-        if is_local(url) and (login := read_login(_home())) and client_login(_home()) == login:
-            return {"PREFECT_PROFILES_PATH": str(file)}
+        if is_local(url) and (login := read_login(home)) and client_login(home) == login:
+            return {"PREFECT_PROFILES_PATH": str(login_file(home))}
     return {}
 
 
@@ -161,10 +155,7 @@ def settings_shared(ours: dict[Any, str]) -> Iterator[None]:
 
 
 def ui_address(api_url: str) -> str:
-    """Return the address of the UI: the variable PREFECT_UI_URL, or without it the address of the API's host.
-
-    The variable is for an API that has another name in its own network.
-    """
+    """Return the address of the UI: the variable PREFECT_UI_URL, or without it the address of the API's host."""
     address = os.environ.get("PREFECT_UI_URL", api_url.removesuffix("/").removesuffix("/api")).removesuffix("/")
     return masked(address)
 
@@ -209,12 +200,13 @@ def _recorded(home: Path) -> str | None:
 
 
 def _running(home: Path, show: bool) -> str | None:
+    """Return the URL of the local server if it runs. Wait for it if it is busy."""
     url = _recorded(home)
     if not url:
         return None
     deadline = time.monotonic() + BUSY_SECONDS
     while not _answers(home, url):
-        if not _is_alive(home / "server.pid", url) or time.monotonic() > deadline:
+        if not _is_alive(home, url) or time.monotonic() > deadline:
             return None
         if show:
             click.echo(f"Waiting for the Prefect server at {url}, which is busy", err=True)
@@ -223,44 +215,42 @@ def _running(home: Path, show: bool) -> str | None:
     return url
 
 
-def _is_alive(pid_file: Path, url: str) -> bool:
-    """Return True if the process of a pid file runs and is the server of this URL, and not a later process.
+def _process(home: Path) -> psutil.Process:
+    return psutil.Process(int((home / "server.pid").read_text()))
 
-    A busy server may need a while to answer.
-    """
+
+def _is_alive(home: Path, url: str) -> bool:
+    """Return True if the process of the pid file runs and is the server of this URL, and not a later process."""
     try:
-        return str(urlsplit(url).port) in psutil.Process(int(pid_file.read_text())).cmdline()
+        return str(urlsplit(url).port) in _process(home).cmdline()
     except (FileNotFoundError, ValueError, psutil.Error):
         return False
 
 
 def _answers(home: Path, url: str) -> bool:
     """Return True if the server answers, and the port is its own: no other user's process may get the login."""
-    return _status(f"{url}/health") == 200 and _listens(home / "server.pid", url)
+    return _status(f"{url}/health") == 200 and _listens(home, url)
 
 
-def _listens(pid_file: Path, url: str) -> bool:
-    """Return True if the process of a pid file, which must be the user's, or its child listens at the URL's port."""
+def _listens(home: Path, url: str) -> bool:
+    """Return True if the process of the pid file, which must be the user's, or its child listens at the URL's port."""
     try:
-        server = psutil.Process(int(pid_file.read_text()))
-        sockets = [each for process in (server, *server.children(True)) for each in process.net_connections("tcp")]
+        server = _process(home)
+        for process in (server, *server.children(True)):
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == urlsplit(url).port:
+                    return True
     except (FileNotFoundError, ValueError, psutil.Error):
-        return False
-    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == urlsplit(url).port for each in sockets)
+        pass
+    return False
 
 
 def _status(url: str, login: str = "") -> int:
     """Return the status of the answer to a GET past all proxies, or 0 without an answer."""
-    request = urllib.request.Request(url)
-    if login:
-        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     try:
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(request, timeout=5) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
+        return httpx.get(url, headers=headers, trust_env=False, timeout=5).status_code
+    except httpx.HTTPError:
         return 0
 
 
@@ -277,57 +267,31 @@ def _check_login(home: Path, url: str) -> None:
             err=True,
         )
     elif _status(version, client_login(home) or "") == 401:
+        settings = get_current_settings()
+        source = str(login_file(home))
+        if settings.api.auth_string or settings.server.api.auth_string:
+            source = "PREFECT_API_AUTH_STRING or PREFECT_SERVER_API_AUTH_STRING (environment or profile)"
         raise OvernightError(
-            f"expected the login of the Prefect server at {url}, found another one in {_place_of_login(home)}. Set the "
+            f"expected the login of the Prefect server at {url}, found another one in {source}. Set the "
             "one with which it started, or call `prefect server stop` when no run uses it."
         )
 
 
-def _place_of_login(home: Path) -> str:
-    own = get_current_settings()
-    if own.api.auth_string or own.server.api.auth_string:
-        return "PREFECT_API_AUTH_STRING or PREFECT_SERVER_API_AUTH_STRING (environment or profile)"
-    return str(login_file(home))
-
-
 def _start(home: Path, show: bool) -> str:
+    """Start the server, wait until it answers, and return the URL of its API."""
     login = make_login(home)
     if show:
         click.echo("Starting a Prefect server, about 10 s", err=True)
     (home / "server.pid").unlink(missing_ok=True)  # a server that no longer answers left it
-    for file in (file for pattern in PRIVATE for file in home.glob(pattern)):
-        file.chmod(file.stat().st_mode & ~0o077)  # an earlier version left them readable
+    for pattern in PRIVATE:
+        for file in home.glob(pattern):
+            file.chmod(file.stat().st_mode & ~0o077)  # another server of this folder left them readable
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/api"
-    environment = {
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}",
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-        **os.environ,
-        "PREFECT_SERVER_API_AUTH_STRING": login,  # not an argument, which other users see
-        "PREFECT_SERVER_UI_API_URL": url,
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
-        # Prefect's client keeps a connection for 25 s. If the server closed it earlier, a request would lose 2 s.
-        "PREFECT_SERVER_API_KEEPALIVE_TIMEOUT": "30",
-        # Prefect keeps leases in memory by default. A restart would lose them, and the slots that they hold.
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-    }
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     log = home / "overnight-server.log"
-    log.touch(0o600)
-    with open(log, "ab") as output:
-        # Without --background: the output of that server is a pipe without a reader, and its first warning ends it.
-        server = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C in this terminal must not reach the server
-            umask=0o077,  # its database has the parameters and logs of runs
-        )
+    server = _start_process(port, login, log)
     write_for_owner(home / "server.pid", str(server.pid))  # `prefect server stop` reads it
     # Before it answers: on a slow machine, the next command finds the server that this one no longer waits for.
     write_for_owner(home / "overnight-server.json", json.dumps({"url": url}))
@@ -340,3 +304,32 @@ def _start(home: Path, show: bool) -> str:
     raise OvernightError(
         f"expected a Prefect server on port {port} within {START_SECONDS:.0f} s, found none. {remedy}. Its log: {log}."
     )
+
+
+def _start_process(port: int, login: str, log: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}",
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        **os.environ,
+        "PREFECT_SERVER_API_AUTH_STRING": login,  # not an argument, which other users see
+        "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+        # Prefect's client keeps a connection for 25 s. If the server closed it earlier, a request would lose 2 s.
+        "PREFECT_SERVER_API_KEEPALIVE_TIMEOUT": "30",
+        # Prefect keeps leases in memory by default. A restart would lose them, and the slots that they hold.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    }
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    log.touch(0o600)
+    with open(log, "ab") as output:
+        # Without --background: the output of that server is a pipe without a reader, and its first warning ends it.
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C in this terminal must not reach the server
+            umask=0o077,  # its database has the parameters and logs of runs
+        )

@@ -43,9 +43,6 @@ def cron_dates(cron: str, timezone: str, count: int, start: datetime, end: datet
 
 
 def send_logs_and_events(timeout_seconds: float) -> None:
-    """Send the logs and events of this process to the Prefect server, before the process exits.
-
-    Wait at most `timeout_seconds` for the events, and as long for the logs.
-    """
+    """Send the events and the logs of this process to the Prefect server, in at most this time for each."""
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=timeout_seconds, at_exit=False)

@@ -32,7 +32,6 @@ class EndableFuture(PrefectRayFuture[R]):
         return self._final_state is not None
 
     def end_as(self, state: State[Any]) -> None:
-        """Record that the task run has ended in this state."""
         self._final_state = state
 
 
@@ -45,9 +44,6 @@ class OpenRayTaskRunner(RayTaskRunner[R]):
 
 
 def run_prefect_task(*arguments: Any, **named: Any) -> State[Any]:
-    """Run a Prefect task in the Ray worker that calls this, and return the task's final state.
-
-    prefect-ray's runner passes the arguments to its worker.
-    """
+    """Run a Prefect task in the Ray worker that calls this, and return the task's final state."""
     state: State[Any] = RayTaskRunner._run_prefect_task(*arguments, **named)
     return state

@@ -11,12 +11,7 @@ from overnight.tasks.errors import JobError
 
 
 def check_ray_address(address: str | None = None, where: str = "RAY_ADDRESS") -> None:
-    """Raise `JobError` for an address that a run cannot use, or if this process uses Ray Client already.
-
-    Args:
-        address: The address; by default the variable RAY_ADDRESS.
-        where: The name of the setting, for the message.
-    """
+    """Raise `JobError` for an address that a run cannot use, or if this process uses Ray Client already."""
     if address is None:
         client = sys.modules.get("ray.util.client")  # Ray takes seconds to import
         if client and client.ray.is_connected():

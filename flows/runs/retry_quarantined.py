@@ -2,8 +2,7 @@
 
 A retry is a generation of its own, in which all rows are settled from the start except the quarantined ones. So the
 five tasks run it as they would resume a run, and the next retry resumes one that died. A run of the whole partition
-never resumes a retry, because the retry's fingerprint covers the published generation and the inputs too. The reasons
-are in docs/explanations/retries.md.
+never resumes a retry, because the retry's fingerprint covers the published generation and the inputs too.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.staleness import changed_settings
-from overnight.flows.runs.run import fingerprint_of
+from overnight.flows.runs.run import fingerprint_of, run_option
 from overnight.tasks.errors import JobError, RetryRefused
 from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
@@ -27,32 +26,24 @@ from overnight.tasks.write.task import is_under_way
 
 @dataclass(frozen=True)
 class Retry:
-    """A planned retry of the quarantined rows of a published partition.
+    """A planned retry of the quarantined rows of a published partition."""
 
-    `run` has the retry's own fingerprint, and `current` is the job's fingerprint. `receipt` is that of the published
-    generation, and `settled` records how its rows were settled. `inputs` are the inputs that the retry lists. `code`
-    has sentences about code that changed since the publish.
-    """
-
-    run: Run
-    current: str
-    receipt: dict[str, Any]
-    settled: Record
+    run: Run  # with the retry's own fingerprint
+    current: str  # the job's fingerprint
+    receipt: dict[str, Any]  # of the published generation
+    settled: Record  # how the rows of that generation were settled
     inputs: RetriedInputs
-    code: tuple[str, ...]
+    code: tuple[str, ...]  # sentences about code that changed since the publish
 
 
 def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
     """Return the retry of a partition's quarantined rows, or None if the published partition has none.
 
-    This reads only the ledger, and lists the inputs. Hub models keep the commits of the published rows.
-
-    Raise `RetryRefused` if the published rows would get other results now, or cannot stay. Raise `JobError` if the run
-    is forced or has a limit of rows.
+    Hub models keep the commits of the published rows. Raise `RetryRefused` if these rows cannot stay as they are.
     """
     if force or run.limit_rows:
-        other = "force" if force else "limit_rows"
-        raise JobError(f"expected retry_quarantined or {other}, found both: a retry runs the quarantined rows alone.")
+        option = "force" if force else "limit_rows"
+        raise JobError(f"expected retry_quarantined or {option}, found both: a retry runs the quarantined rows alone.")
     receipt = read_json(run.ledger / "receipt.json")
     if receipt is None or receipt["job"] != run.job:
         raise _refused(run, "it is not published")
@@ -60,27 +51,23 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
         return None
     if any(step.kind == "deduplicate" for step in (*job.preprocess, *job.inference)):
         raise _refused(run, "deduplicate would not compare them with the published rows", "--force")
-    published = {name: commit for name, commit in (receipt.get("commits") or {}).items() if commit}
-    run = replace(run, commits={name: published.get(name, commit) for name, commit in run.commits.items()})
+    commits = receipt.get("commits") or {}
+    run = replace(run, commits={name: commits.get(name) or commit for name, commit in run.commits.items()})
     code = _changed_code(job, run, receipt)
-    settled = settled_record(run, receipt["generation"])
-    if settled is None:
+    record = settled_record(run, receipt["generation"])
+    if record is None:
         raise _refused(run, "the version of Overnight that published it left no record of its rows", "--force")
-    if why := _cannot_stay(job, run, receipt, settled):
-        raise _refused(run, why, "--force")
-    inputs = look_again(job.source, run.partition, _manifest(run, receipt), settled.ranges)
+    if reason := _cannot_stay(job, run, receipt, record):
+        raise _refused(run, reason, "--force")
+    inputs = look_again(job.source, run.partition, _manifest(run, receipt), record.ranges)
     if inputs.refusal:
         raise _refused(run, inputs.refusal)
     fingerprint = fingerprint_of([run.fingerprint, receipt["generation"], inputs.inputs])
-    return Retry(replace(run, fingerprint=fingerprint), run.fingerprint, receipt, settled, inputs, code)
+    return Retry(replace(run, fingerprint=fingerprint), run.fingerprint, receipt, record, inputs, code)
 
 
 def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
-    """Record all rows as settled in the run's new generation, except the quarantined ones.
-
-    Return the keys that `generation.json` gets for a retry. Raise `RetryRefused` if another run published the partition
-    after the retry was planned.
-    """
+    """Record all rows as settled in the run's new generation, except the quarantined ones."""
     receipt = read_json(run.ledger / "receipt.json") or {}
     if receipt.get("generation") != retry.receipt["generation"]:
         raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
@@ -105,34 +92,31 @@ def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...
     if not changes:
         return ()
     then, now = receipt["ingredients"], job.ingredients()
-    code_of_then = {**now, "models": then["models"], "steps": then["steps"]}
-    if fingerprint_of(code_of_then) != receipt["fingerprint"] or not all(_is_code(*one) for one in _changed(then, now)):
-        raise _refused(run, f"{'; '.join(changes)}. Published rows would have other results too")
-    return changes
+    with_old_files = {**now, "models": then["models"], "steps": then["steps"]}
+    has_same_settings = fingerprint_of(with_old_files) == receipt["fingerprint"]
+    if has_same_settings and all(kind == "python" or name.endswith(".py") for kind, name in _changed_files(then, now)):
+        return changes
+    raise _refused(run, f"{'; '.join(changes)}. Published rows would have other results too")
 
 
-def _changed(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the kind of each step or model and the name of each of its files that changed."""
-    for section, place in (("inference", "models"), ("preprocess", "steps")):
-        for leaf, before, after in zip(now["settings"][section], then[place], now[place], strict=True):
-            yield from ((leaf["kind"], name) for name in {*before, *after} if before.get(name) != after.get(name))
+def _changed_files(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for section, files in (("inference", "models"), ("preprocess", "steps")):
+        for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=True):
+            for name in {*before, *after}:
+                if before.get(name) != after.get(name):
+                    yield leaf["kind"], name
 
 
-def _is_code(kind: str, name: str) -> bool:
-    return kind == "python" or name.endswith(".py")
-
-
-def _cannot_stay(job: Job, run: Run, receipt: dict[str, Any], settled: Record) -> str:
-    """Return the reason that the published rows cannot stay as they are, or an empty string."""
+def _cannot_stay(job: Job, run: Run, receipt: dict[str, Any], record: Record) -> str:
     sink, files = job.sink_for(run), published_files(receipt)
     if not sink.keeps_rows:
         return f"sink.kind: {sink.kind} replaces whole partitions and cannot keep rows"
     if job.checks.python and receipt["rows_out"] and not any(file.endswith(".parquet") for file in files):
         return f"checks.python reads all rows, and those in a sink of kind {sink.kind} are not in Parquet files"
-    if not len(ranges_only(without_quarantined(settled.ranges))):
+    if not len(ranges_only(without_quarantined(record.ranges))):
         return "all of its rows are quarantined"
-    if not is_under_way(run) and (lost := sink.lost(run, files, receipt["rows_out"])):
-        return f"its place no longer has {lost}"
+    if not is_under_way(run) and (missing := sink.lost(run, files, receipt["rows_out"])):
+        return f"its place no longer has {missing}"
     return ""
 
 
@@ -140,10 +124,9 @@ def _manifest(run: Run, receipt: dict[str, Any]) -> Location:
     return replace(run, generation=receipt["generation"]).manifest
 
 
-def _refused(run: Run, why: str, option: str = "") -> RetryRefused:
-    partition = "" if run.partition == "all" else f" --partition {run.partition}"
-    command = f"overnight run JOB.yaml{partition} {option}".rstrip()
+def _refused(run: Run, reason: str, option: str = "") -> RetryRefused:
+    command = f"overnight run JOB.yaml{run_option(run.partition)} {option}".rstrip()
     return RetryRefused(
-        f"the quarantined rows of {run.job}/{run.partition} cannot run alone: {why}. "
+        f"the quarantined rows of {run.job}/{run.partition} cannot run alone: {reason}. "
         f"Run the whole partition{' with force' * bool(option)}: `{command}`."
     )

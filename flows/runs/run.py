@@ -1,4 +1,7 @@
-"""A new run of a partition, made of a job: where its state is, where it publishes, and what decides its results."""
+"""A new run of a partition, made of a job: where its state is, where it publishes, and what decides its results.
+
+This file imports neither Prefect nor Ray, because `overnight validate` answers in seconds.
+"""
 
 import hashlib
 import json
@@ -6,9 +9,10 @@ from typing import Any
 
 from overnight.flows.job.model import Job
 from overnight.tasks.config.masking import masked, masked_in, without_secrets
-from overnight.tasks.errors import JobError
-from overnight.tasks.state.run import Run, new_attempt, now
+from overnight.tasks.errors import CheckFailed, JobError
+from overnight.tasks.state.run import Run, new_attempt, now, published_files, read_json
 from overnight.tasks.storage.location import expand
+from overnight.tasks.write.kinds import Sink
 
 
 def describe_run(
@@ -19,22 +23,13 @@ def describe_run(
     backfill: str = "",
     scheduled_for: str | None = None,
 ) -> Run:
-    """Return a new attempt at a partition, which belongs to no generation yet.
-
-    Raise `JobError` if `limit_rows` is negative, or if a variable or a model that the job names is missing.
-
-    Args:
-        reason: The user's reason for the run, for the receipt.
-        limit_rows: The number of rows of a sample, or 0 for all rows.
-        backfill: The id of the backfill that this run belongs to, or an empty string.
-        scheduled_for: The scheduled time in UTC, as ISO 8601, or None if the schedule did not make the run.
-    """
+    """Return a new attempt at a partition, which belongs to no generation yet. `backfill` is the id of its backfill."""
     if limit_rows < 0:
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
     for _, text in job.source.dated_texts():
         expand(text, partition)
     state = job.state_location
-    decisive = job.ingredients()
+    ingredients = job.ingredients()
     return Run(
         job=job.name,
         partition=partition,
@@ -43,8 +38,8 @@ def describe_run(
         sink=job.output_location(bool(limit_rows)),
         generation="",
         attempt=new_attempt(),
-        fingerprint=fingerprint_of(decisive),
-        ingredients=masked_in(decisive),
+        fingerprint=fingerprint_of(ingredients),
+        ingredients=masked_in(ingredients),
         commits=job.commits(),
         started_at=now(),
         keep_columns=tuple(job.sink.keep_columns),
@@ -58,9 +53,37 @@ def describe_run(
     )
 
 
-def fingerprint_of(decisive: Any) -> str:
+def fingerprint_of(ingredients: Any) -> str:
     """Return a hash of JSON values, such as `Job.ingredients()`, as 16 hexadecimal digits.
 
     Secrets count as `***`, so a list of words does not find them. Values without secrets keep their fingerprint.
     """
-    return hashlib.sha256(json.dumps(without_secrets(decisive), sort_keys=True).encode()).hexdigest()[:16]
+    text = json.dumps(without_secrets(ingredients), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_option(partition: str) -> str:
+    """Return the option of `overnight run` that names a partition, with a blank before it; nothing for `all`."""
+    return "" if partition == "all" else f" --partition {partition}"
+
+
+def refuse_other_job(run: Run) -> None:
+    receipt = read_json(run.ledger / "receipt.json")
+    if receipt and receipt["job"] != run.job:
+        raise CheckFailed(
+            f"{run.target}: expected results of the job {run.job!r}, found results published by the job "
+            f"{receipt['job']!r}. Give each job a sink of its own."
+        )
+
+
+def refuse_foreign_files(run: Run, sink: Sink) -> None:
+    """Raise `CheckFailed` if the target holds files that no receipt of this partition lists."""
+    files: set[str] = set()
+    receipts = run.ledger / "receipts"
+    for name in receipts.names():
+        files.update(published_files(read_json(receipts / name)))
+    if foreign := sink.foreign(run, files):
+        raise CheckFailed(
+            f"{run.target}: expected only files of Overnight, found {len(foreign)} that Overnight did not publish, for "
+            f"example {foreign[0]}. No file was changed. Move them away, or choose another sink.path."
+        )

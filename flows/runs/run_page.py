@@ -1,7 +1,8 @@
 """The artifacts of a run in the Prefect UI: a summary, its quarantine, and the progress of its rows.
 
 Prefect's page lists the artifacts of the flow before those of its tasks, and both in no order. So the summary is the
-only one of the flow, and the table of quarantined rows belongs to the last task.
+only one of the flow, and the table of quarantined rows belongs to the last task. All of it comes from the receipt and
+the ledger: another page of a run reads the same two.
 """
 
 import contextlib
@@ -19,8 +20,10 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from overnight.flows.runs import current_task, run_sentences, run_summary
-from overnight.tasks.artifacts import artifact_key, dispensable
+from overnight.flows.runs import final_state, flow_run
+from overnight.flows.runs.final_state import Reasons
+from overnight.flows.runs.run import run_option
+from overnight.tasks.artifacts import artifact_key, cell, dispensable, markdown_table
 from overnight.tasks.config.masking import filled_in
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
 from overnight.tasks.rows.reasons import count_reasons, short_reason
@@ -30,98 +33,96 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 
 ROWS_SHOWN = 100  # of the quarantine
+REASONS_SHOWN = 10
 LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
-Reasons = list[tuple[str, int]]
+COUNTS = {
+    "rows_in": "rows read",
+    "rows_out": "rows published",
+    "rows_filtered": "rows filtered",
+    "rows_duplicate": "of these, duplicates",
+    "rows_quarantined": "rows quarantined",
+    "rows_resumed": "rows taken from an earlier attempt",
+    "seconds": "seconds",
+    "rows_per_second": "rows per second",
+}
+Links = Mapping[str, str]  # the name and the address of other artifacts
+Places = Mapping[str, str]  # the name and the path of files or tables
 
 
 def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
-    """Show a run that published in the Prefect UI, and return the reasons of its quarantined rows.
-
-    `table` is the place of the published rows. A reason comes with its number of rows.
-    """
-    place = run.ledger / "quarantine" / f"quarantine-{receipt['generation']}.parquet"
-    rows = _quarantine(place) if receipt["rows_quarantined"] else staged_parts.QUARANTINE.empty_table()
-    why = count_reasons(rows.to_pylist())
+    """Show a run that published in the Prefect UI, and return the reasons of its quarantined rows."""
+    file = run.ledger / "quarantine" / f"quarantine-{receipt['generation']}.parquet"
+    rows = _quarantine(file) if receipt["rows_quarantined"] else staged_parts.QUARANTINE.empty_table()
+    reasons = count_reasons(rows.to_pylist())
     places = {
         "rows": filled_in(table),
         "receipt": filled_in(str(run.ledger / "receipt.json")),
-        "quarantine": filled_in(str(place)) if len(rows) else "",
+        "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
     }
-    verdict = run_sentences.published(receipt, why)
-    _show(run, verdict, rows, lambda links: run_summary.of_published(run, receipt, why, places, links))
-    return why
+    verdict = final_state.published(receipt, reasons)
+    _show(run, verdict, rows, lambda links: of_published(run, receipt, reasons, places, links))
+    return reasons
 
 
 @contextlib.contextmanager
 def failure_shown(run: Run) -> Iterator[None]:
-    """Show the run in the Prefect UI if the body fails, with the quarantined rows that it kept.
-
-    Do not show it if the storage is away or another run has taken the partition over.
-    """
+    """Show the run in the Prefect UI if the body fails, with the quarantined rows that it kept."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, ServiceUnavailable | LeaseLost):  # storage is away, or another run has the partition
-            _show_failed(run, explain(error, current_task.stage()))
+        if not isinstance(error, ServiceUnavailable | LeaseLost):
+            _show_failed(run, explain(error, flow_run.stage()))
         raise
 
 
 @dispensable()
 def _show_failed(run: Run, error: OvernightError) -> None:
     rows = _quarantine(run.failure_quarantine)
-    why = count_reasons(rows.to_pylist())
+    reasons = count_reasons(rows.to_pylist())
     places = {
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }
-    verdict = run_sentences.failed(error)
-    _show(run, verdict, rows, lambda links: run_summary.of_failed(run, error, why, places, links))
+    _show(run, final_state.failed(error), rows, lambda links: of_failed(run, error, reasons, places, links))
 
 
-def _quarantine(place: Location) -> pa.Table:
+def _quarantine(file: Location) -> pa.Table:
     """Return the rows of a quarantine, or none if it cannot be read: it only informs."""
-    with dispensable(), contextlib.suppress(FileNotFoundError), place.open() as file:
-        return pq.ParquetFile(file).read()
+    with dispensable(), contextlib.suppress(FileNotFoundError), file.open() as content:
+        return pq.ParquetFile(content).read()
     return staged_parts.QUARANTINE.empty_table()
 
 
 @dispensable()
-def _show(run: Run, verdict: str, quarantine: pa.Table, summary: Callable[[Mapping[str, str]], str]) -> None:
-    flow_run = UUID(prefect.runtime.flow_run.id)
+def _show(run: Run, verdict: str, quarantine: pa.Table, summary: Callable[[Links], str]) -> None:
+    run_id = UUID(prefect.runtime.flow_run.id)
     with get_client(sync_client=True) as client:
-        if len(quarantine):
-            _show_quarantine(client, run, flow_run, quarantine)
+        if count := len(quarantine):
+            excess = f", the first {ROWS_SHOWN}" if count > ROWS_SHOWN else ""
+            client.create_artifact(
+                ArtifactCreate(
+                    key=artifact_key(run.job, "quarantine"),
+                    type="table",
+                    description=f"{count:,} quarantined row{'s' * (count > 1)} of {run.job}/{run.partition}{excess}",
+                    data=json.dumps(quarantine_table(quarantine[:ROWS_SHOWN].to_pylist())),  # as Prefect's own tables
+                    flow_run_id=run_id,
+                    task_run_id=flow_run.task_run_id(),
+                )
+            )
         client.create_artifact(
             ArtifactCreate(
                 key=artifact_key(run.job, "summary"),
                 type="markdown",
                 description=verdict,  # Prefect's page shows its start without a click
-                data=summary(_links(client, run, flow_run)),
-                flow_run_id=flow_run,
+                data=summary(_links(client, run, run_id)),
+                flow_run_id=run_id,
             )
         )
 
 
-def _show_quarantine(client: SyncPrefectClient, run: Run, flow_run: UUID, rows: pa.Table) -> None:
-    shown = f", the first {ROWS_SHOWN}" if len(rows) > ROWS_SHOWN else ""
-    client.create_artifact(
-        ArtifactCreate(
-            key=artifact_key(run.job, "quarantine"),
-            type="table",
-            description=f"{len(rows):,} quarantined row{'s' * (len(rows) > 1)} of {run.job}/{run.partition}{shown}",
-            data=json.dumps(quarantine_table(rows[:ROWS_SHOWN].to_pylist())),  # as Prefect's own table artifacts
-            flow_run_id=flow_run,
-            task_run_id=current_task.task_run_id(),
-        )
-    )
-
-
 def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return quarantined rows with their columns in the order of the UI's table, which cuts off what is too wide.
-
-    So the short reason and the row come first, and the whole message and the URI last.
-    """
+    """Return quarantined rows with their columns in the order of the UI's table, which cuts off what is too wide."""
     return [
         {
             "reason": short_reason(row["error_type"], row["error_message"], row["uri"] or ""),
@@ -135,40 +136,100 @@ def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _links(client: SyncPrefectClient, run: Run, flow_run: UUID) -> dict[str, str]:
-    """Return the names and addresses of the run's other artifacts, the job's partitions and Ray's dashboard."""
-    mine = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run]))
-    found = {one.key: one.id for one in client.read_artifacts(artifact_filter=mine)}
-    keys = {artifact_key(run.job, what): name for what, name in LINKED.items()}
-    links = {name: f"/artifacts/artifact/{found[key]}" for key, name in keys.items() if key in found}
-    links |= {"all partitions": f"/artifacts/key/{artifact_key(run.job, 'partitions')}"}
-    dashboard = getattr(getattr(FlowRunContext.get(), "task_runner", None), "dashboard", "")
-    return links | ({"Ray's dashboard": dashboard} if dashboard else {})
+def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+    ids = {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
+    links = {}
+    for artifact, name in LINKED.items():
+        key = artifact_key(run.job, artifact)
+        if key in ids:
+            links[name] = f"/artifacts/artifact/{ids[key]}"
+    links["all partitions"] = f"/artifacts/key/{artifact_key(run.job, 'partitions')}"
+    if dashboard := getattr(getattr(FlowRunContext.get(), "task_runner", None), "dashboard", ""):
+        links["Ray's dashboard"] = dashboard
+    return links
+
+
+def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Places, links: Links) -> str:
+    mark = "⚠️" if receipt["rows_quarantined"] or receipt.get("warnings") else "✅"
+    names = COUNTS | ({"rows_out": "rows in the sample"} if receipt["limit_rows"] else {})
+    counts = {name: receipt[key] for key, name in names.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
+    stages = [
+        f"| {stage} | {figures['rows']:,} | {figures['seconds']:,.1f} |"
+        for stage, figures in receipt["stages"].items()
+        if figures["rows"]
+    ]
+    return _joined(
+        f"# {mark} {cell(run.job)}/{cell(run.partition)}",
+        f"**{cell(final_state.published(receipt, why))}**",
+        "\n".join(f"- ⚠️ {cell(warning)}" for warning in receipt.get("warnings", [])),
+        markdown_table(counts),
+        _reasons(why),
+        f"**Advice**: {cell(receipt['performance']['advice'])}.",
+        _links_and_places(links, places),
+        "\n".join(["| stage | rows | worker seconds |", "| --- | ---: | ---: |", *stages]) if stages else "",
+    )
+
+
+def of_failed(run: Run, error: OvernightError, why: Reasons, places: Places, links: Links) -> str:
+    """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
+    option = run_option(run.partition)
+    count = sum(number for _, number in why)
+    return _joined(
+        f"# ❌ {cell(run.job)}/{cell(run.partition)} failed in {error.stage}",
+        "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
+        f"{count:,} row{'s' * (count != 1)} quarantined until then." if why else "",
+        _reasons(why),
+        f"**Next**: correct the cause, then `overnight run JOB.yaml{option}`, or Retry on this page. "
+        "The rows that are done are kept.",
+        _links_and_places(links, places),
+    )
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _reasons(why: Reasons) -> str:
+    if not why:
+        return ""
+    lines = ["| rows | why they are quarantined |", "| ---: | --- |"]
+    lines += [f"| {count:,} | {cell(reason)} |" for reason, count in why[:REASONS_SHOWN]]
+    if len(why) > REASONS_SHOWN:
+        lines += ["", f"and {len(why) - REASONS_SHOWN:,} other reasons"]
+    return "\n".join(lines)
+
+
+def _links_and_places(links: Links, places: Places) -> str:
+    sentence = f"**See** {' · '.join(f'[{name}]({address})' for name, address in links.items())}" if links else ""
+    lines = [f"- {name}: `{path.replace('`', '')}`" for name, path in places.items() if path]
+    return _joined(sentence, "\n".join(lines))
 
 
 @contextlib.contextmanager
 def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float | None, str]]], None]]:
     """Yield a function that shows the progress of all stages in one artifact of the current task.
 
-    It takes a percentage, None if it is unknown, and a text for each stage. The artifact's own percentage is that of
-    the last stage. The metadata has the percentage of each stage, for bars in the terminal; it is empty if unknown.
+    It takes a percentage or None, and a text, for each stage. The metadata has the percentages, for the terminal.
     """
-    made: list[UUID] = []
+    artifact_id: UUID | None = None
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
     # would retry for minutes on a server that it reached before; the next update is retry enough.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
         def show(stages: Mapping[str, tuple[float | None, str]]) -> None:
-            shown: dict[str, Any] = {
-                "data": round([share for share, _ in stages.values()][-1] or 0.0, 1),
+            nonlocal artifact_id
+            shares = {stage: share for stage, (share, _) in stages.items()}
+            content: dict[str, Any] = {
+                "data": round(list(shares.values())[-1] or 0.0, 1),
                 "description": " · ".join(text for _, text in stages.values()),
-                "metadata_": {stage: "" if share is None else f"{share:.1f}" for stage, (share, _) in stages.items()},
+                "metadata_": {stage: "" if share is None else f"{share:.1f}" for stage, share in shares.items()},
             }
-            if made:
-                client.update_artifact(made[0], ArtifactUpdate(**shown))
+            if artifact_id:
+                client.update_artifact(artifact_id, ArtifactUpdate(**content))
                 return
-            here = {"flow_run_id": prefect.runtime.flow_run.id, "task_run_id": prefect.runtime.task_run.id}
+            owner = {"flow_run_id": prefect.runtime.flow_run.id, "task_run_id": prefect.runtime.task_run.id}
             key = artifact_key(run.job, "progress")
-            made.append(client.create_artifact(ArtifactCreate(key=key, type="progress", **here, **shown)).id)
+            artifact_id = client.create_artifact(ArtifactCreate(key=key, type="progress", **owner, **content)).id
 
         yield show

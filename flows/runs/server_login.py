@@ -31,26 +31,21 @@ PREFECT_SERVER_EPHEMERAL_ENABLED = "true" # as in Prefect's own default profile
 
 
 def login_file(home: Path) -> Path:
-    """Return the path of the file with the login, below PREFECT_HOME."""
     return home / "overnight-login.toml"
 
 
 def user_login() -> str | None:
-    """Return the login in the user's own settings of Prefect, or None. The server's setting comes first."""
+    """Return the login in the user's own settings of Prefect. The server's setting comes first."""
     settings = get_current_settings()
     return _text(settings.server.api.auth_string) or _text(settings.api.auth_string)
 
 
 def client_login(home: Path) -> str | None:
-    """Return the login with which a client calls the local server, or None without one."""
     return _text(get_current_settings().api.auth_string) or user_login() or read_login(home)
 
 
 def read_login(home: Path) -> str | None:
-    """Return the login in the file, or None without a file.
-
-    Raise `OvernightError` if another user could have read or written the file, or if it holds no login.
-    """
+    """Return the login in the file, or None without a file."""
     file = login_file(home)
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
@@ -104,10 +99,7 @@ def how_to_log_in(home: Path) -> str:
 
 
 def prefect_variables(home: Path) -> str:
-    """Return the variables that a `prefect` command needs for the login, each with a blank behind it.
-
-    There are none if Prefect's profiles.toml has the login, or if the user has set one.
-    """
+    """Return the variables that a `prefect` command needs for the login, each with a blank behind it."""
     login, profiles = read_login(home), home / "profiles.toml"
     has_login = profiles.is_file() and login is not None and login in profiles.read_text(errors="replace")
     if not login or has_login or login != client_login(home):

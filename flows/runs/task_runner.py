@@ -1,52 +1,40 @@
 """Run Prefect tasks on Ray, with prefect-ray 0.6.0's runner and these changes (Prefect 3.9, Ray 2.60).
 
-- Prefect's tasks reserve no CPU, so that the stream that they start has all of them.
-- Ray never retries a Prefect task by itself, so that Prefect counts every try.
-- The runner uses the given address or `RAY_ADDRESS`, also if it is `auto`.
-- `ray.init` keeps Prefect's handler of SIGTERM, because Cancel depends on it. A flow waits for a task in Python, so
-  that the signal can reach it.
+- Prefect's tasks reserve no CPU, so that the stream that they start has all of them. Ray never retries them.
+- `ray.init` keeps Prefect's handler of SIGTERM, because Cancel depends on it.
 - If the Prefect server listens only on this node, tasks run on this node.
-- The arguments of a Ray task hold no settings: a worker reads its own from its environment.
-- A worker sends its logs and events before it exits. If the server missed a task or its end, because the server was
-  away or the worker died, the flow reports it again.
-- If a worker dies, its task run ends as Crashed instead of staying Running. If a flow is interrupted while it waits,
-  its task is stopped and ends as Cancelled.
+- A worker reads its own settings, and sends its logs and events before it exits.
 """
 
 import contextlib
 import functools
 import gc
+import hashlib
 import logging
-import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import ray
 from prefect import get_run_logger, runtime
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import State
 from prefect.context import SettingsContext
-from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
-from prefect.states import Cancelled, Crashed
-from prefect_ray.context import RemoteOptionsContext
+from prefect_ray.context import remote_options
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overnight.flows.runs.cancellation import INTERRUPTIONS, is_stopping
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
-from overnight.flows.runs.local_ray import RayEnded, local_ray, start_local_ray
+from overnight.flows.runs.local_ray import start_local_ray
 from overnight.flows.runs.local_server import login_profile
-from overnight.flows.runs.missed_task_runs import Submitted, report_missed
-from overnight.flows.runs.near_server import near_server
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
-from overnight.flows.runs.prefect_ray_internals import EndableFuture, OpenRayTaskRunner, run_prefect_task
+from overnight.flows.runs.prefect_ray_internals import OpenRayTaskRunner, run_prefect_task
 from overnight.flows.runs.ray_address import check_ray_address
+from overnight.flows.runs.task_future import FLUSH_SECONDS, OvernightFuture, Submitted, report_missed
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.tasks.config.code_folders import code_folder
 from overnight.tasks.config.proxies import leave_out_this_machine
@@ -54,137 +42,44 @@ from overnight.tasks.errors import JobError, OvernightError
 
 R = TypeVar("R")
 REMOTE_OPTIONS = {"num_cpus": 0, "max_retries": 0}
-FLUSH_SECONDS = 5.0
-LOOK_SECONDS = 1.0
 IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
-STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
-
-
-class OvernightFuture(EndableFuture[R]):
-    """The future of a Prefect task on Ray. It waits in Python, so that signals reach the flow.
-
-    If a signal interrupts the wait, the task is stopped. If the task's worker dies, its task run ends as Crashed.
-    """
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until the task has ended, at most `timeout` seconds."""
-        with contextlib.suppress(FutureTimeoutError):
-            self._wait_in_python(timeout)
-            super().wait(0)
-
-    def result(self, timeout: float | None = None, raise_on_failure: bool = True) -> R:
-        """Wait at most `timeout` seconds, and return the task's result, or without `raise_on_failure` its error.
-
-        If the task's process died, set its task run to Crashed, and raise Ray's error.
-        """
-        if not self.has_ended:
-            with contextlib.suppress(FutureTimeoutError):
-                self._wait_in_python(timeout)
-        try:
-            return super().result(timeout, raise_on_failure)
-        except ray.exceptions.RayError as error:
-            if not self.has_ended:
-                self._report(Crashed(message=f"The process of this task died: {type(error).__name__}"))
-            raise
-
-    def _stop(self) -> None:
-        """End the task's process and the stream that it drives. Return when the process has ended."""
-        ray.cancel(self.wrapped_future, force=True)
-        with contextlib.suppress(Exception):
-            self.wrapped_future.future().result(STOP_SECONDS)
-        self._report(Cancelled(message="The flow run was interrupted."))
-
-    def _report(self, state: State[Any]) -> None:
-        """End the task run on the server, because its process no longer can. Errors are ignored."""
-        self.end_as(state)
-        deadline = time.monotonic() + FLUSH_SECONDS
-        with contextlib.suppress(Exception), get_client(sync_client=True) as client:
-            while time.monotonic() < deadline:
-                try:
-                    client.set_task_run_state(self.task_run_id, state, force=True)
-                    return
-                except ObjectNotFound:
-                    time.sleep(0.5)  # the server has not received the task run's start yet
-
-    def _wait_in_python(self, timeout: float | None) -> None:
-        try:
-            self._watch(timeout)
-        except FutureTimeoutError:
-            raise
-        except INTERRUPTIONS:
-            self._stop()
-            raise
-        except RayEnded as error:
-            self._report(Crashed(message=error.message))
-            raise
-        except Exception:
-            return  # super() raises the error again
-
-    def _watch(self, timeout: float | None) -> None:
-        """Wait for the future. Raise its error, `TimeoutError`, or KeyboardInterrupt if the run must stop.
-
-        Raise `RayEnded` if there is no Ray any more that could end it.
-        """
-        gcs = local_ray()
-        future, deadline = self.wrapped_future.future(), time.monotonic() + (math.inf if timeout is None else timeout)
-        while True:
-            try:
-                future.result(min(LOOK_SECONDS, max(deadline - time.monotonic(), 0)))
-                return
-            except FutureTimeoutError:
-                if is_stopping():
-                    raise KeyboardInterrupt from None
-                gcs.check()
-                if future.done() or time.monotonic() >= deadline:
-                    raise
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OvernightTaskRunner(OpenRayTaskRunner[R]):
-    """The task runner of every flow of Overnight.
-
-    `stage` is the name of the task that started last, or "plan" before the first. `task_run_id` is the id of the run of
-    that task, or None. `dashboard` is the address of the dashboard of the Ray that a runner of this process started or
-    joined, or an empty string.
-    """
-
-    dashboard = ""  # of the class, because the runners of a backfill share the Ray of its first one
-    stage = "plan"
-    task_run_id: UUID | None = None
+    dashboard = ""  # its address; of the class, because the runners of a backfill share the Ray of its first one
+    stage = "plan"  # the name of the task that started last
+    task_run_id: UUID | None = None  # of that task
     _sent: WorkingFolder | None = None
 
     def submit(self, *args: Any, **kwargs: Any) -> OvernightFuture[R]:
-        """Submit a task to Ray, and return its future. The arguments are those of Prefect's `submit`.
-
-        They are sent without the Prefect settings of this process, because a worker has its own. The first call in a
-        cluster logs which files were sent there.
-        """
+        """Submit a task to Ray, and return its future. The arguments are those of Prefect's `submit`."""
         if self._sent:
             get_run_logger().info("%s", self._sent)
             self._sent = None
-        current, options = SettingsContext.get(), RemoteOptionsContext.get().current_remote_options
         placement = near_server(get_current_settings().api.url or "")
-        with (
-            RemoteOptionsContext(current_remote_options={**options, **REMOTE_OPTIONS, **placement}),
-            NoSettings(profile=current.profile, settings=current.settings) if current else contextlib.nullcontext(),
-        ):
-            future = super().submit(*args, **kwargs)
-        task, ours = args[0] if args else kwargs["task"], OvernightFuture[R](future.task_run_id, future.wrapped_future)
-        self.stage, self.task_run_id = task.name, ours.task_run_id
-        self._submitted.append(Submitted(task, runtime.flow_run.id, ours))
-        return ours
+        current = SettingsContext.get()
+        settings = NoSettings(profile=current.profile, settings=current.settings) if current else nullcontext()
+        with remote_options(**REMOTE_OPTIONS, **placement), settings:
+            submission = super().submit(*args, **kwargs)
+        task = args[0] if args else kwargs["task"]
+        future = OvernightFuture[R](submission.task_run_id, submission.wrapped_future)
+        self.stage, self.task_run_id = task.name, future.task_run_id
+        self._submitted.append(Submitted(task, runtime.flow_run.id, future))
+        return future
 
     def __enter__(self) -> "OvernightTaskRunner[R]":
         check_ray_address(self.address)
-        owns = False
+        owns_ray = False
         self._fork_server = contextlib.ExitStack()
         if not self.address:
             self._fork_server.enter_context(fork_server_for_local_ray())
         with _signal_handler_kept():
             if not ray.is_initialized():
                 self._connect()
-                owns = True
+                owns_ray = True
             super().__enter__()
-        self.shut_down_ray_at_exit(owns)
+        self.shut_down_ray_at_exit(owns_ray)
         self._submitted: list[Submitted] = []
         return self
 
@@ -203,26 +98,26 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
                 "expected PREFECT_API_URL, found no such variable: every Ray worker would start a Prefect server of "
                 "its own. Set it to a running server, or use `overnight run`, which starts one."
             )
-        address = self.address or os.environ.get("RAY_ADDRESS") or None
-        arguments: dict[str, Any] = {
-            "log_to_driver": False,
-            "include_dashboard": False,
-            "logging_level": "ERROR",
-            **self.init_kwargs,
-        }
+        address = self.address or os.environ.get("RAY_ADDRESS")
         logging.getLogger("ray").setLevel(logging.ERROR)
+        arguments = {"log_to_driver": False, "logging_level": "ERROR", **self.init_kwargs}
         if address:
-            arguments.pop("include_dashboard")
-            # In a job of `ray job submit --working-dir`, Ray otherwise refuses a runtime environment of the driver.
-            os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
-            self._sent = working_folder(Path.cwd(), _job_folder())
-            self._sent.check()
-            with self._sent.linked() as folder:
-                variables = {"PREFECT_API_URL": api, **login_profile(api)}  # Ray shows them: no login, only its file
-                environment = {"working_dir": str(folder), "env_vars": variables}
-                context = ray.init(address, runtime_env=environment, **arguments)
-            self._note_dashboard(context.dashboard_url)
-            return
+            arguments.pop("include_dashboard", None)
+            self._join(address, api, arguments)
+        else:
+            self._start(api, {"include_dashboard": False, **arguments})
+
+    def _join(self, address: str, api: str, arguments: dict[str, Any]) -> None:
+        # In a job of `ray job submit --working-dir`, Ray otherwise refuses a runtime environment of the driver.
+        os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
+        self._sent = working_folder(Path.cwd(), _job_folder())
+        self._sent.check()
+        with self._sent.linked() as folder:
+            environment = {"working_dir": str(folder), "env_vars": _server_variables(api)}
+            context = ray.init(address, runtime_env=environment, **arguments)
+        self._note_dashboard(context.dashboard_url)
+
+    def _start(self, api: str, arguments: dict[str, Any]) -> None:
         os.environ["PREFECT_API_URL"] = api  # local workers inherit it
         # By default, Ray ends a worker one second after its task; starting the next one takes up to 2.5 s of CPU.
         os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", str(IDLE_WORKER_SECONDS * 1000))
@@ -231,10 +126,10 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
         except JobError:
             raise
         except Exception as error:
-            first = str(error).strip().partition(". ")[0]
+            sentence = str(error).strip().partition(". ")[0]
             raise OvernightError(
-                f"expected Ray to start on this machine, found: {first}. Run it again when the machine is less busy, "
-                "or start Ray yourself and set RAY_ADDRESS."
+                f"expected Ray to start on this machine, found: {sentence}. Run it again when the machine is less "
+                "busy, or start Ray yourself and set RAY_ADDRESS."
             ) from error
         if arguments["include_dashboard"]:  # without one, Ray returns an address where nothing listens
             self._note_dashboard(context.dashboard_url)
@@ -255,6 +150,46 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
             send_logs_and_events(FLUSH_SECONDS)
             if not is_well:
                 gc.collect()  # a reference cycle in an idle worker would keep a failed stream's actors and CPUs
+
+
+def near_server(api_url: str) -> dict[str, Any]:
+    """Return the options of a Ray task that keep it on this node if other nodes cannot reach the Prefect server.
+
+    `overnight run` on a cluster may have started that server here, on the loopback address.
+    """
+    if urlsplit(api_url).hostname not in LOOPBACK:
+        return {}
+    node = ray.get_runtime_context().get_node_id()
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+@contextlib.contextmanager
+def server_known_to_workers() -> Iterator[None]:
+    """Pass the address and the login of the Prefect server to the Ray workers of the body's tasks.
+
+    This is needed only if Ray runs already, and its workers have none or others: each would start a server of its own.
+    """
+    api = get_current_settings().api
+    login = api.auth_string.get_secret_value() if api.auth_string else ""
+    if not api.url or not ray.is_initialized() or ray.get(_digest_of_worker.remote()) == _digest(api.url, login):
+        yield
+        return
+    with remote_options(runtime_env={"env_vars": _server_variables(api.url)}):
+        yield
+
+
+def _server_variables(api_url: str) -> dict[str, str]:
+    """Return the variables of a worker. Ray shows them, so they name the file of the login, and never the login."""
+    return {"PREFECT_API_URL": api_url, **login_profile(api_url)}
+
+
+def _digest(*values: str) -> str:
+    return hashlib.sha256("\n".join(values).encode()).hexdigest()
+
+
+@ray.remote(num_cpus=0)
+def _digest_of_worker() -> str:
+    return _digest(os.environ.get("PREFECT_API_URL", ""), os.environ.get("PREFECT_API_AUTH_STRING", ""))
 
 
 def _job_folder() -> Path | None:

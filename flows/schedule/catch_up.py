@@ -1,16 +1,13 @@
 """Catch up after downtime, as `schedule.catch_up` sets it: all, latest or none.
 
 Prefect's scheduler creates only a few runs ahead (three, or those of an hour), and none while the server is down. So
-after five days there are three late runs, which all start, and no runs for the later days. Before it begins, each run
-from the scheduler checks the times that fell due until a worker took the run:
+each run from the scheduler checks, before it begins, the times that fell due until a worker took the run:
 
     latest   the newest time gets a run if it has none, and the other runs end as Completed, named Skipped
     all      each time gets a run if it has none, oldest first; the deployment's limit bounds the runs at a time
     none     a run that a worker takes more than an hour late is Skipped
 
-This file creates runs by the scheduler's own route, with the scheduler's key for that time. So several late runs that
-check at the same time create one run, and its scheduled time is the missed one. A manual run, a retry, or a run that
-waited for its turn is never skipped. To run a skipped partition, retry its run.
+Runs are created by the scheduler's own route, with its key for that time, so several late runs create one run.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,11 +37,10 @@ NOT_PICKED_UP = ("Scheduled", "Late")
 PAGE = 200
 
 
-def skipped(job: Job, partition: str) -> Any:
+def skipped(job: Job, partition: str) -> State[Any] | None:
     """Schedule the runs that a downtime missed, as `schedule.catch_up` sets it.
 
-    Return the final state of the current run if another one replaces it or it is too late, otherwise None. `partition`
-    is the run's parameter. A run that names a partition is never skipped.
+    Return the final state of the current run if another one replaces it or it is too late.
     """
     runtime = prefect.runtime
     if job.schedule is None or partition.strip() or not runtime.deployment.id or runtime.flow_run.run_count > 1:
@@ -56,43 +52,36 @@ def skipped(job: Job, partition: str) -> Any:
         scheduled = run.expected_start_time
         picked_up = picked_up_at(client.read_flow_run_states(run.id)) or datetime.now(UTC)
         due = cron_times(job.schedule, scheduled, picked_up)
-        taken = _scheduled_times(client, run, picked_up)
-        for fire in missed_cron_times(job.schedule, due, taken):
+        times = _scheduled_times(client, run, picked_up)
+        for fire in missed_cron_times(job.schedule, due, times):
             get_run_logger().info("the run of %s is missing; scheduling it now", fire.isoformat())
             _schedule(client, run, fire)
-            taken = _scheduled_times(client, run, picked_up)
-    why = why_skipped(job, scheduled, picked_up, taken)
-    return Completed(name="Skipped", message=why) if why else None
+            times = _scheduled_times(client, run, picked_up)
+    reason = why_skipped(job, scheduled, picked_up, times)
+    return Completed(name="Skipped", message=reason) if reason else None
 
 
 def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collection[datetime]) -> list[datetime]:
     """Return the times in `due` that need a run now, as `catch_up` sets it. The times in `taken` have one already."""
-    wanted = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
-    return [fire for fire in wanted if fire not in taken]
+    fires = {"all": due, "latest": due[-1:], "none": []}[schedule.catch_up]
+    return [fire for fire in fires if fire not in taken]
 
 
 def why_skipped(job: Job, scheduled: datetime, picked_up: datetime, taken: Collection[datetime]) -> str:
-    """Return the reason to skip a run, or an empty string.
-
-    Args:
-        scheduled: The time for which the run was scheduled.
-        picked_up: The time at which a worker took it.
-        taken: The times that have runs.
-    """
-    schedule = job.schedule or Schedule(cron="0 0 * * *", catch_up="all")
-    own = resolve_partition(job, None, scheduled, scheduled)
-    anyway = f"To run {own}, retry this run."
+    """Return the reason to skip a run, or an empty string."""
+    catch_up = job.schedule.catch_up if job.schedule else "all"
+    day = resolve_partition(job, None, scheduled, scheduled)
+    advice = f"schedule.catch_up is {catch_up!r}. To run {day}, retry this run."
     later = [time for time in taken if scheduled < time <= picked_up]
-    if schedule.catch_up == "latest" and later:
-        instead = resolve_partition(job, None, max(later), picked_up)
+    if catch_up == "latest" and later:
+        newest = resolve_partition(job, None, max(later), picked_up)
         return (
-            f"{own} was due at {_clock(job, scheduled)} and could not start then. {instead}, due at "
-            f"{_clock(job, max(later))}, runs instead: schedule.catch_up is 'latest'. {anyway}"
+            f"{day} was due at {_clock(job, scheduled)} and could not start then. {newest}, due at "
+            f"{_clock(job, max(later))}, runs instead: {advice}"
         )
-    if schedule.catch_up == "none" and picked_up - scheduled > LATE:
+    if catch_up == "none" and picked_up - scheduled > LATE:
         return (
-            f"{own} was due at {_clock(job, scheduled)} and could not start before {_clock(job, picked_up)}: "
-            f"schedule.catch_up is 'none'. {anyway}"
+            f"{day} was due at {_clock(job, scheduled)} and could not start before {_clock(job, picked_up)}: {advice}"
         )
     return ""
 
@@ -102,27 +91,21 @@ def _clock(job: Job, moment: datetime) -> str:
 
 
 def picked_up_at(states: Sequence[State]) -> datetime | None:
-    """Return the time at which a worker first took the run with these states, or None if no worker took it.
-
-    A run that a worker took and that then had to wait for a free slot counts as taken.
-    """
+    """Return the time at which a worker first took the run with these states, or None if no worker took it."""
     return min((state.timestamp for state in states if state.name not in NOT_PICKED_UP), default=None)
 
 
 def _scheduled_times(client: SyncPrefectClient, run: FlowRun, until: datetime) -> set[datetime]:
     """Return the times from the run's own to `until` for which the deployment has a scheduled run."""
-    wanted = FlowRunFilter(
-        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
-        expected_start_time=FlowRunFilterExpectedStartTime(
-            after_=run.expected_start_time, before_=DateTime.instance(until)
-        ),
-    )
-    found: set[datetime] = set()
+    in_range = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=DateTime.instance(until))
+    of_deployment = FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else [])
+    same = FlowRunFilter(deployment_id=of_deployment, expected_start_time=in_range)
+    times: set[datetime] = set()
     offset = 0
-    while page := client.read_flow_runs(flow_run_filter=wanted, limit=PAGE, offset=offset):
-        found.update(other.expected_start_time for other in page if other.auto_scheduled and other.expected_start_time)
+    while page := client.read_flow_runs(flow_run_filter=same, limit=PAGE, offset=offset):
+        times.update(twin.expected_start_time for twin in page if twin.auto_scheduled and twin.expected_start_time)
         offset += len(page)
-    return found
+    return times
 
 
 def _schedule(client: SyncPrefectClient, run: FlowRun, fire: datetime) -> None:

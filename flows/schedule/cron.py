@@ -18,29 +18,29 @@ def cron_times(schedule: Schedule, after: datetime, until: datetime) -> list[dat
     from overnight.flows.runs.prefect_internals import cron_dates  # imports Prefect, which some commands do not need
 
     start = after
-    found: set[datetime] = set()
+    times: set[datetime] = set()
     while True:
         dates = cron_dates(schedule.cron, schedule.timezone, AT_ONCE, start, until)
         plain = [datetime.fromtimestamp(date.timestamp(), UTC) for date in dates]  # Prefect's type has other methods
-        found.update(date for date in plain if after < date <= until)
+        times.update(date for date in plain if after < date <= until)
         if len(dates) < AT_ONCE:
-            return sorted(found)
+            return sorted(times)
         start = plain[-1] + timedelta(seconds=1)
 
 
 def last_cron_time(schedule: Schedule, before: datetime) -> datetime | None:
     """Return the newest time before `before` at which the schedule fires, or None if it did not fire for years."""
     for gap in _gaps():
-        if found := cron_times(schedule, before - gap, before - timedelta(microseconds=1)):
-            return found[-1]
+        if times := cron_times(schedule, before - gap, before - timedelta(microseconds=1)):
+            return times[-1]
     return None
 
 
 def next_cron_time(schedule: Schedule, after: datetime) -> datetime | None:
     """Return the first time after `after` at which the schedule fires, or None if it does not fire for years."""
     for gap in _gaps():
-        if found := cron_times(schedule, after, after + gap):
-            return found[0]
+        if times := cron_times(schedule, after, after + gap):
+            return times[0]
     return None
 
 

@@ -12,17 +12,12 @@ from overnight.tasks.errors import JobError
 
 @dataclass(frozen=True)
 class Deadline:
-    """A partition and the time by which it must be published."""
-
     partition: str
     deadline: datetime
 
 
 def deadline_cron(schedule: Schedule) -> str:
-    """Return the cron expression of the daily check at the deadline, in the schedule's time zone.
-
-    Raise `JobError` if the schedule has no deadline.
-    """
+    """Return the cron expression of the daily check at the deadline. Raise `JobError` if there is no deadline."""
     if not schedule.deadline:
         raise JobError('schedule.deadline: expected a time of day such as "06:00", found none; freshness needs it.')
     hour, minute = schedule.deadline.split(":")
@@ -30,10 +25,7 @@ def deadline_cron(schedule: Schedule) -> str:
 
 
 def latest_deadline(job: Job, moment: datetime) -> Deadline:
-    """Return the newest deadline that has passed at `moment`, with its partition.
-
-    Raise `JobError` if the job has no deadline, or none has passed yet.
-    """
+    """Return the newest deadline that has passed at `moment`. Raise `JobError` if the job has none, or none passed."""
     schedule = scheduled(job)
     fire = last_cron_time(schedule, moment)
     while fire and (deadline := deadline_after(schedule, fire)) > moment:
@@ -47,17 +39,12 @@ def latest_deadline(job: Job, moment: datetime) -> Deadline:
 
 
 def deadline_of(job: Job, partition: str) -> Deadline:
-    """Return the deadline of a partition. Raise `JobError` if the job has no deadline.
-
-    It is the first deadline after the last time at which the schedule fires for the partition.
-    """
     schedule = scheduled(job)
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
-    before = midnight - timedelta(microseconds=1)
-    around = cron_times(schedule, before, midnight + timedelta(hours=26))
-    on_the_day = [fire for fire in around if day_of(job, fire) == day]
-    return Deadline(partition, deadline_after(schedule, on_the_day[-1] if on_the_day else midnight))
+    fires = cron_times(schedule, midnight - timedelta(microseconds=1), midnight + timedelta(hours=26))
+    last = [midnight, *(fire for fire in fires if day_of(job, fire) == day)][-1]
+    return Deadline(partition, deadline_after(schedule, last))
 
 
 def scheduled(job: Job) -> Schedule:

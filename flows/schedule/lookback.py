@@ -23,13 +23,11 @@ TAG = "lookback"
 
 
 def look_back(job: Job, run: Run, parameter: str) -> None:
-    """Request runs of the days before the run's own whose inputs changed since they were published.
+    """Request runs of the `schedule.lookback_days` before the run's own whose inputs changed since they were published.
 
-    `schedule.lookback_days` is the number of these days. `parameter` is the run's parameter `partition`. Do nothing if
-    it names a partition, or if the schedule did not make the current run. An error here becomes a warning and does not
-    fail the run, because the next night checks again.
+    Only a run that the schedule made does so. An error becomes a warning, because the next night checks again.
     """
-    days = job.schedule.lookback_days if job.schedule else 0
+    days = job.times.lookback_days
     if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
         return
     log = get_run_logger()
@@ -54,11 +52,8 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 
 
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
-    """Return the published days whose inputs have changed, newest first, among the `days` before the run's own.
-
-    A day whose inputs were removed or cannot be listed is left out. Raise `ServiceUnavailable` if the storage is away.
-    """
-    found = []
+    """Return the published days whose inputs have changed, newest first, among the `days` before the run's own."""
+    days_to_run = []
     for number in range(1, days + 1):
         day = (parse_day(run.partition) - timedelta(days=number)).isoformat()
         receipt = read_json(replace(run, partition=day).ledger / "receipt.json")
@@ -69,7 +64,7 @@ def changed_days(job: Job, run: Run, days: int) -> list[str]:
             if not inputs.count:
                 get_run_logger().info("%s/%s stays as it is: its inputs are gone", job.name, day)
             elif inputs.digest != receipt["inputs"]:
-                found.append(day)
+                days_to_run.append(day)
         except InputError as error:
             get_run_logger().info("%s/%s stays as it is: %s", job.name, day, error)
-    return found
+    return days_to_run

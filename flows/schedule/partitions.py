@@ -10,11 +10,7 @@ from overnight.tasks.errors import JobError
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """Return the partition that the user named, or the day of the scheduled time (or of now) moved by `offset_days`.
-
-    For a job without dates, return `all`. The day is that of the schedule's time zone. Naive times are UTC. Raise
-    `JobError` for a partition that the job cannot have.
-    """
+    """Return the partition that the user named, or the day of the scheduled time (or of now) moved by `offset_days`."""
     partition = (partition or "").strip()
     if not job.is_dated:
         if partition in ("", "all"):
@@ -34,19 +30,17 @@ def day_of(job: Job, moment: datetime) -> date:
     """Return the day of a moment in the job's time zone. For a scheduled time, return the day that its cron means.
 
     If the clock skips a scheduled time, Prefect fires an hour later, which may be on the next day: 23:59 becomes 00:59.
-    So a moment that cron does not name is also read with the UTC offset of the day before. If cron names it then, that
-    day counts.
+    So a moment that cron does not name is also read with the UTC offset of the day before.
     """
     local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
-        meant = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
-        if _names(job.schedule.cron, meant):
-            return meant.date()
+        earlier_clock = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
+        if _names(job.schedule.cron, earlier_clock):
+            return earlier_clock.date()
     return local.date()
 
 
 def _names(cron: str, local: datetime) -> bool:
-    """Return True if a cron expression names this moment of the clock."""
     wall = local.replace(tzinfo=None)
     return next(CronSim(cron, wall - timedelta(minutes=1))) == wall
 
@@ -57,31 +51,23 @@ def newest_due(job: Job, now: datetime) -> date:
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
-    """Return the partitions from `start` to `end`, both included. Leave out days that the job's schedule never takes.
-
-    Raise `JobError` for a job whose only partition is `all`.
-    """
+    """Return the partitions from `start` to `end`, both included, without days that the job's schedule never takes."""
     if not job.is_dated:
         raise JobError(
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
         )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
-    return [day.isoformat() for day in days if not job.schedule or _is_scheduled(job, day)]
+    return [day.isoformat() for day in days if _is_scheduled(job, day)]
 
 
 def _is_scheduled(job: Job, partition: date) -> bool:
-    """Return True if cron fires on the day that takes this partition.
-
-    Only months and weekdays decide this, so the time zone does not matter.
-    """
-    cron = job.schedule.cron if job.schedule else "0 0 * * *"
+    """Return True if cron fires on the day that takes this partition. Only months and weekdays decide this."""
     day = partition - job.offset
     before = datetime.combine(day, time()) - timedelta(minutes=1)
-    return next(CronSim(cron, before)).date() == day
+    return next(CronSim(job.times.cron, before)).date() == day
 
 
 def check_range(start: date, end: date) -> None:
-    """Raise `JobError` if the end is before the start."""
     if end < start:
         raise JobError(f"expected an end that is not before the start, found {start} to {end}.")
 

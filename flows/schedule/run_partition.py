@@ -13,7 +13,7 @@ import prefect.runtime
 from prefect.client.orchestration import get_client
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.flow_run_name import note_name
+from overnight.flows.runs.flow_run import note_name
 from overnight.flows.schedule.partitions import resolve_partition
 
 LABEL = "overnight.partition"
@@ -21,33 +21,30 @@ LABEL = "overnight.partition"
 
 @dataclass(frozen=True)
 class ResolvedPartition:
-    """A partition, and the scheduled time that determines it, in UTC, as ISO 8601.
-
-    `scheduled_for` is None if a user named the partition.
-    """
+    """A partition, and the scheduled time that determines it, in UTC, as ISO 8601. None: a user named the partition."""
 
     partition: str
     scheduled_for: str | None = None
 
 
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
-    """Return the partition of the current flow run. Name and tag the flow run with its job and partition.
-
-    `partition` is the run's parameter; if it is empty, the scheduled time determines the partition. Raise `JobError`
-    for a partition that the job cannot have.
-    """
+    """Return the partition of the current flow run. Name and tag the flow run with its job and partition."""
+    parameter = partition.strip()
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(prefect.runtime.flow_run.id))
-        kept = None if partition.strip() else run.labels.get(LABEL)
-        day = str(kept) if kept else resolve_partition(job, partition, run.expected_start_time, datetime.now(UTC))
-        if not partition.strip() and not kept:
-            client.update_flow_run_labels(run.id, {LABEL: day})
-        tags = {*run.tags, f"job:{job.name}", f"partition:{day}"}
+        label = None if parameter else run.labels.get(LABEL)
+        if label:
+            day = str(label)
+        else:
+            day = resolve_partition(job, parameter, run.expected_start_time, datetime.now(UTC))
+            if not parameter:
+                client.update_flow_run_labels(run.id, {LABEL: day})
         name = f"{job.name}/{day}"
+        tags = {*run.tags, f"job:{job.name}", f"partition:{day}"}
         if tags != set(run.tags) or name != run.name:
             client.update_flow_run(run.id, name=name, tags=sorted(tags)).raise_for_status()
     note_name(name)
-    if partition.strip() or run.expected_start_time is None:
+    if parameter or run.expected_start_time is None:
         return ResolvedPartition(day)
     moment = run.expected_start_time.astimezone(UTC)
     return ResolvedPartition(day, moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))

@@ -18,8 +18,7 @@ from typing import Any
 from overnight.api.data import place_data
 from overnight.flows.job.loading import override, read_job, validated
 from overnight.flows.job.model import Job
-from overnight.flows.job.writing import plain_value
-from overnight.flows.job.yaml_loader import yaml_document, yaml_line
+from overnight.flows.job.yaml_loader import plain_value, yaml_document, yaml_line
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError

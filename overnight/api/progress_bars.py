@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from overnight.api.console import VisibleConsole
-from overnight.flows.runs.background import in_background
+from overnight.flows.runs.run_log import in_background
 from overnight.tasks.artifacts import artifact_key
 from overnight.tasks.errors import STREAM_STAGES
 from overnight.tasks.state.run import now

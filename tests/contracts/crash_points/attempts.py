@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
+from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.run import Run, published_files, read_json

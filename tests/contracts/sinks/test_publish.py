@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from overnight.flows.runs.owner import refuse_foreign_files, refuse_other_job
+from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed, OvernightError
 from overnight.tasks.state.lease import LeaseLost, check
 from overnight.tasks.state.run import Run

@@ -13,8 +13,7 @@ import pytest
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.garbage_collection import collect_garbage
-from overnight.flows.runs.owner import refuse_foreign_files
-from overnight.flows.runs.run import describe_run
+from overnight.flows.runs.run import describe_run, refuse_foreign_files
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state import lease
 from overnight.tasks.state.garbage import list_sizes, removable

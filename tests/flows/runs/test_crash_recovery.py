@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed, Pending, Running, Scheduled
 
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
-from overnight.flows.runs.crash_recovery import crashes_in_a_row, end_dead_run, was_cancelled
+from overnight.flows.runs.retries import crashes_in_a_row, end_dead_run, was_cancelled
 from tests.flows.ledger.published import leave_lease
 from tests.tasks.runs import make_run
 

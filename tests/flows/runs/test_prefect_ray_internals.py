@@ -12,7 +12,8 @@ from prefect.states import Crashed
 from prefect_ray import task_runners
 
 from overnight.flows.runs import prefect_ray_internals
-from overnight.flows.runs.task_runner import OvernightFuture, OvernightTaskRunner
+from overnight.flows.runs.task_future import OvernightFuture
+from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.errors import OvernightError
 
 

@@ -10,9 +10,8 @@ import pytest
 from prefect import flow, task
 from prefect.client.schemas.objects import State
 
-from overnight.flows.runs.failed_state import in_one_sentence
-from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
-from overnight.flows.runs.run_summary import of_published
+from overnight.flows.runs.final_state import in_one_sentence
+from overnight.flows.runs.run_page import failure_shown, of_published, progress_shown, show_published
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE

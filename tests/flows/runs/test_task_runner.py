@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect import flow, runtime, task
+from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
-from overnight.flows.runs.near_server import near_server
-from overnight.flows.runs.task_runner import OvernightTaskRunner
+from overnight.flows.runs.task_runner import OvernightTaskRunner, near_server
 from overnight.flows.runs.working_folder import working_folder
 from overnight.tasks.errors import OvernightError
-from tests.chaos.conftest import task_runs, wait_for_task_runs
-from tests.prefect_api import ask
 
 
 @task(cache_policy=NO_CACHE)
@@ -81,22 +78,6 @@ def test_the_first_task_logs_what_was_sent_to_the_cluster(
     assert [line for line in caplog.messages if line.startswith("sent to")] == [
         f"sent to the cluster: 1 file of {tmp_path}, 0.0 MiB; left out: 1 x .png"
     ]
-
-
-def test_a_task_run_that_the_server_missed_is_reported_again(prefect_api: str, ray_session: None) -> None:
-    @flow(task_runner=OvernightTaskRunner(), persist_result=False)
-    def probe() -> str:
-        flow_run_id = str(runtime.flow_run.id)
-        future = reserved.submit()
-        future.result()
-        wait_for_task_runs(prefect_api, flow_run_id, "COMPLETED")
-        ask(prefect_api, f"/task_runs/{future.task_run_id}", method="DELETE")
-        assert task_runs(prefect_api, flow_run_id) == {}
-        return flow_run_id
-
-    (name,) = reported = task_runs(prefect_api, probe())
-    assert name.endswith(reserved.name)
-    assert reported[name] == "COMPLETED"
 
 
 def test_without_a_server_nothing_starts() -> None:

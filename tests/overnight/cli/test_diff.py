@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.flows.job.loading import load_job
-from overnight.flows.ledger.samples import keep_sample
+from overnight.flows.ledger.published_rows import keep_sample
 from tests.overnight.cli.results_on_disk import typed, write_job, write_result
 
 IDS = ["a#0", "a#1", "a#2", "a#3"]

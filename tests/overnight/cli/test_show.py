@@ -12,7 +12,7 @@ from rich.console import Console
 
 from overnight.cli import rows_view
 from overnight.flows.job.loading import load_job
-from overnight.flows.ledger.samples import KEPT, keep_sample
+from overnight.flows.ledger.published_rows import KEPT, keep_sample
 from tests.overnight.cli.results_on_disk import typed, write_job, write_quarantine, write_result
 
 DAY = "2026-01-01"

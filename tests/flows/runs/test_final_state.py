@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from overnight.flows.runs.run_sentences import failed, published, searched, unchanged
+from overnight.flows.runs.final_state import failed, published, searched, unchanged
 from overnight.tasks.errors import CheckFailed, InputError
 
 RECEIPT: dict[str, Any] = {

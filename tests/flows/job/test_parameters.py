@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from overnight.flows.job.secret_patterns import NO_SECRET_SETTING, NO_SECRET_URL
+from overnight.flows.job.parameters import NO_SECRET_SETTING, NO_SECRET_URL
 
 URLS = [
     "https://canary:canary@host/v1",
