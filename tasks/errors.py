@@ -176,13 +176,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def find_cause(error: BaseException) -> OvernightError | None:
     """Return the `OvernightError` that `error` is, or that Ray, Ray Data or Prefect wrapped in it; otherwise None."""
-    visited: list[BaseException] = []
+    history: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
         candidate = pending.pop(0)
-        if not isinstance(candidate, BaseException) or candidate in visited:
+        if not isinstance(candidate, BaseException) or candidate in history:
             continue
-        visited.append(candidate)
+        history.append(candidate)
         inner = getattr(candidate, "cause", None)  # the class of Ray's wrapper is a subclass of its cause's class
         if isinstance(candidate, OvernightError) and inner is None:
             return candidate

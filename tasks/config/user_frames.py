@@ -1,7 +1,4 @@
-"""Find the line of the user's own code in an error's traceback.
-
-Own code belongs neither to Overnight nor to Python or a package.
-"""
+"""Find the line of the user's own code, which is no part of Overnight, Python or a package, in a traceback."""
 
 import linecache
 import sysconfig
@@ -17,19 +14,13 @@ LONGEST_SOURCE = 200  # characters
 
 
 def place(error: BaseException) -> str:
-    """Return a text such as `steps.py:12, in clean` for the innermost line of own code in the traceback.
-
-    The text is empty if there is no such line.
-    """
+    """Return `steps.py:12, in clean` for the innermost line of own code in the traceback; an empty text without one."""
     frame = _innermost(error)
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
 
 
 def quoted(error: BaseException) -> str:
-    """Return a line for a message, with `place` and the source of the innermost line of own code in the traceback.
-
-    It begins with a line end. It is empty if there is no such line.
-    """
+    """Return a line for a message: a line end, `place`, and the source of that line. It is empty if there is none."""
     frame = _innermost(error)
     if not frame:
         return ""
@@ -50,4 +41,7 @@ def is_own(filename: str) -> bool:
 
 def _innermost(error: BaseException) -> traceback.FrameSummary | None:
     frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
-    return next((frame for frame in reversed(frames) if is_own(frame.filename)), None)
+    for frame in reversed(frames):
+        if is_own(frame.filename):
+            return frame
+    return None
