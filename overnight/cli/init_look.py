@@ -60,15 +60,15 @@ def look(path: str, kinds: Kinds, source: str | None = None) -> Found:
         return Found(source, notes=(masked(f"cannot look at {path}: {error_message(error)}"),))
     is_complete = len(files) <= MAX_FILES
     files = files[:MAX_FILES]
-    counts = Counter(_kind(each.file, kinds) for each in files)
-    others = _others(each.file for each in files if _kind(each.file, kinds) is None)
+    counts = Counter(_kind(entry.file, kinds) for entry in files)
+    others = _others(entry.file for entry in files if _kind(entry.file, kinds) is None)
     del counts[None]
     source = source or max(counts, key=lambda kind: counts[kind], default=None)
     if source is None or not counts[source]:
         return Found(source, notes=(f"found no file of a known kind at {masked(path)}{others}",))
-    inputs = [each for each in files if _kind(each.file, kinds) == source]
-    days = len({each.day for each in files}) if "{partition}" in path else 0
-    found = Found(source, has_folders=any("/" in each.below for each in inputs))
+    inputs = [entry for entry in files if _kind(entry.file, kinds) == source]
+    days = len({entry.day for entry in files}) if "{partition}" in path else 0
+    found = Found(source, has_folders=any("/" in entry.below for entry in inputs))
     notes = [_counted(counts, is_complete, days, others)]
     try:
         found = replace(found, columns=look_at_rows(source, inputs[0].file))
@@ -112,7 +112,7 @@ def _kind(file: File, kinds: Kinds) -> str | None:
 
 def _fewest_files(inputs: Sequence[Input], is_complete: bool) -> int:
     """Return the files of the smallest partition. A listing that is not complete may lack files of the last one."""
-    counts = list(Counter(each.day for each in inputs).values())
+    counts = list(Counter(entry.day for entry in inputs).values())
     if not is_complete and len(counts) > 1:
         counts.pop()
     return min(counts)

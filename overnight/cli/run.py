@@ -8,13 +8,7 @@ from pathlib import Path
 
 import click
 
-from overnight.cli.command import (
-    EXIT_STATUS,
-    exit_on_error,
-    print_result,
-    run_options,
-    start_fork_server,
-)
+from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server
 from overnight.cli.run_view import next_steps, show_receipt
 from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
@@ -89,9 +83,9 @@ def run(
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         if isinstance(error, RetryRefused):
             sys.exit(1)  # its message has the command to run instead
-        repeated = [f"--set={setting}" for setting in settings]
-        repeated += [f"--limit-rows={limit_rows}"] * bool(limit_rows) + ["--retry-quarantined"] * retry_quarantined
-        for line in next_steps(job, day, str(job_path), limit_rows, repeated):
+        options = [f"--set={setting}" for setting in settings]
+        options += [f"--limit-rows={limit_rows}"] * bool(limit_rows) + ["--retry-quarantined"] * retry_quarantined
+        for line in next_steps(job, day, str(job_path), bool(limit_rows), options):
             click.echo(line, err=True)
         sys.exit(1)
     print_result(receipt, as_json, lambda: show_receipt(receipt, job, str(job_path)))

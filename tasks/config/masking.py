@@ -2,7 +2,7 @@
 
 Secrets are user info and values of the query of URLs, and the secret part of a webhook's address; what follows
 `Bearer`, `"api_key":` and the like; known forms of keys, such as `hf_...`; and values of this process's variables with
-secret names, or in `hide_variable`, as they are, percent-encoded or in JSON. A `${VARIABLE}` is not filled in, and stays.
+secret names, or in `hide_variable`, as they are, percent-encoded or in JSON. A `${VARIABLE}` stays as it is.
 """
 
 import functools

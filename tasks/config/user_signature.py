@@ -33,7 +33,7 @@ class UserCode:
     takes_kwargs: bool = True
 
     def check_source(self) -> None:
-        """Raise `JobError` if the source shows that the target is missing or does not take the arguments of the stage."""
+        """Raise `JobError` if the source shows that the target is missing or does not take the arguments."""
         module_name, _, name = self.target.partition(":")
         path = source_of(module_name, self.target)
         if path is None:
