@@ -73,7 +73,15 @@ def run(
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
             receipt = run_locally(
-                *(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose, retry_quarantined),
+                job_path,
+                job,
+                day,
+                force=force,
+                reason=masked(reason),
+                limit_rows=limit_rows or 0,
+                settings=settings,
+                retry_quarantined=retry_quarantined,
+                verbose=verbose,
                 ray_dashboard=ray_dashboard,
             )
     except OvernightError as error:
