@@ -54,10 +54,8 @@ STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that ro
 
 def first_line(message: str) -> str:
     """Return the first line of a message, and the line that follows it if the first ends in a colon."""
-    first, *others = message.splitlines() or [""]
-    if first.endswith(":") and others:
-        return f"{first} {others[0].strip()}"
-    return first
+    first, second, *_ = [*message.splitlines(), "", ""]
+    return f"{first} {second.strip()}".rstrip() if first.endswith(":") else first
 
 
 class OvernightError(Exception):

@@ -113,13 +113,13 @@ def _require_names(names: Sequence[Any]) -> None:
         if not isinstance(name, str):
             raise JobError(f"data: expected texts as names of columns, found {name!r}. Rename the column.")
         if count > 1:
-            expected = "data: expected different names of columns and index levels"
-            raise JobError(f"{expected}, found {name} twice. Rename one.")
+            problem = f"expected different names of columns and index levels, found {name} twice"
+            raise JobError(f"data: {problem}. Rename one.")
         try:
             name.encode()
         except UnicodeEncodeError:
-            expected = "data: expected names of columns that UTF-8 has"
-            raise JobError(f"{expected}, found {name!r}. Rename the column.") from None
+            problem = f"expected names of columns that UTF-8 has, found {name!r}"
+            raise JobError(f"data: {problem}. Rename the column.") from None
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -46,11 +46,11 @@ def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
 
 def arrow_as_html(table: pa.Table) -> str:
     """Return an HTML table of all rows and the first `COLUMNS` columns, with the names of the other columns."""
-    names, others = table.column_names[:COLUMNS], table.column_names[COLUMNS:]
+    names, more_names = table.column_names[:COLUMNS], table.column_names[COLUMNS:]
     columns = [map(cell, preview_cells.values(table[name])) for name in names]
     html = table_as_html(map(_text, names), zip(*columns, strict=True))
-    if others:
-        html += f"<p>and the columns {_text(', '.join(others))}</p>"
+    if more_names:
+        html += f"<p>and the columns {_text(', '.join(more_names))}</p>"
     return html
 
 

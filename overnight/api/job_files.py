@@ -62,17 +62,17 @@ def prepared(
     overrides = as_overrides(settings)
     name = Path(job) if isinstance(job, str | os.PathLike) else Path("the job")
     if data is None and isinstance(job, str | os.PathLike):
-        loaded = validated(name, read_job(name, overrides))
-        yield Prepared(name, loaded, overrides, _partition(loaded, partition))
+        full_job = validated(name, read_job(name, overrides))
+        yield Prepared(name, full_job, overrides, _partition(full_job, partition))
         return
     mapping, folder = _mapping(job), None
     if data is not None:
         mapping, folder = _with_data(name, mapping, overrides, partition, data, data_folder)
     with tempfile.TemporaryDirectory(prefix="overnight-") as temporary, modules_in(_code_folder(job)):
-        loaded = validated(name, _overridden(mapping, overrides))
-        path = Path(temporary) / f"{loaded.name}.yaml"
+        full_job = validated(name, _overridden(mapping, overrides))
+        path = Path(temporary) / f"{full_job.name}.yaml"
         path.write_text(yaml_document(mapping), encoding="utf-8")
-        yield Prepared(path, loaded, overrides, _partition(loaded, partition))
+        yield Prepared(path, full_job, overrides, _partition(full_job, partition))
     if folder:
         folder.remove()
 

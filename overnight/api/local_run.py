@@ -67,14 +67,14 @@ def run_locally(
         for code in job.code():
             code.check_source()
         description = describe_run(job, partition, reason, limit_rows)
-        published, _ = published_or_retry(job, description, force, retry_quarantined)
-        if published:
+        former_receipt, _ = published_or_retry(job, description, force, retry_quarantined)
+        if former_receipt:
             if retry_quarantined:
                 click.echo(f"{job.name}/{partition} has no quarantined rows: it stays as it is", err=True)
-            if is_publisher_dead(description, published):
+            if is_publisher_dead(description, former_receipt):
                 with prefect_server(show):
                     bury_publisher(description)
-            return published  # without a server or Ray
+            return former_receipt  # without a server or Ray
     parameters = {
         "job": str(job_path),
         "partition": partition,

@@ -137,7 +137,7 @@ def _follow(
     stop: threading.Event,
 ) -> None:
     start, line_time, task = time.monotonic(), time.monotonic(), ""
-    keys = [artifact_key(job_name, what) for what in ("progress", "progress-backfill")]
+    keys = [artifact_key(job_name, "progress"), artifact_key(job_name, "progress-backfill")]
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN if show else SECONDS_BETWEEN_LOOKS):
             with contextlib.suppress(Exception):  # a failed display must not fail the run

@@ -123,7 +123,7 @@ def backfill(
     with prepared(job, settings) as call:
         options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(call.settings)}
         options["reason"] = masked(reason)
-        loaded, request, steps = planned(
+        full_job, request, steps = planned(
             JobFile(call.path), resume or "new", first, last, **options, is_resumed=bool(resume)
         )
         if steps and not dry_run:
@@ -131,5 +131,5 @@ def backfill(
 
             options |= {"max_concurrent": max_concurrent, "stop_on_failure": stop_on_failure, "resume": resume}
             backfill_locally(call.path, call.job, verbose, progress, start=first, end=last, **options)
-        entries = [step.entry for step in steps] if dry_run else entries_of(loaded, request, steps)
-    return Statuses(entries, loaded.name)
+        entries = [step.entry for step in steps] if dry_run else entries_of(full_job, request, steps)
+    return Statuses(entries, full_job.name)

@@ -73,11 +73,17 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     from overnight.tasks.infer.kinds import imports
 
     resume = options["resume"]
-    request_options = {name: options[name] for name in ("select", "order", "settings")}
-    request_options["reason"] = masked(options["reason"])
     with exit_on_error():
         job, request, steps = planned(
-            JobFile(job_path), resume or "new", first, last, **request_options, is_resumed=bool(resume)
+            JobFile(job_path),
+            resume or "new",
+            first,
+            last,
+            select=options["select"],
+            order=options["order"],
+            settings=options["settings"],
+            reason=masked(options["reason"]),
+            is_resumed=bool(resume),
         )
     if not steps:
         print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
@@ -85,7 +91,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     if not resume and (partitions := left_out(job, request, steps)):
         click.echo(f"left out: {partitions}", err=True)
     if dry_run:
-        print_result([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
+        print_result(steps, as_json, lambda: show_steps(job, steps))
         return
     failure = None
     fork_server.preload(imports(job.models))
@@ -97,7 +103,7 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         except OvernightError as error:
             failure = error
     entries = entries_of(job, request, steps)
-    print_result([entry.as_json() for entry in entries], as_json, lambda: show_outcomes(job, entries))
+    print_result(entries, as_json, lambda: show_outcomes(job, entries))
     if failure:
         click.secho(f"{failure.status}: {failure}", fg="red", err=True)
         sys.exit(1)

@@ -82,8 +82,12 @@ def start_fork_server() -> None:
 
 
 def print_result(document: Any, as_json: bool, print_text: Callable[[], None]) -> None:
-    """Print a result as one JSON document, or call `print_text`."""
+    """Print a result as one JSON document, or call `print_text`. Objects in it may have `as_json`, or become text."""
     if as_json:
-        click.echo(json.dumps(document, indent=2, default=str))
+        click.echo(json.dumps(document, indent=2, default=_json_value))
     else:
         print_text()
+
+
+def _json_value(value: Any) -> Any:
+    return value.as_json() if hasattr(value, "as_json") else str(value)

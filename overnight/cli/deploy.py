@@ -36,7 +36,7 @@ def deploy(job_paths: tuple[Path, ...], absolute_paths: bool, as_json: bool) -> 
         click.echo(ui_line(url, "/deployments"), err=True)
         changes = deploy_all(job_paths=job_paths)
         findings = next_runs()
-    print_result([change.as_json() for change in changes], as_json, lambda: click.echo("\n".join(map(str, changes))))
+    print_result(changes, as_json, lambda: click.echo("\n".join(map(str, changes))))
     for finding in findings:
         line = f"{finding.found} -> {finding.advice}" if finding.advice else finding.found
         click.secho(line, fg="red" if finding.is_wrong else None, err=True)

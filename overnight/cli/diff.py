@@ -35,10 +35,10 @@ def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[
     try:
         with read_errors():
             results = Results(load_job(job_path, settings), str(job_path))
-            left, right = (results.named(name, partition) for name in (a, b))
+            result_a, result_b = results.named(a, partition), results.named(b, partition)
             from overnight.flows.ledger.differences import compare
 
-            differences = compare(left, right)
+            differences = compare(result_a, result_b)
     except OvernightError as error:
         click.secho(str(error), fg="red", err=True)
         sys.exit(2)
@@ -60,9 +60,9 @@ def show_differences(differences: "Differences") -> None:
 
     a, b = differences.a, differences.b
     print_line(f"{a.job.name}: A is {a.name}, B is {b.name}", "bold")
-    for name, other, only in (("A", "B", differences.only_a), ("B", "A", differences.only_b)):
+    for names, only in (("AB", differences.only_a), ("BA", differences.only_b)):
         if only.rows:
-            print_line(_rows_of_one(name, other, only))
+            print_line(_rows_of_one(*names, only))
     for name, columns in (("A", differences.columns_only_a), ("B", differences.columns_only_b)):
         if columns:
             print_line(f"  columns only in {name}: {', '.join(columns)}")

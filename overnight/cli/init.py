@@ -74,20 +74,20 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
     path = _answer("path", given, "Where are the inputs? A folder or a URI; {partition} is replaced by the day")
     kinds = source_kinds()
     _check_choice("source", given["source"], kinds)
-    found = look(path, kinds, given["source"])
-    for note in found.notes:
+    inputs = look(path, kinds, given["source"])
+    for note in inputs.notes:
         click.echo(note, err=True)
-    source = found.source or _answer("source", given, "What kind are the inputs?", list(kinds))
-    works = task_choices(source, found)
+    source = inputs.source or _answer("source", given, "What kind are the inputs?", list(kinds))
+    works = task_choices(source, inputs)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
     work = _answer("work", given, "Which work does each row need?", list(works))
-    column = _text_column(given, source, work, found)
+    column = _text_column(given, source, work, inputs)
     model = given["model"] or ""
     if offer := offers().get(work):
         model = _answer("model", given, "Which model?", default=offer.model)
     name, timezone = given["name"] or default_name(folder), given["timezone"] or "UTC"
-    return Answers(folder, name, path, source, work, model, column, found, cron, timezone)
+    return Answers(folder, name, path, source, work, model, column, inputs, cron, timezone)
 
 
 def cron_of(when: str) -> str:
@@ -100,11 +100,11 @@ def cron_of(when: str) -> str:
     return when.strip()
 
 
-def _text_column(given: Mapping[str, str | None], source: str, work: str, found: "Found") -> str:
+def _text_column(given: Mapping[str, str | None], source: str, work: str, inputs: "Found") -> str:
     """Return the column of the texts, or an empty text if the work reads none."""
     from overnight.cli.init_choices import needs_column_name
 
-    names, texts = found.columns.names, found.columns.texts
+    names, texts = inputs.columns.names, inputs.columns.texts
     column = given["text_column"] or ""
     if not column and needs_column_name(source, work):
         if texts and sys.stdin.isatty():

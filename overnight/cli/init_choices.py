@@ -70,8 +70,8 @@ def _file_sources() -> dict[str, Any]:
     """Return the classes of the sources of files that require only a path, by their kinds."""
     leaves = {}
     for kind, leaf in sources().items():
-        required = {name for name, field in leaf.model_fields.items() if field.is_required()}
-        if getattr(leaf, "extensions", ()) and required <= {"path"}:
+        settings = {name for name, field in leaf.model_fields.items() if field.is_required()}
+        if getattr(leaf, "extensions", ()) and settings <= {"path"}:
             leaves[kind] = leaf
     return leaves
 

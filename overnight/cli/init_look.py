@@ -5,9 +5,9 @@ It lists at most `MAX_FILES` files and opens one, on any storage. `init_rows.py`
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from overnight.cli.init_rows import Columns, look_at_rows
@@ -60,24 +60,26 @@ def look(path: str, kinds: Kinds, source: str | None = None) -> Found:
         return Found(source, notes=(masked(f"cannot look at {path}: {error_message(error)}"),))
     is_complete = len(files) <= MAX_FILES
     files = files[:MAX_FILES]
-    counts = Counter(_kind(entry.file, kinds) for entry in files)
-    others = _others(entry.file for entry in files if _kind(entry.file, kinds) is None)
-    del counts[None]
-    source = source or max(counts, key=lambda kind: counts[kind], default=None)
-    if source is None or not counts[source]:
-        return Found(source, notes=(f"found no file of a known kind at {masked(path)}{others}",))
-    inputs = [entry for entry in files if _kind(entry.file, kinds) == source]
+    files_of = defaultdict[str | None, list[Input]](list)
+    for entry in files:
+        files_of[_kind(entry.file, kinds)].append(entry)
+    remark = _skipped(files_of.pop(None, []))
+    source = source or max(files_of, key=lambda kind: len(files_of[kind]), default=None)
+    inputs = files_of[source]
+    if source is None or not inputs:
+        return Found(source, notes=(f"found no file of a known kind at {masked(path)}{remark}",))
+    counts = Counter({kind: len(entries) for kind, entries in files_of.items()})
     days = len({entry.day for entry in files}) if "{partition}" in path else 0
-    found = Found(source, has_folders=any("/" in entry.below for entry in inputs))
-    notes = [_counted(counts, is_complete, days, others)]
+    notes = [_counted(counts, is_complete, days, remark)]
+    columns = Columns()
     try:
-        found = replace(found, columns=look_at_rows(source, inputs[0].file))
-        if found.columns.names:
-            notes.append(_described(found.columns))
+        columns = look_at_rows(source, inputs[0].file)
+        if columns.names:
+            notes.append(_described(columns))
     except Exception as error:  # of any kind
         notes.append(masked(f"cannot read the rows of {inputs[0].file.path}: {error_message(error)}"))
-    rows = found.columns.rows if found.columns.names else _fewest_files(inputs, is_complete)
-    return replace(found, rows=rows, notes=tuple(notes))
+    rows = columns.rows if columns.names else _fewest_files(inputs, is_complete)
+    return Found(source, rows, any("/" in entry.below for entry in inputs), columns, tuple(notes))
 
 
 def _files(path: str) -> list[Input]:
@@ -118,19 +120,19 @@ def _fewest_files(inputs: Sequence[Input], is_complete: bool) -> int:
     return min(counts)
 
 
-def _counted(counts: Counter[str], is_complete: bool, days: int, others: str) -> str:
+def _counted(counts: Counter[str | None], is_complete: bool, days: int, remark: str) -> str:
     note = "found " if is_complete else "found among the first files "
     note += ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
     if days:
         note += f" in {days:,} partitions"
-    note += f"{others}."
+    note += f"{remark}."
     if len(counts) > 1:
         note += " One job reads one kind; --source names another."
     return note
 
 
-def _others(files: Iterable[File]) -> str:
-    endings = Counter(os.path.splitext(file.path)[1] or "no ending" for file in files)
+def _skipped(inputs: Sequence[Input]) -> str:
+    endings = Counter(os.path.splitext(entry.file.path)[1] or "no ending" for entry in inputs)
     examples = ", ".join(f"{count:,} with {ending}" for ending, count in endings.most_common(5))
     return f"; a run passes over {endings.total():,} others: {examples}" if endings else ""
 

@@ -85,9 +85,8 @@ def _show_unpublished(console: Console, ranges: Sequence[calendar_view.Partition
     if not ranges:
         return
     console.print("\n[bold]not published[/bold]")
-    first, others = ranges[: calendar_view.UNPUBLISHED], ranges[calendar_view.UNPUBLISHED :]
-    width = max(len(partitions.name) for partitions in first)
-    for partitions in first:
+    width = max(len(partitions.name) for partitions in ranges[: calendar_view.UNPUBLISHED])
+    for partitions in ranges[: calendar_view.UNPUBLISHED]:
         entry = partitions.entries[-1]
         line = Text.assemble(f"{partitions.name:{width}}  ", (entry.status, MARKS[entry.status][1]))
         if entry.since:
@@ -95,8 +94,8 @@ def _show_unpublished(console: Console, ranges: Sequence[calendar_view.Partition
         if entry.why:
             line += f": {'; '.join(map(first_line, entry.why))}"
         console.print(line, soft_wrap=True)  # one line, which is never cut
-    if others:
-        console.print(f"and {sum(len(partitions.entries) for partitions in others):,} more")
+    if more_ranges := ranges[calendar_view.UNPUBLISHED :]:
+        console.print(f"and {sum(len(partitions.entries) for partitions in more_ranges):,} more")
 
 
 def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> None:

@@ -81,10 +81,10 @@ def with_folder(target: str) -> str:
 
 def folders_of(target: str) -> list[str]:
     """Return the folders in which the module of a target may be, in the order of the import path."""
-    here, folder = os.getcwd(), folder_of(target)
-    if folder is None or folder.here() == here:
-        return [here]
-    return [here, folder.here()]
+    folders, folder = [os.getcwd()], folder_of(target)
+    if folder and folder.here() not in folders:
+        folders.append(folder.here())
+    return folders
 
 
 def put_last(folders: list[str]) -> None:

@@ -30,8 +30,8 @@ def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
             problem = f"{package}: its plug-in for kind: {point.name} is ignored: this kind is built in"
             warnings.warn(problem, stacklevel=2)
         elif point.name in owners:
-            both = f"{owners[point.name]} and {package}"
-            leaves[point.name] = _refusing(point, both, "both bring it. Uninstall one")
+            packages = f"{owners[point.name]} and {package}"
+            leaves[point.name] = _refusing(point, packages, "both bring it. Uninstall one")
         else:
             owners[point.name] = package
             leaves[point.name] = _loaded(point, package, parent)
@@ -44,16 +44,16 @@ def _loaded(point: metadata.EntryPoint, package: str, parent: type[Leaf]) -> typ
         leaf = point.load()
     except (Exception, SystemExit) as error:
         return _refusing(point, package, f"importing {point.value} raised {type(error).__name__}: {error}")
-    expected = f"expected {point.value} to"
     if not (isinstance(leaf, type) and issubclass(leaf, parent)):
         base = f"{parent.__module__}.{parent.__name__}"
-        return _refusing(point, package, f"{expected} inherit from {base}, found {leaf!r:.80}")
+        return _refusing(point, package, f"expected {point.value} to inherit from {base}, found {leaf!r:.80}")
     kind, name = _kind(leaf), point.name
     if kind != name:
         reason = f'expected kind: Literal["{name}"] = "{name}" in {point.value}, found {kind!r}'
         return _refusing(point, package, reason)
     if leaf.__abstractmethods__:
-        return _refusing(point, package, f"{expected} have {', '.join(sorted(leaf.__abstractmethods__))}, found none")
+        verbs = ", ".join(sorted(leaf.__abstractmethods__))
+        return _refusing(point, package, f"expected {point.value} to have {verbs}, found none")
     return leaf
 
 

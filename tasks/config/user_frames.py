@@ -1,4 +1,4 @@
-"""Find the line of the user's own code, which is no part of Overnight, Python or a package, in a traceback."""
+"""Find the line of the user's own code in a traceback: it belongs to neither Overnight nor Python nor a package."""
 
 import linecache
 import sysconfig

@@ -47,8 +47,8 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
     if types.is_temporal(kind):
         return _times(array)
     if not (is_text(kind) or is_bytes(kind) or types.is_primitive(kind) or types.is_decimal(kind)):
-        expected = f"deduplicate: expected values that can be compared in column {name!r}"
-        raise ContractError(f"{expected}, found {kind}. Derive a column of another type.", "preprocess")
+        problem = f"expected values that can be compared in column {name!r}, found {kind}"
+        raise ContractError(f"deduplicate: {problem}. Derive a column of another type.", "preprocess")
     return list(map(_scalar, array.to_pylist()))
 
 
