@@ -4,11 +4,10 @@ import tempfile
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from overnight.api.job_files import AnyJob, Overrides, as_day, prepared
+from overnight.api.job_files import AnyJob, Overrides, as_date, as_day, prepared
 from overnight.api.process_state import leaves_no_trace, restored
 from overnight.api.statuses import Statuses
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.storage.location import Location
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def status(
         JobError: The job or a date is wrong.
         OvernightError: A record on disk cannot be read.
     """
-    first, last = (parse_day(day) if isinstance(day, str) else day for day in (start, end))
+    first, last = as_date(start), as_date(end)
     with prepared(job) as call:
         from overnight.flows.ledger.late_runs import with_late_runs
         from overnight.flows.ledger.partition_status import read_ledger

@@ -20,7 +20,7 @@ from overnight.flows.job.loading import override, read_job, validated
 from overnight.flows.job.model import Job
 from overnight.flows.job.writing import plain_value
 from overnight.flows.job.yaml_loader import yaml_document, yaml_line
-from overnight.flows.schedule.partitions import resolve_partition
+from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import Location
@@ -80,6 +80,12 @@ def prepared(
 def as_day(partition: str | date | None) -> str | None:
     """Return a partition as `YYYY-MM-DD`, or as it is."""
     return partition.isoformat() if isinstance(partition, date) else partition
+
+
+def as_date(day: str | date | None) -> date | None:
+    """Return a day as a date. Raise `JobError` for a text that is not `YYYY-MM-DD`."""
+    text = as_day(day)
+    return parse_day(text) if text else None
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
-from overnight.api.job_files import AnyJob, Overrides, as_day, prepared
+from overnight.api.job_files import AnyJob, Overrides, as_date, as_day, prepared
 from overnight.api.process_state import leaves_no_trace
 from overnight.api.receipt import Receipt
 from overnight.api.statuses import Statuses
 from overnight.flows.backfill_plan import DEFAULT_SELECT, Order, Select, entries_of, planned
 from overnight.flows.job.loading import JobFile
-from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 
@@ -119,7 +118,7 @@ def backfill(
         BackfillFailed: Some partitions failed; `overnight.status` has them.
         OvernightError: The backfill could not begin, or was cancelled.
     """
-    first, last = (parse_day(str(as_day(day))) if day else None for day in (start, end))
+    first, last = as_date(start), as_date(end)
     with prepared(job, settings) as call:
         options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(call.settings)}
         options["reason"] = masked(reason)

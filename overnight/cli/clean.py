@@ -47,7 +47,10 @@ def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool,
 def show_cleaning(report: dict[str, Any]) -> None:
     """Print the files that `overnight clean` removed, or would remove, as a table on stdout."""
     console = VisibleConsole(highlight=False)
-    rows = report["removable" if report["dry_run"] else "removed"]
+    key, verb = "removed", "removed"
+    if report["dry_run"]:
+        key, verb = "removable", "would be removed; add --yes to remove them"
+    rows = report[key]
     numbers = [Column(name, justify="right") for name in ("files", "bytes")]
     table = Table("partition", "what", "why", *numbers)
     for row in rows:
@@ -56,5 +59,4 @@ def show_cleaning(report: dict[str, Any]) -> None:
         console.print(table)
     for partition in report["skipped"]:
         console.print(f"skipped: {partition['partition']}: {partition['why']}", markup=False)
-    verb = "would be removed; add --yes to remove them" if report["dry_run"] else "removed"
     console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {verb}", markup=False)

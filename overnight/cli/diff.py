@@ -44,7 +44,7 @@ def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[
         sys.exit(2)
     document = as_document(differences) if as_json else None
     print_result(document, as_json, lambda: show_differences(differences))
-    sys.exit(1 if differences else 0)
+    sys.exit(bool(differences))
 
 
 def show_differences(differences: "Differences") -> None:
@@ -60,9 +60,9 @@ def show_differences(differences: "Differences") -> None:
 
     a, b = differences.a, differences.b
     print_line(f"{a.job.name}: A is {a.name}, B is {b.name}", "bold")
-    for names, only in (("AB", differences.only_a), ("BA", differences.only_b)):
+    for name, peer, only in (("A", "B", differences.only_a), ("B", "A", differences.only_b)):
         if only.rows:
-            print_line(_rows_of_one(*names, only))
+            print_line(_rows_of_one(name, peer, only))
     for name, columns in (("A", differences.columns_only_a), ("B", differences.columns_only_b)):
         if columns:
             print_line(f"  columns only in {name}: {', '.join(columns)}")
@@ -93,10 +93,10 @@ def as_document(differences: "Differences") -> dict[str, Any]:
     }
 
 
-def _rows_of_one(name: str, other: str, only: "OnlyIn") -> str:
+def _rows_of_one(name: str, peer: str, only: "OnlyIn") -> str:
     line = f"  only in {name}: {only.rows:,} rows"
     if only.quarantined_in_other:
-        line += f", {only.quarantined_in_other:,} of them quarantined in {other}"
+        line += f", {only.quarantined_in_other:,} of them quarantined in {peer}"
     line += f": {', '.join(only.examples)}"
     return line + ", ..." * (only.rows > len(only.examples))
 
@@ -121,6 +121,7 @@ def _json(value: Any) -> Any:
 
     from overnight.tasks.write.in_process import json_lines
 
-    value = value.tolist() if hasattr(value, "tolist") else value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     [line] = json_lines(pa.table({"value": [value]}))
     return json.loads(line)["value"]

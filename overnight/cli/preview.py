@@ -57,7 +57,7 @@ def preview(job_path: Path, rows: int, partition: str | None, settings: tuple[st
         show_summary(result, VisibleConsole(highlight=False, stderr=True))
     else:
         show_preview(result)
-    sys.exit(1 if len(result.quarantine) and not len(result) else 0)
+    sys.exit(len(result.quarantine) > 0 and not len(result))
 
 
 def show_preview(preview: "Preview") -> None:

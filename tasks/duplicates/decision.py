@@ -72,8 +72,10 @@ def _bounds(location: Location) -> list[tuple[int, int]]:
     bounds = []
     for number in range(footer.num_row_groups):
         statistics = footer.row_group(number).column(0).statistics
-        has_rows = statistics is not None and statistics.has_min_max
-        bounds.append((statistics.min, statistics.max) if has_rows else (0, -1))
+        if statistics is None or not statistics.has_min_max:  # the group has no rows
+            bounds.append((0, -1))
+        else:
+            bounds.append((statistics.min, statistics.max))
     return bounds
 
 

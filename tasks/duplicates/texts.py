@@ -39,14 +39,14 @@ def near(keys: np.ndarray, threshold: float) -> np.ndarray:
     Two signatures are compared only if they agree in a band, which is a slice of their numbers.
     """
     numbers = keys.view("<u4")
-    bands = [_contents(numbers[:, band]) for band in _bands(threshold)]
+    contents = np.stack([_contents(numbers[:, band]) for band in _bands(threshold)])
     is_near = np.zeros(len(numbers), bool)
-    stays: list[dict[int, list[int]]] = [{} for _ in bands]  # by band: the rows that stay, by the band's content
-    for row in np.flatnonzero(np.any([contents >= 0 for contents in bands], axis=0)).tolist():
+    stays: dict[tuple[int, int], list[int]] = {}  # by band and its content: the rows that stay
+    for row in np.flatnonzero((contents >= 0).any(axis=0)).tolist():
         buckets = []
-        for band, contents in enumerate(bands):
-            if contents[row] >= 0:
-                buckets.append(stays[band].setdefault(int(contents[row]), []))
+        for key in enumerate(contents[:, row].tolist()):
+            if key[1] >= 0:
+                buckets.append(stays.setdefault(key, []))
         rivals = sorted(set[int]().union(*buckets))
         if rivals and (numbers[rivals] == numbers[row]).mean(axis=1).max() >= threshold:
             is_near[row] = True

@@ -54,7 +54,7 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
 
 def joined(values: Sequence[bytes | None]) -> bytes:
     """Return one encoding for several values, given the encodings of these."""
-    return b"".join(b"-" if value is None else value for value in values)
+    return b"".join(value or b"-" for value in values)
 
 
 def _scalar(value: object) -> bytes | None:
@@ -79,7 +79,9 @@ def _scalar(value: object) -> bytes | None:
 def _number(value: float) -> bytes:
     if value.is_integer():
         return b"i%d;" % int(value)
-    return b"fnan" + b" " * 5 if math.isnan(value) else b"f" + struct.pack("<d", value)
+    if math.isnan(value):
+        return b"fnan     "  # as long as any other
+    return b"f" + struct.pack("<d", value)
 
 
 def _decimal(value: Decimal) -> bytes:
