@@ -6,7 +6,7 @@ Inside a flow or a task of the user, the run is a subflow. It uses the same serv
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,32 +42,20 @@ from overnight.tasks.workers import fork_server
 
 
 def run_locally(
-    job_path: Path,
-    job: Job,
-    partition: str,
-    *,
-    force: bool = False,
-    reason: str = "",
-    limit_rows: int = 0,
-    settings: Sequence[str] = (),
-    retry_quarantined: bool = False,
-    verbose: bool = False,
-    show: bool = True,
-    ray_dashboard: bool = False,
+    job_path: Path, job: Job, verbose: bool = False, show: bool = True, ray_dashboard: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Run one partition now, and return its receipt. Raise `OvernightError` if the run fails or is cancelled.
 
-    `force` runs a partition that is published and not stale. `reason` is for the receipt. A `limit_rows` of 0 means all
-    rows. `settings` are texts KEY=VALUE that override the job file. `retry_quarantined` runs only the quarantined rows.
-
-    If `show`, print the address of the UI and the progress of the run. If `verbose`, print the run's log, too.
-    If `ray_dashboard`, start Ray's dashboard with the Ray of this run, and print its address.
+    `options` are all parameters of the flow `batch_inference` except the job. If `show`, print the address of the UI
+    and the progress of the run. If `verbose`, print the run's log, too. If `ray_dashboard`, start Ray's dashboard with
+    the Ray of this run, and print its address.
     """
+    partition, retry_quarantined = options["partition"], options["retry_quarantined"]
     with _explained():
         for code in job.code():
             code.check_source()
-        description = describe_run(job, partition, reason, limit_rows)
-        former_receipt, _ = published_or_retry(job, description, force, retry_quarantined)
+        description = describe_run(job, partition, options["reason"], options["limit_rows"])
+        former_receipt, _ = published_or_retry(job, description, options["force"], retry_quarantined)
         if former_receipt:
             if retry_quarantined:
                 click.echo(f"{job.name}/{partition} has no quarantined rows: it stays as it is", err=True)
@@ -75,17 +63,10 @@ def run_locally(
                 with prefect_server(show):
                     bury_publisher(description)
             return former_receipt  # without a server or Ray
-    parameters = {
-        "job": str(job_path),
-        "partition": partition,
-        "force": force,
-        "reason": reason,
-        "limit_rows": limit_rows,
-        "settings": list(settings),
-        "retry_quarantined": retry_quarantined,
-    }
     tags = [f"job:{job.name}", f"partition:{partition}"]
-    receipt: dict[str, Any] = _run(batch_inference, parameters, job, tags, verbose, show, ray_dashboard)
+    receipt: dict[str, Any] = _run(
+        batch_inference, {**options, "job": str(job_path)}, job, tags, verbose, show, ray_dashboard
+    )
     return receipt
 
 

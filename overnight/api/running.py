@@ -63,14 +63,14 @@ def run(
         receipt = run_locally(
             call.path,
             call.job,
-            call.partition,
+            verbose,
+            progress,
+            partition=call.partition,
             force=force,
             reason=masked(reason),
             limit_rows=limit_rows or 0,
-            settings=call.settings,
+            settings=list(call.settings),
             retry_quarantined=retry_quarantined,
-            verbose=verbose,
-            show=progress,
         )
         return Receipt(receipt, call.job)
 
