@@ -125,7 +125,7 @@ def is_function(target: str) -> bool:
             name = value.id
         elif isinstance(node, ast.ImportFrom):
             module_name = imported_module(node, path, module_name) or ""
-            name = next(alias.name for alias in node.names if name in (alias.asname, alias.name))
+            name = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
     return False
 
 
