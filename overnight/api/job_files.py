@@ -145,8 +145,8 @@ def _with_data(
     for line in overrides:
         if re.match(r"source[.=]", line):
             raise JobError(f"settings: expected none of source together with data, which is the source; found {line}.")
-    is_dated = partition != "all" if partition else "{partition}" in str(mapping.get("source"))
-    subfolder = "{partition}" if is_dated else "all"
+    has_days = partition != "all" if partition else "{partition}" in str(mapping.get("source"))
+    subfolder = "{partition}" if has_days else "all"
     placeholder = {"kind": "parquet", "path": f"/{subfolder}"}
     job = validated(name, _overridden({**mapping, "source": placeholder}, overrides))
     root = data_folder or job.state_location / "data"

@@ -96,7 +96,7 @@ def _logging_restored() -> Iterator[None]:
 def _restore_later(logger: logging.Logger, restores: contextlib.ExitStack) -> None:
     """Let the stack, when it closes, give a logger and its handlers their present state again."""
     handlers, filters = list(logger.handlers), list(logger.filters)
-    level, propagate, disabled = logger.level, logger.propagate, logger.disabled
+    level, propagates, is_off = logger.level, logger.propagate, logger.disabled
     for handler in handlers:
         restores.callback(setattr, handler, "filters", list(handler.filters))
         restores.callback(handler.setLevel, handler.level)
@@ -104,7 +104,7 @@ def _restore_later(logger: logging.Logger, restores: contextlib.ExitStack) -> No
 
     def restore() -> None:
         logger.setLevel(level)
-        logger.propagate, logger.disabled = propagate, disabled
+        logger.propagate, logger.disabled = propagates, is_off
         logger.handlers[:], logger.filters[:] = handlers, filters
 
     restores.callback(restore)

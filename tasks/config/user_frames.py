@@ -8,8 +8,9 @@ from pathlib import Path
 
 PACKAGES = ("site-packages", "dist-packages")
 PACKAGE = Path(__file__).parents[2]
-OVERNIGHT = (str(PACKAGE), *(str((PACKAGE / name).resolve()) for name in ("flows", "tasks")))
-PYTHON = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+OVERNIGHT = (PACKAGE, (PACKAGE / "flows").resolve(), (PACKAGE / "tasks").resolve())
+PYTHON = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+FOLDERS = tuple(f"{folder}/" for folder in (*OVERNIGHT, *PYTHON))
 LONGEST_SOURCE = 200  # characters
 
 
@@ -35,8 +36,7 @@ def is_own(filename: str) -> bool:
     # Cython gives its own sources as file names
     if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):
         return False
-    names = {str(path), str(path.resolve())}
-    return not any(name.startswith(f"{folder}/") for name in names for folder in (*OVERNIGHT, *PYTHON))
+    return not str(path).startswith(FOLDERS) and not str(path.resolve()).startswith(FOLDERS)
 
 
 def _innermost(error: BaseException) -> traceback.FrameSummary | None:
