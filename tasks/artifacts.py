@@ -1,7 +1,4 @@
-"""Names and layout of artifacts in the Prefect UI.
-
-This file makes only text. The code that creates artifacts imports Prefect.
-"""
+"""Names and layout of artifacts in the Prefect UI. The code that creates artifacts imports Prefect."""
 
 import contextlib
 import html
@@ -16,10 +13,7 @@ from overnight.tasks.config.masking import masked
 
 @contextlib.contextmanager
 def dispensable() -> Iterator[None]:
-    """Run the body, and log a warning if it raises an error.
-
-    Use it for output that only informs: an unreachable Prefect server then ends no run.
-    """
+    """Run the body, which only informs, and log a warning if it fails: an unreachable Prefect server ends no run."""
     try:
         yield
     except Exception as error:
@@ -27,20 +21,16 @@ def dispensable() -> Iterator[None]:
 
 
 def artifact_key(job: str, what: str) -> str:
-    """Return the key of an artifact, such as `digits-summary`. `what` names the artifact.
+    """Return the key of an artifact, such as `digits-summary`. All partitions of a job have the same key.
 
-    Prefect allows lower-case letters, digits and dashes in a key. All partitions of a job have the same key. The key of
-    a job with `_` in its name has a checksum, because `a_b` and `a-b` are two jobs.
+    Prefect allows lower-case letters, digits and dashes. A checksum separates the jobs `a_b` and `a-b`.
     """
     name = f"{job}-{zlib.crc32(job.encode()):08x}" if "_" in job else job
     return re.sub(r"[^a-z0-9-]+", "-", f"{name}-{what}".lower()).strip("-")
 
 
 def markdown_table(values: Mapping[str, Any]) -> str:
-    """Return a Markdown table with the names in one column and the values in the other.
-
-    Names and values are escaped because they may come from file names and labels.
-    """
+    """Return a Markdown table with the names in one column and the values in the other."""
     lines = ["| | |", "| --- | --- |"]
     lines += [f"| {cell(name)} | {cell(value)} |" for name, value in values.items()]
     return "\n".join(lines)
@@ -48,5 +38,7 @@ def markdown_table(values: Mapping[str, Any]) -> str:
 
 def cell(value: Any) -> str:
     """Return a value as a cell of a Markdown table: one line, escaped, no secret of a URL, thousands grouped."""
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    text = str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        text = f"{value:,}"
     return html.escape(masked(text), quote=False).replace("|", "&#124;").replace("\n", " ")

@@ -53,23 +53,16 @@ STREAM_STAGES = ("ingest", "preprocess", "infer", "write")  # the stages that ro
 
 
 def first_line(message: str) -> str:
-    """Return the first line of a message, for a place that has one line.
-
-    If that line ends in a colon, also return the line that follows it.
-    """
-    first, *others = message.splitlines() or [""]
-    return f"{first} {others[0].strip()}" if first.endswith(":") and others else first
+    """Return the first line of a message, and the line that follows it if the first ends in a colon."""
+    first, second, *_ = [*message.splitlines(), "", ""]
+    return f"{first} {second.strip()}".rstrip() if first.endswith(":") else first
 
 
 class OvernightError(Exception):
-    """A failure with a message for the user.
+    """A failure with a message for the user."""
 
-    `stage` is one of `STAGES`, or "plan" before the first of them. `status` is the end of the run: `failed`, or
-    `cancelled` by a user.
-    """
-
-    stage = "plan"
-    status = "failed"
+    stage = "plan"  # or one of `STAGES`
+    status = "failed"  # the end of the run; a user may also have `cancelled` it
     recorded_as = ""  # in `error_type`, if that is not the name of the class: records outlast a change of names
 
     def __init__(self, message: str, stage: str | None = None) -> None:
@@ -81,7 +74,7 @@ class OvernightError(Exception):
 
     @property
     def error_type(self) -> str:
-        """Return the name of the error in records, such as `failure.json`."""
+        """The name of the error in records, such as `failure.json`."""
         return self.recorded_as or type(self).__name__
 
     def __str__(self) -> str:
@@ -135,7 +128,6 @@ class StageFailed(OvernightError):
 
     @property
     def error_type(self) -> str:
-        """Return the name of the type of the error that caused the failure."""
         return self._error_type
 
     def __reduce__(self) -> tuple:
@@ -143,10 +135,7 @@ class StageFailed(OvernightError):
 
 
 class WorkerLost(StageFailed):
-    """A process or node died during a stage, and Ray has used up its restarts.
-
-    A new attempt resumes from the staged parts.
-    """
+    """A process or node died, and Ray has used up its restarts. A new attempt resumes from the staged parts."""
 
 
 class ServiceUnavailable(OvernightError):
@@ -184,37 +173,32 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def find_cause(error: BaseException) -> OvernightError | None:
-    """Return `error` if it is an `OvernightError`, otherwise the one that Ray, Ray Data or Prefect wrapped in it.
-
-    Return None without one.
-    """
-    seen: list[BaseException] = []
+    """Return the `OvernightError` that `error` is, or that Ray, Ray Data or Prefect wrapped in it; otherwise None."""
+    history: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
-        found = pending.pop(0)
-        if not isinstance(found, BaseException) or found in seen:
+        candidate = pending.pop(0)
+        if not isinstance(candidate, BaseException) or candidate in history:
             continue
-        seen.append(found)
-        inner = getattr(found, "cause", None)  # the class of Ray's wrapper is a subclass of its cause's class
-        if isinstance(found, OvernightError) and inner is None:
-            return found
-        pending += [inner, found.__cause__, found.__context__]
+        history.append(candidate)
+        inner = getattr(candidate, "cause", None)  # the class of Ray's wrapper is a subclass of its cause's class
+        if isinstance(candidate, OvernightError) and inner is None:
+            return candidate
+        pending += [inner, candidate.__cause__, candidate.__context__]
     return None
 
 
 def explain(error: BaseException, stage: str) -> OvernightError:
-    """Return `error` as an `OvernightError`.
-
-    If `error` is or contains one, return that one. Otherwise return its innermost cause as a `StageFailed` of `stage`,
-    or as `WorkerLost` if a process or a node died.
-    """
-    if known := find_cause(error):
-        known.stage = known.stage or stage
-        return known
+    """Return the `OvernightError` that `error` is or contains, otherwise its innermost cause as one of `stage`."""
+    if cause := find_cause(error):
+        cause.stage = cause.stage or stage
+        return cause
     while inner := getattr(error, "cause", None) or error.__cause__:
         error = inner
     name = type(error).__name__
-    return (WorkerLost if name in LOST else StageFailed)(f"{name}: {error}" if str(error) else name, stage, name)
+    message = f"{name}: {error}" if str(error) else name
+    failure = WorkerLost if name in LOST else StageFailed
+    return failure(message, stage, name)
 
 
 def detached(error: OvernightError) -> OvernightError:

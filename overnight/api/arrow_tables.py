@@ -1,6 +1,6 @@
 """Convert data from memory to Arrow tables: DataFrames, Arrow data, lists of dicts, or objects with an Arrow stream.
 
-`overnight/tasks/rows/plain_values.py` lists what Python's objects become.
+`overnight/tasks/rows/plain_values.py` has the table of what Python's objects become.
 """
 
 import re
@@ -31,21 +31,21 @@ def as_tables(data: Any) -> Iterator[pa.Table]:
     """
     if _is_of(data, "pandas", "DataFrame"):
         yield _of_pandas(data)
-    elif isinstance(data, pa.RecordBatch):
-        yield plain(pa.Table.from_batches([data]))
-    elif isinstance(data, pa.Table):
-        yield plain(data)
+    elif isinstance(data, pa.RecordBatch | pa.Table):
+        yield plain(pa.table(data))
     elif isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
-        names = dict.fromkeys(name for row in data for name in row)
-        yield _of_columns({name: [row.get(name) for row in data] for name in names})
+        columns: dict[Any, list[Any]] = {}
+        for name in dict.fromkeys(name for row in data for name in row):
+            columns[name] = [row.get(name) for row in data]
+        yield _of_columns(columns)
     elif hasattr(data, "__arrow_c_stream__"):
         yield from _of_stream(data)
     else:
-        found = type(data).__name__
+        kind = type(data).__name__
         if isinstance(data, list | tuple):
-            found += f" of {_kinds(data)}"
-        lazy = ". Call collect() first" if hasattr(data, "collect") else ""
-        raise JobError(f"data: expected {EXPECTED}, found {found}{lazy}.")
+            kind += f" of {_kinds(data)}"
+        remedy = ". Call collect() first" * hasattr(data, "collect")
+        raise JobError(f"data: expected {EXPECTED}, found {kind}{remedy}.")
 
 
 def _of_stream(data: Any) -> Iterator[pa.Table]:
@@ -58,21 +58,23 @@ def _of_stream(data: Any) -> Iterator[pa.Table]:
     except (pa.ArrowException, TypeError) as error:
         remedy = ". Call to_frame() first" if hasattr(data, "to_frame") else f": {error}"
         raise JobError(f"data: expected {EXPECTED}, found {type(data).__name__}{remedy}.") from None
-    empty = True
+    is_empty = True
     for batch in reader:
-        empty = False
-        yield plain(pa.Table.from_batches([batch]))
-    if empty:
+        is_empty = False
+        yield plain(pa.table(batch))
+    if is_empty:
         yield plain(reader.schema.empty_table())
 
 
 def _of_pandas(frame: Any) -> pa.Table:
     """Return the columns of a DataFrame; the levels of its index that have names become columns, too."""
-    named = [name for name in frame.index.names if name is not None]
-    _require_names([*named, *frame.columns])
-    if named:
-        unnamed = [level for level, name in enumerate(frame.index.names) if name is None]
-        frame = (frame.reset_index(level=unnamed, drop=True) if unnamed else frame).reset_index()
+    names = [name for name in frame.index.names if name is not None]
+    _require_names([*names, *frame.columns])
+    if names:
+        nameless = [level for level, name in enumerate(frame.index.names) if name is None]
+        if nameless:
+            frame = frame.reset_index(level=nameless, drop=True)
+        frame = frame.reset_index()
     return _of_columns({name: frame[name] for name in frame.columns})
 
 
@@ -83,19 +85,20 @@ def _of_columns(columns: Mapping[Any, Any]) -> pa.Table:
 
 def _of_values(name: str, values: Any) -> pa.Array:
     """Return a column of pandas, or a list with a value per row, as Arrow. Arrays stay arrays."""
-    kind = getattr(values, "dtype", None)
+    dtype = getattr(values, "dtype", None)
     try:
         if hasattr(values, "sparse"):
             values = values.sparse.to_dense()
         values = plain_column(name, values)
-        is_object = isinstance(values, list) or values.dtype == object
-        return to_arrow(values) if is_object else pa.Array.from_pandas(values)
+        if isinstance(values, list) or values.dtype == object:
+            return to_arrow(values)
+        return pa.Array.from_pandas(values)
     except InvalidValues as error:
         raise JobError(f"data: {error}") from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError, OSError) as error:
-        found = str(kind) if kind not in (None, object) else _kinds(values)
+        kind = _kinds(values) if dtype in (None, object) else str(dtype)
         raise JobError(
-            f"data: expected one type of values that Arrow has in the column {name}, found {found}: {error}. "
+            f"data: expected one type of values that Arrow has in the column {name}, found {kind}: {error}. "
             "Convert the column."
         ) from None
 
@@ -110,15 +113,13 @@ def _require_names(names: Sequence[Any]) -> None:
         if not isinstance(name, str):
             raise JobError(f"data: expected texts as names of columns, found {name!r}. Rename the column.")
         if count > 1:
-            raise JobError(
-                f"data: expected different names of columns and index levels, found {name} twice. Rename one."
-            )
+            problem = f"expected different names of columns and index levels, found {name} twice"
+            raise JobError(f"data: {problem}. Rename one.")
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise JobError(
-                f"data: expected names of columns that UTF-8 has, found {name!r}. Rename the column."
-            ) from None
+            problem = f"expected names of columns that UTF-8 has, found {name!r}"
+            raise JobError(f"data: {problem}. Rename the column.") from None
 
 
 def plain(table: pa.Table) -> pa.Table:
@@ -128,21 +129,25 @@ def plain(table: pa.Table) -> pa.Table:
     types. Metadata is left out, because that of pandas differs between versions. Raise `JobError` for other types.
     """
     _require_names(table.column_names)
-    for place, field in enumerate(table.schema):
-        column, kind = table.column(place), field.type
-        _require_storable(field.name, kind)
+    columns = {}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        _require_storable(field.name, field.type)
         try:
-            if isinstance(kind, pa.BaseExtensionType):
-                column = _without_extension(column)
-            elif types.is_string_view(kind) or types.is_binary_view(kind):
-                column = column.cast(pa.large_string() if types.is_string_view(kind) else pa.large_binary())
-            else:
-                column = arrow_types.plain_column(column)
+            columns[field.name] = _plain_column(column)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _unstorable(field.name, f"{kind} ({error})") from None
-        if column.type != kind:
-            table = table.set_column(place, field.name, column)
-    return table.replace_schema_metadata(None)
+            raise _unstorable(field.name, f"{field.type} ({error})") from None
+    schema = pa.schema([field.with_type(columns[field.name].type) for field in table.schema])
+    return pa.table(columns, schema=schema)
+
+
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _without_extension(column)
+    if types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if types.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return arrow_types.plain_column(column)
 
 
 def _require_storable(name: str, kind: pa.DataType) -> None:
@@ -176,17 +181,17 @@ def _unstorable(name: str, kind: str) -> JobError:
 
 def _without_extension(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return arrays of one or more dimensions as Overnight's own type, and other extension types as their storage."""
-    if hasattr(column.type, "shape") or "Tensor" in type(column.type).__name__:
-        cells = [cell for chunk in column.chunks for cell in _arrays(chunk)]
-        is_null = all(cell is None for cell in cells)
-        return pa.chunked_array([pa.nulls(len(cells), TENSOR) if is_null else to_arrow(cells)])
-    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-
-
-def _arrays(chunk: pa.Array) -> Iterator[Any]:
-    found = chunk.to_numpy_ndarray() if hasattr(chunk, "to_numpy_ndarray") else chunk.to_numpy(zero_copy_only=False)
-    for cell, is_there in zip(found, chunk.is_valid().to_pylist(), strict=True):
-        yield cell if is_there else None
+    if not hasattr(column.type, "shape") and "Tensor" not in type(column.type).__name__:
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    cells: list[Any] = []
+    for chunk in column.chunks:
+        has_arrays = hasattr(chunk, "to_numpy_ndarray")
+        arrays = chunk.to_numpy_ndarray() if has_arrays else chunk.to_numpy(zero_copy_only=False)
+        for cell, is_valid in zip(arrays, chunk.is_valid().to_pylist(), strict=True):
+            cells.append(cell if is_valid else None)
+    if all(cell is None for cell in cells):
+        return pa.chunked_array([pa.nulls(len(cells), TENSOR)])
+    return pa.chunked_array([to_arrow(cells)])
 
 
 def _is_of(data: Any, package: str, name: str) -> bool:

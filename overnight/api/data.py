@@ -34,23 +34,23 @@ def place_data(data: Any, folder: Location) -> str:
             _write_dataset(data, draft)
         else:
             _write(as_tables(data), draft / "data.parquet")
-        files = sorted(name for name in draft.names() if name.endswith(".parquet"))
-        if not any(_has_rows(draft / name) for name in files):
+        files = [draft / name for name in sorted(draft.names()) if name.endswith(".parquet")]
+        if not any(map(_has_rows, files)):
             raise JobError(f"data: expected at least one row with a column, found none in {type(data).__name__}.")
-        digest = _digest([draft / name for name in files])
-        there = (folder / digest).names()  # from an earlier call, which may have ended half-way
-        for number, name in enumerate(files):
-            known = f"data-{number:05d}.parquet" if number else "data.parquet"
-            if known not in there:
-                _move(draft / name, folder / digest / known)
+        digest = _digest(files)
+        present = (folder / digest).names()  # from an earlier call, which may have ended half-way
+        for number, file in enumerate(files):
+            name = f"data-{number:05d}.parquet" if number else "data.parquet"
+            if name not in present:
+                _move(file, folder / digest / name)
     finally:
         draft.remove()
     return digest
 
 
-def _has_rows(place: Location) -> bool:
-    with place.open() as file:
-        return bool(pq.ParquetFile(file).metadata.num_rows)
+def _has_rows(location: Location) -> bool:
+    with location.open() as file:
+        return pq.read_metadata(file).num_rows > 0
 
 
 def _is_ray_dataset(data: Any) -> bool:
@@ -58,8 +58,8 @@ def _is_ray_dataset(data: Any) -> bool:
     return ray_data is not None and isinstance(data, ray_data.Dataset)
 
 
-def _write(tables: Iterator[pa.Table], place: Location) -> None:
-    with place.writing() as file:
+def _write(tables: Iterator[pa.Table], location: Location) -> None:
+    with location.writing() as file:
         first = next(tables)
         try:
             with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
@@ -71,18 +71,18 @@ def _write(tables: Iterator[pa.Table], place: Location) -> None:
 
 def _grouped(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows in tables of the size of a row group. Without rows, yield one empty table."""
-    waiting, is_first = first, True
+    remainder, is_first = first, True
     while True:
-        rows = _group_rows(waiting)
-        while len(waiting) > rows:
-            yield waiting.slice(0, rows)
-            waiting, is_first = waiting.slice(rows), False
+        rows = _group_rows(remainder)
+        while len(remainder) > rows:
+            yield remainder.slice(0, rows)
+            remainder, is_first = remainder.slice(rows), False
         following = next(others, None)
         if following is None:
             break
-        waiting = pa.concat_tables([waiting, following])
-    if len(waiting) or is_first:
-        yield waiting
+        remainder = pa.concat_tables([remainder, following])
+    if len(remainder) or is_first:
+        yield remainder
 
 
 def _group_rows(table: pa.Table) -> int:
@@ -90,19 +90,20 @@ def _group_rows(table: pa.Table) -> int:
     return max(1, min(GROUP_ROWS, int(GROUP_BYTES // max(bytes_per_row, 1))))
 
 
-def _write_dataset(data: Any, place: Location) -> None:
+def _write_dataset(data: Any, folder: Location) -> None:
     """Write a Ray Dataset by Ray, in parallel. Its names begin with a random number; the number of the task follows.
 
     An error of the Dataset's own code is raised as an `OvernightError`.
     """
-    filesystem, path = place.open_filesystem()
+    filesystem, path = folder.open_filesystem()
     if is_local(filesystem):
         os.makedirs(path, exist_ok=True)
+        filesystem = None
     rows = data.map_batches(plain, batch_format="pyarrow", batch_size=None)
     context = data.context  # `rows` has the same one
     raises_original, context.raise_original_map_exception = context.raise_original_map_exception, True
     try:
-        rows.write_parquet(path, filesystem=None if is_local(filesystem) else filesystem)
+        rows.write_parquet(path, filesystem=filesystem)
     except Exception as error:
         raise explain(error, "plan") from None  # Ray's own exception lacks its cause on its way to the driver
     finally:
@@ -110,12 +111,12 @@ def _write_dataset(data: Any, place: Location) -> None:
 
 
 def _digest(files: Sequence[Location]) -> str:
-    found = hashlib.sha256()
-    for place in files:
-        with place.open() as file:
+    digest = hashlib.sha256()
+    for location in files:
+        with location.open() as file:
             while piece := file.read(2**20):
-                found.update(piece)
-    return found.hexdigest()[:16]
+                digest.update(piece)
+    return digest.hexdigest()[:16]
 
 
 def _move(source: Location, target: Location) -> None:

@@ -1,6 +1,6 @@
 """Small pages for notebooks: a receipt with its first rows, and the statuses of partitions. All texts are escaped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -34,31 +34,37 @@ def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
     """Return HTML with a line for each of the newest partitions, newest first, and the number of the others."""
     lines = []
     for entry in list(reversed(entries))[:LISTED]:
-        found: Mapping[str, Any] = entry.receipt or {}
-        counts = [f"{found[name]:,}" if name in found else "" for name in ("rows_out", "rows_quarantined", "seconds")]
+        counts = ["", "", ""]
+        if entry.receipt:
+            counts = [f"{entry.receipt[name]:,}" for name in ("rows_out", "rows_quarantined", "seconds")]
         lines.append([_text(entry.partition), _text(entry.status), *counts, _text("; ".join(entry.why))])
-    more = f"<p>and {len(entries) - LISTED:,} more</p>" if len(entries) > LISTED else ""
-    header = ("partition", "status", "rows out", "quarantined", "seconds", "why")
-    return f"<div>{table_as_html(header, lines)}{more}</div>"
+    table = table_as_html(("partition", "status", "rows out", "quarantined", "seconds", "why"), lines)
+    if len(entries) > LISTED:
+        table += f"<p>and {len(entries) - LISTED:,} more</p>"
+    return f"<div>{table}</div>"
 
 
 def arrow_as_html(table: pa.Table) -> str:
     """Return an HTML table of all rows and the first `COLUMNS` columns, with the names of the other columns."""
-    names = table.column_names[:COLUMNS]
-    columns = [preview_cells.values(table[name]) for name in names]
-    rows = [[cell(value) for value in row] for row in zip(*columns, strict=True)]
-    left_out = table.column_names[COLUMNS:]
-    more = f"<p>and the columns {_text(', '.join(left_out))}</p>" if left_out else ""
-    return table_as_html([_text(name) for name in names], rows) + more
+    names, more_names = table.column_names[:COLUMNS], table.column_names[COLUMNS:]
+    columns = [map(cell, preview_cells.values(table[name])) for name in names]
+    html = table_as_html(map(_text, names), zip(*columns, strict=True))
+    if more_names:
+        html += f"<p>and the columns {_text(', '.join(more_names))}</p>"
+    return html
 
 
 def table_as_html(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return an HTML table. The header and the cells must be HTML already."""
     head = "".join(f"<th>{name}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    body = ""
+    for row in rows:
+        body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _text(value: Any) -> str:
     text = printable(str(value))
-    return escape(text if len(text) <= CHARACTERS else f"{text[: CHARACTERS - 1]}…")
+    if len(text) > CHARACTERS:
+        text = f"{text[: CHARACTERS - 1]}…"
+    return escape(text)

@@ -4,11 +4,10 @@ import tempfile
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from overnight.api.job_files import AnyJob, Overrides, prepared
+from overnight.api.job_files import AnyJob, Overrides, as_date, as_day, prepared
 from overnight.api.process_state import leaves_no_trace, restored
 from overnight.api.statuses import Statuses
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.storage.location import Location
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ def load(job: AnyJob, settings: Overrides = ()) -> Job:
     Raises:
         JobError: The job is wrong. The message has a line for each problem.
     """
-    with prepared(job, settings, None) as found:
-        return found.job
+    with prepared(job, settings, None) as call:
+        return call.job
 
 
 @restored()
@@ -52,12 +51,12 @@ def status(
         JobError: The job or a date is wrong.
         OvernightError: A record on disk cannot be read.
     """
-    first, last = (parse_day(day) if isinstance(day, str) else day for day in (start, end))
-    with prepared(job) as found:
+    first, last = as_date(start), as_date(end)
+    with prepared(job) as call:
         from overnight.flows.ledger.late_runs import with_late_runs
         from overnight.flows.ledger.partition_status import read_ledger
 
-        return Statuses(with_late_runs(found.job, read_ledger(found.job, first, last, inputs)), found.job.name)
+        return Statuses(with_late_runs(call.job, read_ledger(call.job, first, last, inputs)), call.job.name)
 
 
 @leaves_no_trace
@@ -95,12 +94,11 @@ def search(
         JobError: The job is wrong, or cannot embed the query.
         OvernightError: No published rows can be searched.
     """
-    day = partition.isoformat() if isinstance(partition, date) else partition
-    with prepared(job) as found:
+    with prepared(job) as call:
         from overnight.api.local_run import search_locally
 
-        query = {"image": image, "text": text, "model": model, "partition": day, "sheet": sheet}
-        return search_locally(found.path, progress, count=n, exact=exact, **query)
+        query = {"image": image, "text": text, "model": model, "partition": as_day(partition), "sheet": sheet}
+        return search_locally(call.path, progress, count=n, exact=exact, **query)
 
 
 @restored()
@@ -130,11 +128,10 @@ def preview(
         JobError: The job, a setting, the partition or the data is wrong.
         OvernightError: The rows cannot be read, or a step or a model fails.
     """
-    day = partition.isoformat() if isinstance(partition, date) else partition
     with (
         tempfile.TemporaryDirectory(prefix="overnight-data-") as folder,
-        prepared(job, settings, day, data, Location(folder)) as found,
+        prepared(job, settings, as_day(partition), data, Location(folder)) as call,
     ):
         from overnight.flows.preview import preview as run_first_rows
 
-        return run_first_rows(found.job, rows, found.partition)
+        return run_first_rows(call.job, rows, call.partition)

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from overnight.api.data import place_data
 from overnight.flows.job.loading import override, read_job, validated
 from overnight.flows.job.model import Job
 from overnight.flows.job.yaml_loader import plain_value, yaml_document, yaml_line
-from overnight.flows.schedule.partitions import resolve_partition
+from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import Location
@@ -60,30 +60,31 @@ def prepared(
     """
     overrides = as_overrides(settings)
     name = Path(job) if isinstance(job, str | os.PathLike) else Path("the job")
-    mapping = _mapping(job)
-    if data is None and mapping is None:
-        loaded = validated(name, read_job(name, overrides))
-        yield Prepared(name, loaded, overrides, _partition(loaded, partition))
+    if data is None and isinstance(job, str | os.PathLike):
+        full_job = validated(name, read_job(name, overrides))
+        yield Prepared(name, full_job, overrides, _partition(full_job, partition))
         return
-    mapping = read_job(name) if mapping is None else mapping
-    folder = None
+    mapping, folder = _mapping(job), None
     if data is not None:
         mapping, folder = _with_data(name, mapping, overrides, partition, data, data_folder)
     with tempfile.TemporaryDirectory(prefix="overnight-") as temporary, modules_in(_code_folder(job)):
-        loaded = validated(name, _overridden(mapping, overrides))
-        path = Path(temporary) / f"{loaded.name}.yaml"
+        full_job = validated(name, _overridden(mapping, overrides))
+        path = Path(temporary) / f"{full_job.name}.yaml"
         path.write_text(yaml_document(mapping), encoding="utf-8")
-        yield Prepared(path, loaded, overrides, _partition(loaded, partition))
+        yield Prepared(path, full_job, overrides, _partition(full_job, partition))
     if folder:
         folder.remove()
 
 
-def _code_folder(job: AnyJob) -> str:
-    """Return the folder of the job's file; the working directory if the job never had one."""
-    if isinstance(job, str | os.PathLike):
-        return str(Path(job).parent)
-    targets = (code.target for code in job.code()) if isinstance(job, Job) else ()
-    return next((folder.path for target in targets if (folder := folder_of(target))), os.getcwd())
+def as_day(partition: str | date | None) -> str | None:
+    """Return a partition as `YYYY-MM-DD`, or as it is."""
+    return partition.isoformat() if isinstance(partition, date) else partition
+
+
+def as_date(day: str | date | None) -> date | None:
+    """Return a day as a date. Raise `JobError` for a text that is not `YYYY-MM-DD`."""
+    text = as_day(day)
+    return parse_day(text) if text else None
 
 
 def as_overrides(settings: Overrides) -> tuple[str, ...]:
@@ -96,21 +97,32 @@ def as_overrides(settings: Overrides) -> tuple[str, ...]:
     return tuple(settings)
 
 
-def _mapping(job: AnyJob) -> dict[str, Any] | None:
-    """Return the mapping that the job's file would hold, or None for a job that is a file."""
+def _code_folder(job: AnyJob) -> str:
+    """Return the folder of the job's file; the working directory if the job never had one."""
     if isinstance(job, str | os.PathLike):
-        return None
+        return str(Path(job).parent)
+    if isinstance(job, Job):
+        for code in job.code():
+            if folder := folder_of(code.target):
+                return folder.path
+    return os.getcwd()
+
+
+def _mapping(job: AnyJob) -> dict[str, Any]:
+    """Return the mapping that the job's file has, or would have."""
+    if isinstance(job, str | os.PathLike):
+        return read_job(Path(job))
     if not isinstance(job, Job | Mapping):
         raise JobError(f"expected a job file, an overnight.Job or a dictionary, found {type(job).__name__}.")
-    found: dict[str, Any] = plain_value(job)
-    return found
+    mapping: dict[str, Any] = plain_value(job)
+    return mapping
 
 
 def _overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    found = deepcopy(dict(mapping))
+    copy = deepcopy(dict(mapping))
     for line in overrides:
-        override(found, line)
-    return found
+        override(copy, line)
+    return copy
 
 
 def _partition(job: Job, partition: str | None) -> str:
@@ -129,14 +141,15 @@ def _with_data(
 
     The job is dated if `partition` is a day, or if no partition is given and the job's own source is dated.
     """
-    if found := next((line for line in overrides if re.match(r"source[.=]", line)), None):
-        raise JobError(f"settings: expected none of source together with data, which is the source; found {found}.")
-    is_dated = partition not in (None, "", "all") or (not partition and "{partition}" in str(mapping.get("source")))
-    of_partition = "{partition}" if is_dated else "all"
-    placeholder = {"kind": "parquet", "path": f"/{of_partition}"}
+    for line in overrides:
+        if re.match(r"source[.=]", line):
+            raise JobError(f"settings: expected none of source together with data, which is the source; found {line}.")
+    has_days = partition != "all" if partition else "{partition}" in str(mapping.get("source"))
+    subfolder = "{partition}" if has_days else "all"
+    placeholder = {"kind": "parquet", "path": f"/{subfolder}"}
     job = validated(name, _overridden({**mapping, "source": placeholder}, overrides))
     root = data_folder or job.state_location / "data"
     folder = root / _partition(job, partition)
     (data_folder or job.state_location).make_private()
-    digest = place_data(data, folder)
-    return {**mapping, "source": {"kind": "parquet", "path": f"{(root / of_partition).template}/{digest}/"}}, folder
+    path = f"{(root / subfolder).template}/{place_data(data, folder)}/"
+    return {**mapping, "source": {"kind": "parquet", "path": path}}, folder

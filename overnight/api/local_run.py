@@ -6,7 +6,7 @@ Inside a flow or a task of the user, the run is a subflow. It uses the same serv
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,48 +41,31 @@ from overnight.tasks.workers import fork_server
 
 
 def run_locally(
-    job_path: Path,
-    job: Job,
-    partition: str,
-    force: bool,
-    reason: str,
-    limit_rows: int,
-    settings: Sequence[str],
-    verbose: bool = False,
-    retry_quarantined: bool = False,
-    show: bool = True,
-    ray_dashboard: bool = False,
+    job_path: Path, job: Job, verbose: bool = False, show: bool = True, ray_dashboard: bool = False, **options: Any
 ) -> dict[str, Any]:
     """Run one partition now, and return its receipt. Raise `OvernightError` if the run fails or is cancelled.
 
-    `force` runs a partition that is published and not stale. `reason` is for the receipt. A `limit_rows` of 0 means all
-    rows. `settings` are texts KEY=VALUE that override the job file. `retry_quarantined` runs only the quarantined rows.
-
-    If `show`, print the address of the UI and the progress of the run. If `verbose`, print the run's log, too.
-    If `ray_dashboard`, start Ray's dashboard with the Ray of this run, and print its address.
+    `options` are all parameters of the flow `batch_inference` except the job. If `show`, print the address of the UI
+    and the progress of the run. If `verbose`, print the run's log, too. If `ray_dashboard`, start Ray's dashboard with
+    the Ray of this run, and print its address.
     """
-    try:
+    partition, retry_quarantined = options["partition"], options["retry_quarantined"]
+    with _explained():
         for code in job.code():
             code.check_source()
-        described = describe_run(job, partition, reason, limit_rows)
-        published, _ = published_or_retry(job, described, force, retry_quarantined)
-        if published:
+        description = describe_run(job, partition, options["reason"], options["limit_rows"])
+        former_receipt, _ = published_or_retry(job, description, options["force"], retry_quarantined)
+        if former_receipt:
             if retry_quarantined:
                 click.echo(f"{job.name}/{partition} has no quarantined rows: it stays as it is", err=True)
-            if is_publisher_dead(described, published):
+            if is_publisher_dead(description, former_receipt):
                 with prefect_server(show):
-                    bury_publisher(described)
-            return published  # without a server or Ray
-    except KeyboardInterrupt:
-        raise RunCancelled() from None
-    except Exception as error:
-        raise explain(error, "plan") from None
-    parameters = {
-        **{"partition": partition, "force": force, "reason": reason, "limit_rows": limit_rows},
-        **{"settings": list(settings), "retry_quarantined": retry_quarantined, "job": str(job_path)},
-    }
-    labels = [f"partition:{partition}"]
-    receipt: dict[str, Any] = _run(batch_inference, parameters, job, labels, verbose, show, ray_dashboard)
+                    bury_publisher(description)
+            return former_receipt  # without a server or Ray
+    tags = [f"job:{job.name}", f"partition:{partition}"]
+    receipt: dict[str, Any] = _run(
+        batch_inference, {**options, "job": str(job_path)}, job, tags, verbose, show, ray_dashboard
+    )
     return receipt
 
 
@@ -92,7 +75,7 @@ def backfill_locally(job_path: Path, job: Job, verbose: bool = False, show: bool
     If `show`, print the address of the UI and the progress. If `verbose`, print the log, too. Raise `BackfillFailed` if
     partitions failed, and `OvernightError` if the backfill could not begin or was cancelled.
     """
-    _run(backfill, {**options, "job": str(job_path)}, job, [], verbose, show)
+    _run(backfill, {**options, "job": str(job_path)}, job, [f"job:{job.name}"], verbose, show)
 
 
 def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[str, Any]:
@@ -100,13 +83,8 @@ def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[s
 
     If `show`, print the address of the UI. Raise `OvernightError` if the search fails or is cancelled.
     """
-    try:
-        with _server(show):
-            return dict(similarity_search(str(job_path), **question))
-    except KeyboardInterrupt:
-        raise RunCancelled() from None
-    except Exception as error:
-        raise explain(error, "plan") from None
+    with _explained(), _server(show):
+        return dict(similarity_search(str(job_path), **question))
 
 
 def is_in_a_flow() -> bool:
@@ -118,45 +96,55 @@ def _run(
     flow: Flow[..., Any],
     parameters: dict[str, Any],
     job: Job,
-    labels: Sequence[str],
+    tags: list[str],
     verbose: bool,
     show: bool,
     ray_dashboard: bool = False,
 ) -> Any:
     """Run the flow in this process, and return its result."""
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_explained())
         check_ray_address()
-        labels = [f"job:{job.name}", *labels]
-        beside = modules_in(str(Path(parameters["job"]).parent))
-        with beside, fork_server_for_local_ray(), _server(show), server_known_to_workers():
-            fork_server.preload(imports(job.models))
-            if is_in_a_flow():
-                return flow(**parameters)
-            with get_client(sync_client=True) as client:
-                # Calling the flow would make the run too; made here, its id is known before a user can cancel it.
-                flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=labels)
-            if flow is backfill:
-                _say(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", show)
-            stages = ("backfill", *STREAM_STAGES) if flow is backfill else STREAM_STAGES
-            if flow is not backfill and not ray.is_initialized():
-                address = masked(os.environ.get("RAY_ADDRESS", ""))
-                _say(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", show)
-            shown = progress(job.name, flow_run.id, stages, verbose) if show else contextlib.nullcontext()
-            started = _ray_with_dashboard() if ray_dashboard else contextlib.nullcontext()
-            with interruptible(flow_run.id), shown, failed_before_it_began(flow_run.id), started:
-                return run_flow(flow, flow_run=flow_run)
+        stack.enter_context(modules_in(str(Path(parameters["job"]).parent)))
+        stack.enter_context(fork_server_for_local_ray())
+        stack.enter_context(_server(show))
+        stack.enter_context(server_known_to_workers())
+        fork_server.preload(imports(job.models))
+        if is_in_a_flow():
+            return flow(**parameters)
+        with get_client(sync_client=True) as client:
+            # Calling the flow would make the run too; made here, its id is known before a user can cancel it.
+            flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=tags)
+        stages: tuple[str, ...] = STREAM_STAGES
+        if flow is backfill:
+            _say(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}", show)
+            stages = ("backfill", *STREAM_STAGES)
+        elif not ray.is_initialized():
+            address = masked(os.environ.get("RAY_ADDRESS", ""))
+            _say(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s", show)
+        stack.enter_context(interruptible(flow_run.id))
+        if show:
+            stack.enter_context(progress(job.name, flow_run.id, stages, verbose))
+        stack.enter_context(failed_before_it_began(flow_run.id))
+        if ray_dashboard:
+            stack.enter_context(_ray_with_dashboard())
+        return run_flow(flow, flow_run=flow_run)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Raise errors of the body as `OvernightError`, and an interrupt before a flow run exists as `RunCancelled`."""
+    try:
+        yield
     except KeyboardInterrupt:
-        raise RunCancelled() from None  # before the flow run existed
+        raise RunCancelled() from None
     except Exception as error:
         raise explain(error, "plan") from None
 
 
 @contextlib.contextmanager
 def _server(show: bool) -> Iterator[None]:
-    """Provide a Prefect server while the body runs.
-
-    It is the server of the flow that contains this call, otherwise the configured or a local one. Prefect may have
-    started a temporary server for that flow. Ray's workers find it by its address, too.
+    """Provide a Prefect server: that of the flow that contains this call, otherwise the configured or a local one.
 
     The run sends heartbeats as often as those of deployments. Prefect's default is every three minutes, and the
     automation of `overnight deploy` takes a run for dead after two.
@@ -179,12 +167,14 @@ def _ray_with_dashboard() -> Iterator[None]:
 
     A terminal also shows the token that the dashboard needs, unless the user has set it. A log must not have it.
     """
-    set_before = os.environ.get("RAY_AUTH_TOKEN")
+    own_token = os.environ.get("RAY_AUTH_TOKEN")
     runner: OvernightTaskRunner[Any] = OvernightTaskRunner(init_kwargs={"include_dashboard": True})
     with runner:
+        line = f"Ray's dashboard: {runner.dashboard or 'none'}"
         token = os.environ.get("RAY_AUTH_TOKEN")
-        shown = f", with the token {token}" if token and token != set_before and sys.stderr.isatty() else ""
-        click.echo(f"Ray's dashboard: {runner.dashboard or 'none'}{shown}", err=True)
+        if token and token != own_token and sys.stderr.isatty():
+            line += f", with the token {token}"
+        click.echo(line, err=True)
         yield
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from overnight.api.logging_state import logging_restored
 from overnight.tasks.config.proxies import leave_out_this_machine
 from overnight.tasks.errors import OvernightError
 
+WRITTEN_FOR = "Python 3.11 to 3.14"  # `logging._handlerList` has no public name
 P = ParamSpec("P")
 T = TypeVar("T")
 MUTED = logging.CRITICAL + 1
@@ -37,7 +37,7 @@ def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
     """
 
     @functools.wraps(call)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         with ONE_AT_A_TIME, restored():
             from overnight.flows.runs.cancellation import stoppable
 
@@ -51,7 +51,7 @@ def leaves_no_trace(call: Callable[P, T]) -> Callable[P, T]:
                     stopping.set()
                     raise
 
-    return wrapped
+    return wrapper
 
 
 @contextlib.contextmanager
@@ -62,9 +62,10 @@ def restored() -> Iterator[None]:
     """
     environment, path = dict(os.environ), list(sys.path)
     hooks = sys.excepthook, threading.excepthook, sys.unraisablehook
-    is_main = threading.current_thread() is threading.main_thread()  # only there a handler of a signal can be set
-    signals = {number: signal.getsignal(number) for number in signal.valid_signals()} if is_main else {}
-    with warnings.catch_warnings(), logging_restored():
+    signals = {}
+    if threading.current_thread() is threading.main_thread():  # only there a handler of a signal can be set
+        signals = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    with warnings.catch_warnings(), _logging_restored():
         try:
             leave_out_this_machine()
             yield
@@ -77,6 +78,54 @@ def restored() -> Iterator[None]:
             for number, handler in signals.items():
                 if handler is not None and signal.getsignal(number) != handler:  # None: not set from Python
                     signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Restore every logger and handler that exists now, and the factory of records, after the body."""
+    loggers = [logging.getLogger()]
+    loggers += [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    factory = logging.getLogRecordFactory()
+    with contextlib.ExitStack() as restores, _handlers_kept_open():
+        restores.callback(logging.setLogRecordFactory, factory)
+        for logger in loggers:
+            _restore_later(logger, restores)
+        yield
+
+
+def _restore_later(logger: logging.Logger, restores: contextlib.ExitStack) -> None:
+    """Let the stack, when it closes, give a logger and its handlers their present state again."""
+    handlers, filters = list(logger.handlers), list(logger.filters)
+    level, propagates, is_off = logger.level, logger.propagate, logger.disabled
+    for handler in handlers:
+        restores.callback(setattr, handler, "filters", list(handler.filters))
+        restores.callback(handler.setLevel, handler.level)
+        restores.callback(handler.setFormatter, handler.formatter)
+
+    def restore() -> None:
+        logger.setLevel(level)
+        logger.propagate, logger.disabled = propagates, is_off
+        logger.handlers[:], logger.filters[:] = handlers, filters
+
+    restores.callback(restore)
+
+
+@contextlib.contextmanager
+def _handlers_kept_open() -> Iterator[None]:
+    """Hide the present handlers from `logging.config.dictConfig` while the body runs.
+
+    Prefect calls it on import. It closes all handlers of the process and removes their names. A closed handler of a
+    file with mode `w` writes nothing more, and Python flushes no closed handler when it exits.
+    """
+    present = list(logging._handlerList)  # type: ignore[attr-defined]
+    logging._handlerList.clear()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        logging._handlerList[:0] = present  # type: ignore[attr-defined]
+        for reference in present:
+            if handler := reference():
+                handler.set_name(handler.get_name())  # registers the name again
 
 
 @contextlib.contextmanager
@@ -93,13 +142,11 @@ def _prefect_log() -> Iterator[None]:
     if is_in_a_flow():
         yield
         return
-    muted = [
-        (handler, handler.level)
-        for handler in logging.getLogger().handlers
-        if isinstance(handler, PrefectConsoleHandler)
-    ]
-    for handler, _ in muted:
-        handler.setLevel(MUTED)
+    levels = {}
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            levels[handler] = handler.level
+            handler.setLevel(MUTED)
     prefect = logging.getLogger("prefect")
     prefect.setLevel(prefect.level or PREFECT_LOGGING_LEVEL.value())
     for runs in (logging.getLogger("prefect.flow_runs"), logging.getLogger("prefect.task_runs")):
@@ -108,5 +155,5 @@ def _prefect_log() -> Iterator[None]:
     try:
         yield
     finally:
-        for handler, before in muted:
-            handler.setLevel(before)
+        for handler, level in levels.items():
+            handler.setLevel(level)

@@ -35,7 +35,8 @@ TASKS = {
     "write": "checking the rows and publishing them",
 }
 
-Show = Callable[[str, float | None, str], None]  # takes a stage, its percentage, None if unknown, and its text
+Share = tuple[float | None, str]  # the percentage of a stage, None if unknown, and its text
+Show = Callable[[str, float | None, str], None]  # draws the bar of a stage
 
 
 @contextlib.contextmanager
@@ -49,58 +50,49 @@ def progress(
     `verbose`, the rest of its log is shown too, with the output of user code.
     """
     console = VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
-    with (
-        _bars(console, stages) as show,
-        _log_shown(console, verbose),
-        in_background(_follow, job_name, flow_run_id, now(), stages, show, console),
-    ):
-        yield
+    log, handler = logging.getLogger("prefect.flow_runs"), _LogLines(console, verbose)
+    with _bars(console, stages) as show:
+        log.addHandler(handler)
+        try:
+            with in_background(_follow, job_name, flow_run_id, now(), stages, show, console):
+                yield
+        finally:
+            log.removeHandler(handler)
 
 
-@contextlib.contextmanager
-def _log_shown(console: Console, verbose: bool) -> Iterator[None]:
-    """Show the log of this process's flow runs above the bars: the warnings and a backfill's lines, or all records."""
-    began = time.monotonic()
+class _LogLines(logging.Handler):
+    """Print the log of this process's flow runs above the bars: the warnings and a backfill's lines, or all records."""
 
-    class Shown(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            is_shown = getattr(record, "is_shown", False) or record.levelno == logging.WARNING
-            if verbose or is_shown:  # an error ends the run, and the command prints it
-                style = "yellow" if record.levelno == logging.WARNING else None
-                line = f"{time.monotonic() - began:4.0f} s  {self.format(record)}"
-                console.print(line, markup=False, style=style)
+    def __init__(self, console: Console, verbose: bool) -> None:
+        super().__init__()
+        self._console, self._verbose, self._start = console, verbose, time.monotonic()
 
-    shown, log = Shown(), logging.getLogger("prefect.flow_runs")
-    log.addHandler(shown)
-    try:
-        yield
-    finally:
-        log.removeHandler(shown)
+    def emit(self, record: logging.LogRecord) -> None:
+        is_warning = record.levelno == logging.WARNING
+        # An error ends the run, and the command prints it.
+        if self._verbose or is_warning or getattr(record, "is_shown", False):
+            line = f"{time.monotonic() - self._start:4.0f} s  {self.format(record)}"
+            self._console.print(line, markup=False, style="yellow" if is_warning else None)
 
 
 @contextlib.contextmanager
 def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
     """Yield a function that draws a stage's bar, or None without a terminal and a notebook."""
     if console.is_jupyter:
-        with _bars_of_notebook(stages) as show:
-            yield show
+        with _bars_of_notebook(stages) as show_html:
+            yield show_html
         return
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as drawn:
-        bars = {stage: drawn.add_task(stage, total=100) for stage in stages}
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as display:
+        bars = {stage: display.add_task(stage, total=100) for stage in stages}
 
         def show(stage: str, percent: float | None, text: str) -> None:
             # rich keeps a total if it gets None, and draws a moving bar without one
-            drawn.tasks[stages.index(stage)].total = None if percent is None else 100
-            drawn.update(bars[stage], completed=percent or 0.0, description=text)
+            display.tasks[stages.index(stage)].total = None if percent is None else 100
+            display.update(bars[stage], completed=percent or 0.0, description=text)
 
         yield show
 
@@ -109,20 +101,20 @@ def _bars(console: Console, stages: Sequence[str]) -> Iterator[Show | None]:
 def _bars_of_notebook(stages: Sequence[str]) -> Iterator[Show]:
     """Yield a function that draws a stage's bar in the output of the cell. At the end the bars go."""
     display: Any = importlib.import_module("IPython.display")
-    bars: dict[str, tuple[float | None, str]] = dict.fromkeys(stages, (0.0, ""))
-    drawn = display.display(display.HTML(_as_html(bars)), display_id=True)
+    bars: dict[str, Share] = dict.fromkeys(stages, (0.0, ""))
+    output = display.display(display.HTML(_as_html(bars)), display_id=True)
 
     def show(stage: str, percent: float | None, text: str) -> None:
         bars[stage] = (percent, text)
-        drawn.update(display.HTML(_as_html(bars)))
+        output.update(display.HTML(_as_html(bars)))
 
     try:
         yield show
     finally:
-        drawn.update(display.HTML(""))
+        output.update(display.HTML(""))
 
 
-def _as_html(bars: Mapping[str, tuple[float | None, str]]) -> str:
+def _as_html(bars: Mapping[str, Share]) -> str:
     lines = []
     for stage, (percent, text) in bars.items():
         value = "" if percent is None else f' value="{percent:.0f}"'
@@ -130,9 +122,9 @@ def _as_html(bars: Mapping[str, tuple[float | None, str]]) -> str:
     return "".join(lines)
 
 
-def _as_line(progress: Mapping[str, tuple[float | None, str]]) -> str:
+def _as_line(shares: Mapping[str, Share]) -> str:
     """Return the rows of each stage, with the percentage if it is known."""
-    return ", ".join(text if percent is None else f"{text} ({percent:.0f}%)" for percent, text in progress.values())
+    return ", ".join(text if percent is None else f"{text} ({percent:.0f}%)" for percent, text in shares.values())
 
 
 def _follow(
@@ -144,40 +136,40 @@ def _follow(
     console: Console,
     stop: threading.Event,
 ) -> None:
-    began, said_at, task = time.monotonic(), time.monotonic(), ""
-    keys = [artifact_key(job_name, what) for what in ("progress", "progress-backfill")]
+    start, line_time, task = time.monotonic(), time.monotonic(), ""
+    keys = [artifact_key(job_name, "progress"), artifact_key(job_name, "progress-backfill")]
     with get_client(sync_client=True) as client:
         while not stop.wait(SECONDS_BETWEEN if show else SECONDS_BETWEEN_LOOKS):
             with contextlib.suppress(Exception):  # a failed display must not fail the run
-                every = _progress(client, keys, since)
-                found = {stage: every[stage] for stage in stages if stage in every}
+                shares = _shares(client, keys, since)
                 if show:
                     for stage in stages:
-                        show(stage, *found.get(stage, (0.0, stage)))
+                        show(stage, *shares.get(stage, (0.0, stage)))
                 line = ""
-                if (begun := _running_task(client, flow_run_id)) not in ("", task):
-                    task, line = begun, f"{begun}: {TASKS[begun]}"
-                elif not show and time.monotonic() - said_at >= SECONDS_BETWEEN_LINES:
-                    line = _as_line(found) or (f"{task}: {TASKS[task]}" if task else "waiting for the first task")
+                if (current := _running_task(client, flow_run_id)) not in ("", task):
+                    task, line = current, f"{current}: {TASKS[current]}"
+                elif not show and time.monotonic() - line_time >= SECONDS_BETWEEN_LINES:
+                    waiting = f"{task}: {TASKS[task]}" if task else "waiting for the first task"
+                    line = _as_line({stage: shares[stage] for stage in stages if stage in shares}) or waiting
                 if line:
-                    said_at = time.monotonic()
-                    console.print(f"{said_at - began:4.0f} s  {line}", markup=False)
+                    line_time = time.monotonic()
+                    console.print(f"{line_time - start:4.0f} s  {line}", markup=False)
 
 
-def _progress(client: SyncPrefectClient, keys: Sequence[str], since: str) -> dict[str, tuple[float | None, str]]:
+def _shares(client: SyncPrefectClient, keys: list[str], since: str) -> dict[str, Share]:
     """Return the percent and the text of each stage, from the progress artifacts of runs that have not ended.
 
     A run's artifact has the percent of each stage in its metadata. A backfill's has no stages.
     """
-    asked = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=list(keys)))
-    begun, found = datetime.fromisoformat(since), dict[str, tuple[float | None, str]]()
-    for one in client.read_latest_artifacts(artifact_filter=asked, limit=len(keys)):
-        if one.updated and one.updated >= begun and not _has_ended(client, one.flow_run_id):
-            shares = one.metadata_ or {"backfill": str(one.data)}
-            texts = str(one.description).split(" · ")
-            for (stage, share), text in zip(shares.items(), texts, strict=True):
-                found[stage] = (float(share) if share else None, text)
-    return found
+    query = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=keys))
+    start, shares = datetime.fromisoformat(since), dict[str, Share]()
+    for artifact in client.read_latest_artifacts(artifact_filter=query, limit=len(keys)):
+        if artifact.updated and artifact.updated >= start and not _has_ended(client, artifact.flow_run_id):
+            percents = artifact.metadata_ or {"backfill": str(artifact.data)}
+            texts = str(artifact.description).split(" · ")
+            for (stage, percent), text in zip(percents.items(), texts, strict=True):
+                shares[stage] = (float(percent) if percent else None, text)
+    return shares
 
 
 def _has_ended(client: SyncPrefectClient, flow_run_id: UUID | None) -> bool:
@@ -188,12 +180,13 @@ def _has_ended(client: SyncPrefectClient, flow_run_id: UUID | None) -> bool:
 
 def _running_task(client: SyncPrefectClient, flow_run_id: UUID) -> str:
     """Return the name of the task that the flow run runs now, or an empty string."""
-    asked = {
+    query = {
         "flow_runs": {"id": {"any_": [str(flow_run_id)]}},
         "task_runs": {"state": {"type": {"any_": ["RUNNING"]}}},
         "sort": "EXPECTED_START_TIME_DESC",
         "limit": 1,
     }
-    found = client.request("POST", "/task_runs/filter", json=asked).json()
-    name = re.match(r"[a-z]*", str(found[0]["name"])) if found else None  # such as `infer: read, prepare, infer, stage`
-    return name[0] if name and name[0] in TASKS else ""
+    for task_run in client.request("POST", "/task_runs/filter", json=query).json():
+        name = re.split("[^a-z]", str(task_run["name"]))[0]  # of `infer: read, prepare, infer, stage`
+        return name if name in TASKS else ""
+    return ""

@@ -79,10 +79,10 @@ class Receipt(Mapping[str, Any]):
         """
         import ray.data
 
-        places = published_rows.files_of(self._job, self)
-        if places and all(place.name.endswith(".parquet") for place in places):
-            filesystem, _ = places[0].open_filesystem()
-            paths = [place.open_filesystem()[1] for place in places]
+        files = published_rows.files_of(self._job, self)
+        if files and all(file.name.endswith(".parquet") for file in files):
+            filesystem, _ = files[0].open_filesystem()
+            paths = [file.open_filesystem()[1] for file in files]
             return ray.data.read_parquet(paths, filesystem=filesystem, partitioning=None)
         return ray.data.from_arrow(self.table())
 

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any
 
-from overnight.api.job_files import AnyJob, Overrides, prepared
+from overnight.api.job_files import AnyJob, Overrides, as_date, as_day, prepared
 from overnight.api.process_state import leaves_no_trace
 from overnight.api.receipt import Receipt
 from overnight.api.statuses import Statuses
 from overnight.flows.backfill_plan import DEFAULT_SELECT, Order, Select, entries_of, planned
 from overnight.flows.job.loading import JobFile
-from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import JobError
 
@@ -58,22 +57,22 @@ def run(
     """
     if limit_rows is not None and limit_rows < 1:
         raise JobError(f"limit_rows: expected at least 1, found {limit_rows}.")
-    with prepared(job, settings, _day(partition), data) as found:
+    with prepared(job, settings, as_day(partition), data) as call:
         from overnight.api.local_run import run_locally
 
         receipt = run_locally(
-            found.path,
-            found.job,
-            found.partition,
-            force,
-            masked(reason),
-            limit_rows or 0,
-            found.settings,
+            call.path,
+            call.job,
             verbose,
-            retry_quarantined,
             progress,
+            partition=call.partition,
+            force=force,
+            reason=masked(reason),
+            limit_rows=limit_rows or 0,
+            settings=list(call.settings),
+            retry_quarantined=retry_quarantined,
         )
-        return Receipt(receipt, found.job)
+        return Receipt(receipt, call.job)
 
 
 @leaves_no_trace
@@ -119,21 +118,17 @@ def backfill(
         BackfillFailed: Some partitions failed; `overnight.status` has them.
         OvernightError: The backfill could not begin, or was cancelled.
     """
-    first, last = (parse_day(day) if (day := _day(given)) else None for given in (start, end))
-    with prepared(job, settings) as found:
-        options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(found.settings)}
+    first, last = as_date(start), as_date(end)
+    with prepared(job, settings) as call:
+        options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(call.settings)}
         options["reason"] = masked(reason)
-        loaded, request, steps = planned(
-            JobFile(found.path), resume or "new", first, last, **options, is_resumed=bool(resume)
+        full_job, request, steps = planned(
+            JobFile(call.path), resume or "new", first, last, **options, is_resumed=bool(resume)
         )
         if steps and not dry_run:
             from overnight.api.local_run import backfill_locally
 
             options |= {"max_concurrent": max_concurrent, "stop_on_failure": stop_on_failure, "resume": resume}
-            backfill_locally(found.path, found.job, verbose, progress, start=first, end=last, **options)
-        entries = [step.entry for step in steps] if dry_run else entries_of(loaded, request, steps)
-    return Statuses(entries, loaded.name)
-
-
-def _day(given: str | date | None) -> str | None:
-    return given.isoformat() if isinstance(given, date) else given
+            backfill_locally(call.path, call.job, verbose, progress, start=first, end=last, **options)
+        entries = [step.entry for step in steps] if dry_run else entries_of(full_job, request, steps)
+    return Statuses(entries, full_job.name)

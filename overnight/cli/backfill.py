@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from overnight.api.console import VisibleConsole
-from overnight.cli.command import (
-    EXIT_STATUS,
-    exit_on_error,
-    print_result,
-    run_options,
-    start_fork_server,
-)
+from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import first_line
 from overnight.tasks.workers import fork_server
@@ -79,18 +73,25 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
     from overnight.tasks.infer.kinds import imports
 
     resume = options["resume"]
-    chosen = {name: options[name] for name in ("select", "order", "settings")} | {"reason": masked(options["reason"])}
     with exit_on_error():
         job, request, steps = planned(
-            JobFile(job_path), resume or "new", first, last, **chosen, is_resumed=bool(resume)
+            JobFile(job_path),
+            resume or "new",
+            first,
+            last,
+            select=options["select"],
+            order=options["order"],
+            settings=options["settings"],
+            reason=masked(options["reason"]),
+            is_resumed=bool(resume),
         )
     if not steps:
         print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
         return
-    if not resume and (others := left_out(job, request, steps)):
-        click.echo(f"left out: {others}", err=True)
+    if not resume and (partitions := left_out(job, request, steps)):
+        click.echo(f"left out: {partitions}", err=True)
     if dry_run:
-        print_result([step.as_json() for step in steps], as_json, lambda: show_steps(job, steps))
+        print_result(steps, as_json, lambda: show_steps(job, steps))
         return
     failure = None
     fork_server.preload(imports(job.models))
@@ -102,16 +103,21 @@ def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, 
         except OvernightError as error:
             failure = error
     entries = entries_of(job, request, steps)
-    print_result([entry.as_json() for entry in entries], as_json, lambda: show_outcomes(job, entries))
+    print_result(entries, as_json, lambda: show_outcomes(job, entries))
     if failure:
         click.secho(f"{failure.status}: {failure}", fg="red", err=True)
         sys.exit(1)
 
 
-def never_cut() -> list[Column]:
-    """Return table columns for a partition and for its status. A narrow terminal does not cut their values."""
-    widths = {"partition": len("2026-11-27"), "status": len("published")}
-    return [Column(name, no_wrap=True, min_width=width) for name, width in widths.items()]
+def _table(*numbers: str) -> Table:
+    """Return a table of partitions. A narrow terminal does not cut the names and the statuses."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("partition", no_wrap=True, min_width=len("2026-11-27"))
+    table.add_column("status", no_wrap=True, min_width=len("published"))
+    for name in numbers:
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("why", overflow="fold")
+    return table
 
 
 def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
@@ -119,11 +125,10 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
     from overnight.flows.backfill_plan import summary
 
     console = VisibleConsole(highlight=False)
-    rows_and_seconds = (Column(name, justify="right", overflow="fold") for name in ("rows, about", "s"))
-    table = Table(*never_cut(), *rows_and_seconds, Column("why", overflow="fold"), box=None, pad_edge=False)
+    table = _table("rows, about", "s")
     for step in steps:
-        rows, seconds = (f"{value:,.0f}" if value is not None else "?" for value in (step.rows, step.seconds))
-        table.add_row(step.partition, step.entry.status, rows, seconds, escape(", ".join(map(first_line, step.why))))
+        numbers = ("?" if number is None else f"{number:,.0f}" for number in (step.rows, step.seconds))
+        table.add_row(step.partition, step.entry.status, *numbers, escape(", ".join(map(first_line, step.why))))
     if steps:
         console.print(table)
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
@@ -132,14 +137,13 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
 def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:
     """Print the status of each partition of a backfill as a table on stdout."""
     console = VisibleConsole(highlight=False)
-    numbers = (Column(name, justify="right", overflow="fold") for name in ("rows out", "quarantined", "s"))
-    table = Table(*never_cut(), *numbers, Column("why", overflow="fold"), box=None, pad_edge=False)
-    counted = ("rows_out", "rows_quarantined", "seconds")
+    table = _table("rows out", "quarantined", "s")
     for entry in entries:
-        receipt = (entry.receipt or {}) if entry.status in ("published", "stale") else {}  # it may be an older publish
-        counts = (f"{receipt[name]:,.0f}" if name in receipt else "" for name in counted)
-        table.add_row(entry.partition, entry.status, *counts, escape(", ".join(map(first_line, entry.why))))
+        numbers = ["", "", ""]
+        if entry.receipt and entry.status in ("published", "stale"):  # otherwise it may be an older publish
+            numbers = [f"{entry.receipt[name]:,.0f}" for name in ("rows_out", "rows_quarantined", "seconds")]
+        table.add_row(entry.partition, entry.status, *numbers, escape(", ".join(map(first_line, entry.why))))
     if entries:
         console.print(table)
-    done = sum(entry.status == "published" for entry in entries)
-    console.print(f"{job.name}: {done} of {len(entries)} partitions published", markup=False)
+    count = sum(entry.status == "published" for entry in entries)
+    console.print(f"{job.name}: {count} of {len(entries)} partitions published", markup=False)

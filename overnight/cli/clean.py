@@ -47,13 +47,16 @@ def clean(job_path: Path, keep_receipts: int, older_than: int | None, yes: bool,
 def show_cleaning(report: dict[str, Any]) -> None:
     """Print the files that `overnight clean` removed, or would remove, as a table on stdout."""
     console = VisibleConsole(highlight=False)
-    rows = report["removable" if report["dry_run"] else "removed"]
-    table = Table("partition", "what", "why", Column("files", justify="right"), Column("bytes", justify="right"))
+    key, verb = "removed", "removed"
+    if report["dry_run"]:
+        key, verb = "removable", "would be removed; add --yes to remove them"
+    rows = report[key]
+    numbers = [Column(name, justify="right") for name in ("files", "bytes")]
+    table = Table("partition", "what", "why", *numbers)
     for row in rows:
         table.add_row(row["partition"], row["what"], row["why"], f"{row['files']:,}", f"{row['bytes']:,}")
     if rows:
         console.print(table)
-    for skipped in report["skipped"]:
-        console.print(f"skipped: {skipped['partition']}: {skipped['why']}", markup=False)
-    done = "would be removed; add --yes to remove them" if report["dry_run"] else "removed"
-    console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {done}", markup=False)
+    for partition in report["skipped"]:
+        console.print(f"skipped: {partition['partition']}: {partition['why']}", markup=False)
+    console.print(f"{report['job']}: {report['files']:,} files, {report['bytes']:,} bytes {verb}", markup=False)

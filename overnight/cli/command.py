@@ -58,10 +58,7 @@ def exit_on_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_errors() -> Iterator[None]:
-    """Turn an error of the body, which reads a result, into an `OvernightError`.
-
-    Examples are a file that is gone, and a database that is down.
-    """
+    """Turn an error of the body, which reads a result, into an `OvernightError`: a file is gone, a database is down."""
     from overnight.tasks.errors import OvernightError, explain
 
     try:
@@ -78,15 +75,19 @@ def read_errors() -> Iterator[None]:
 
 
 def start_fork_server() -> None:
-    """Start the process that imports the workers' libraries while the command prepares the run.
-
-    It ends with the command.
-    """
+    """Start the process that imports the workers' libraries while the command prepares the run, and ends with it."""
     from overnight.flows.runs.early_imports import fork_server_for_local_ray
 
     click.get_current_context().with_resource(fork_server_for_local_ray())
 
 
-def print_result(found: Any, as_json: bool, in_words: Callable[[], None]) -> None:
-    """Print a result as one JSON document, or call `in_words`, which prints it as text."""
-    click.echo(json.dumps(found, indent=2, default=str)) if as_json else in_words()
+def print_result(document: Any, as_json: bool, print_text: Callable[[], None]) -> None:
+    """Print a result as one JSON document, or call `print_text`. Objects in it may have `as_json`, or become text."""
+    if as_json:
+        click.echo(json.dumps(document, indent=2, default=_json_value))
+    else:
+        print_text()
+
+
+def _json_value(value: Any) -> Any:
+    return value.as_json() if hasattr(value, "as_json") else str(value)

@@ -36,11 +36,10 @@ def deploy(job_paths: tuple[Path, ...], absolute_paths: bool, as_json: bool) -> 
         click.echo(ui_line(url, "/deployments"), err=True)
         changes = deploy_all(job_paths=job_paths)
         findings = next_runs()
-    print_result([change.as_json() for change in changes], as_json, lambda: click.echo("\n".join(map(str, changes))))
+    print_result(changes, as_json, lambda: click.echo("\n".join(map(str, changes))))
     for finding in findings:
-        click.secho(
-            " -> ".join(filter(None, [finding.found, finding.advice])), fg="red" if finding.is_wrong else None, err=True
-        )
+        line = f"{finding.found} -> {finding.advice}" if finding.advice else finding.found
+        click.secho(line, fg="red" if finding.is_wrong else None, err=True)
 
 
 @click.command(epilog=EXIT_STATUS)
@@ -66,7 +65,6 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
 
 
 def _write_absolute_paths(job_paths: tuple[Path, ...], without_asking: bool) -> None:
-    """Write the relative paths of the job files in full, if the user agrees."""
     from overnight.flows.job.absolute_paths import write_absolute_paths
     from overnight.flows.job.loading import read_job, relative_paths
 

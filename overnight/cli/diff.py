@@ -10,8 +10,6 @@ import click
 from overnight.cli.command import EXIT_STATUS, job_argument, json_option, print_result, read_errors, settings_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from overnight.flows.ledger.differences import Differences, OnlyIn
 
 DIFFERENCES = "For diff, 0 is the same, 1 is different, and 2 also means that the results cannot be compared."
@@ -37,87 +35,84 @@ def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[
     try:
         with read_errors():
             results = Results(load_job(job_path, settings), str(job_path))
-            left, right = (results.named(name, partition) for name in (a, b))
+            result_a, result_b = results.named(a, partition), results.named(b, partition)
             from overnight.flows.ledger.differences import compare
 
-            found = compare(left, right)
+            differences = compare(result_a, result_b)
     except OvernightError as error:
         click.secho(str(error), fg="red", err=True)
         sys.exit(2)
-    print_result(as_document(found) if as_json else None, as_json, lambda: show_differences(found))
-    sys.exit(1 if found else 0)
+    document = as_document(differences) if as_json else None
+    print_result(document, as_json, lambda: show_differences(differences))
+    sys.exit(bool(differences))
 
 
-def show_differences(found: "Differences") -> None:
+def show_differences(differences: "Differences") -> None:
     """Print the counts of the differences and a few examples of each on stdout."""
     from rich.text import Text
 
     from overnight.api.console import VisibleConsole
 
     console = VisibleConsole(highlight=False)
-    title = f"{found.a.job.name}: A is {found.a.name}, B is {found.b.name}"
-    console.print(Text(title, "bold", overflow="fold"))
-    for name, only in (("A", found.only_a), ("B", found.only_b)):
-        _show_only(console, name, only)
-    for name, columns in (("A", found.columns_only_a), ("B", found.columns_only_b)):
+
+    def print_line(line: str, style: str = "") -> None:
+        console.print(Text(line, style, overflow="fold"))
+
+    a, b = differences.a, differences.b
+    print_line(f"{a.job.name}: A is {a.name}, B is {b.name}", "bold")
+    for name, peer, only in (("A", "B", differences.only_a), ("B", "A", differences.only_b)):
+        if only.rows:
+            print_line(_rows_of_one(name, peer, only))
+    for name, columns in (("A", differences.columns_only_a), ("B", differences.columns_only_b)):
         if columns:
-            console.print(Text(f"  columns only in {name}: {', '.join(columns)}", overflow="fold"))
-    console.print(f"  rows in both: {found.in_both:,}, changed: {found.changed:,}")
-    for name, changed in found.columns.items():
-        console.print(Text(f"  {name}: {changed.rows:,} changed", overflow="fold"))
-        for row_id, before, after in changed.examples:
+            print_line(f"  columns only in {name}: {', '.join(columns)}")
+    print_line(f"  rows in both: {differences.in_both:,}, changed: {differences.changed:,}")
+    for name, column in differences.columns.items():
+        print_line(f"  {name}: {column.rows:,} changed")
+        for row_id, before, after in column.examples:
             console.print(Text(f"    {row_id}: {_change(before, after)}"), no_wrap=True, overflow="ellipsis")
 
 
-def as_document(found: "Differences") -> dict[str, Any]:
+def as_document(differences: "Differences") -> dict[str, Any]:
     """Return the differences as JSON values, as `--json` prints them."""
+    columns = {}
+    for name, column in differences.columns.items():
+        examples = [{"row_id": row_id, "a": _json(a), "b": _json(b)} for row_id, a, b in column.examples]
+        columns[name] = {"rows_changed": column.rows, "examples": examples}
     return {
-        "job": found.a.job.name,
-        "a": found.a.name,
-        "b": found.b.name,
-        "rows_in_both": found.in_both,
-        "rows_changed": found.changed,
-        "only_a": vars(found.only_a),
-        "only_b": vars(found.only_b),
-        "columns_only_a": found.columns_only_a,
-        "columns_only_b": found.columns_only_b,
-        "columns": {
-            name: {
-                "rows_changed": changed.rows,
-                "examples": [
-                    {"row_id": row_id, "a": _json(before), "b": _json(after)}
-                    for row_id, before, after in changed.examples
-                ],
-            }
-            for name, changed in found.columns.items()
-        },
+        "job": differences.a.job.name,
+        "a": differences.a.name,
+        "b": differences.b.name,
+        "rows_in_both": differences.in_both,
+        "rows_changed": differences.changed,
+        "only_a": vars(differences.only_a),
+        "only_b": vars(differences.only_b),
+        "columns_only_a": differences.columns_only_a,
+        "columns_only_b": differences.columns_only_b,
+        "columns": columns,
     }
 
 
-def _show_only(console: "Console", name: str, only: "OnlyIn") -> None:
-    from rich.text import Text
-
-    if not only.rows:
-        return
-    other = "B" if name == "A" else "A"
-    quarantined = f", {only.quarantined_in_other:,} of them quarantined in {other}" if only.quarantined_in_other else ""
-    more = ", ..." if only.rows > len(only.examples) else ""
-    line = f"  only in {name}: {only.rows:,} rows{quarantined}: {', '.join(only.examples)}{more}"
-    console.print(Text(line, overflow="fold"))
+def _rows_of_one(name: str, peer: str, only: "OnlyIn") -> str:
+    line = f"  only in {name}: {only.rows:,} rows"
+    if only.quarantined_in_other:
+        line += f", {only.quarantined_in_other:,} of them quarantined in {peer}"
+    line += f": {', '.join(only.examples)}"
+    return line + ", ..." * (only.rows > len(only.examples))
 
 
 def _change(before: Any, after: Any) -> str:
     """Return both values, and how far they are apart if their short forms are the same."""
     from overnight.flows.preview_cells import text_of
 
-    texts = [text_of(value) for value in (before, after)]
-    if texts[0] != texts[1]:
-        return f"{texts[0] or 'null'} -> {texts[1] or 'null'}"
+    old, new = text_of(before), text_of(after)
+    if old != new:
+        return f"{old or 'null'} -> {new or 'null'}"
     try:
-        apart = max(abs(one - other) for one, other in zip(before, after, strict=True))
-        return f"{texts[0]}, the numbers differ by at most {apart:.2g}"
+        distance = max(abs(x - y) for x, y in zip(before, after, strict=True))
+        return f"{old}, the numbers differ by at most {distance:.2g}"
     except (TypeError, ValueError):
-        return texts[0] if isinstance(before, bytes) else f"{before!r} -> {after!r}"
+        return old if isinstance(before, bytes) else f"{before!r} -> {after!r}"
 
 
 def _json(value: Any) -> Any:
@@ -126,6 +121,7 @@ def _json(value: Any) -> Any:
 
     from overnight.tasks.write.in_process import json_lines
 
-    value = value.tolist() if hasattr(value, "tolist") else value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     [line] = json_lines(pa.table({"value": [value]}))
     return json.loads(line)["value"]

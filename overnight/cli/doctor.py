@@ -32,9 +32,9 @@ def doctor(job_path: Path | None, as_json: bool) -> None:
     from overnight.flows.doctor.examine import examine, failed
 
     findings = examine(job, job_path)
-    print_result([finding.as_json() for finding in findings], as_json, lambda: show_findings(findings))
+    print_result(findings, as_json, lambda: show_findings(findings))
     sys.stdout.flush()
-    os._exit(1 if failed(findings) else 0)  # without waiting for the threads of checks that timed out
+    os._exit(failed(findings))  # without waiting for the threads of checks that timed out
 
 
 def show_findings(findings: "Sequence[Finding]") -> None:

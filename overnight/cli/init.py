@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,27 +71,23 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
     cron = cron_of(given["schedule"] or "")
     if given["timezone"] and not (cron or "{partition}" in (given["path"] or "")):
         raise JobError(f"--timezone {given['timezone']}: expected --schedule with it, found none.")
-    path = given["path"] or _asked(
-        "path", "Where are the inputs? A folder or a URI; {partition} is replaced by the day"
-    )
+    path = _answer("path", given, "Where are the inputs? A folder or a URI; {partition} is replaced by the day")
     kinds = source_kinds()
-    if given["source"]:
-        _one_of("source", given["source"], list(kinds))
-    found = look(path, kinds, given["source"])
-    for note in found.notes:
+    _check_choice("source", given["source"], kinds)
+    inputs = look(path, kinds, given["source"])
+    for note in inputs.notes:
         click.echo(note, err=True)
-    source = found.source or _asked("source", "What kind are the inputs?", list(kinds))
-    _one_of("source", source, list(kinds))
-    works = task_choices(source, found)
+    source = inputs.source or _answer("source", given, "What kind are the inputs?", list(kinds))
+    works = task_choices(source, inputs)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
-    work = given["work"] or _asked("work", "Which work does each row need?", list(works))
-    _one_of("work", work, list(works))
-    column = _text_column(given["text_column"] or "", source, work, found)
-    offer = offers().get(work)
-    model = given["model"] or (_asked("model", "Which model?", default=offer.model) if offer else "")
+    work = _answer("work", given, "Which work does each row need?", list(works))
+    column = _text_column(given, source, work, inputs)
+    model = given["model"] or ""
+    if offer := offers().get(work):
+        model = _answer("model", given, "Which model?", default=offer.model)
     name, timezone = given["name"] or default_name(folder), given["timezone"] or "UTC"
-    return Answers(folder, name, path, source, work, model, column, found, cron, timezone)
+    return Answers(folder, name, path, source, work, model, column, inputs, cron, timezone)
 
 
 def cron_of(when: str) -> str:
@@ -104,31 +100,39 @@ def cron_of(when: str) -> str:
     return when.strip()
 
 
-def _text_column(given: str, source: str, work: str, found: "Found") -> str:
+def _text_column(given: Mapping[str, str | None], source: str, work: str, inputs: "Found") -> str:
     """Return the column of the texts, or an empty text if the work reads none."""
     from overnight.cli.init_choices import needs_column_name
 
-    names, texts = found.columns.names, found.columns.texts
-    column = given
+    names, texts = inputs.columns.names, inputs.columns.texts
+    column = given["text_column"] or ""
     if not column and needs_column_name(source, work):
         if texts and sys.stdin.isatty():
             click.echo(f"  columns with texts: {', '.join(texts)}", err=True)
-        column = _asked("text-column", "Which column holds the text?", default=texts[0] if texts else "text")
+        column = _answer("text_column", given, "Which column holds the text?", default=[*texts, "text"][0])
     if column and names and column not in names:
         raise JobError(f"--text-column {column}: expected one of {', '.join(names)}.")
     return column
 
 
-def _asked(option: str, question: str, choices: list[str] | None = None, default: str | None = None) -> str:
-    if not sys.stdin.isatty():
-        if default is not None:
-            return default
-        among = f", one of {', '.join(choices)}" if choices else ""
-        raise JobError(f"expected --{option}{among}, found no such option and no terminal for a prompt. {question}")
-    kind = click.Choice(choices) if choices else str
-    return str(click.prompt(question, type=kind, default=default, err=True))
+def _answer(
+    name: str, given: Mapping[str, str | None], question: str, choices: list[str] | None = None, default: str = ""
+) -> str:
+    """Return the value of an option, otherwise the answer to a prompt, otherwise the default."""
+    if answer := given[name]:
+        _check_choice(name, answer, choices)
+        return answer
+    if sys.stdin.isatty():
+        kind = click.Choice(choices) if choices else str
+        return str(click.prompt(question, type=kind, default=default or None, err=True))
+    if default:
+        return default
+    option = f"--{name.replace('_', '-')}"
+    if choices:
+        option += f", one of {', '.join(choices)}"
+    raise JobError(f"expected {option}, found no such option and no terminal for a prompt. {question}")
 
 
-def _one_of(option: str, found: str, choices: list[str]) -> None:
-    if found not in choices:
-        raise JobError(f"--{option} {found}: expected one of {', '.join(choices)}.")
+def _check_choice(option: str, answer: str | None, choices: Collection[str] | None) -> None:
+    if answer and choices and answer not in choices:
+        raise JobError(f"--{option} {answer}: expected one of {', '.join(choices)}.")

@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from overnight.cli.init_chains import CHAINS
 from overnight.cli.init_look import Found
 from overnight.cli.init_rows import sources
 from overnight.flows.job.yaml_loader import yaml_line
 from overnight.tasks.infer.kinds import AnyPredictor, Offer
 
 # The work on rows besides the tasks of models.
-OWN_MODEL, NO_MODEL = (
-    "a model of your own: init writes a skeleton",
-    "no model: rows are read, preprocessed and written",
-)
+OWN_MODEL = "a model of your own: init writes a skeleton"
+NO_MODEL = "no model: rows are read, preprocessed and written"
 # For each source, the columns that a model can read, the usual one first, with the steps that make them.
 STEPS: dict[str, dict[str, list[str]]] = {
     "image": {"image": []},
@@ -31,6 +28,18 @@ STEPS: dict[str, dict[str, list[str]]] = {
     "text": {"text": []},
 }
 RESIZE = "{kind: resize_image, size: 224}"
+
+
+# Chains of models that read columns of earlier ones, with a usual name for each model.
+CHAINS = {
+    "object_classification": Offer(
+        "a chain: objects are found in images, cropped, and labelled by a second model",
+        "image",
+        "hustvl/yolos-tiny,google/vit-base-patch16-224",
+        whole_images=True,
+        architecture="yolos,vit",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -57,18 +66,19 @@ class Answers:
     timezone: str = "UTC"
 
 
-def source_kinds() -> dict[str, tuple[str, ...]]:
-    """Return the kinds of file sources that require only a path, each with the endings of its files."""
-    return {kind: leaf.extensions for kind, leaf in _sources().items()}
-
-
-def _sources() -> dict[str, Any]:
-    found = {}
+def _file_sources() -> dict[str, Any]:
+    """Return the classes of the sources of files that require only a path, by their kinds."""
+    leaves = {}
     for kind, leaf in sources().items():
-        required = {name for name, field in leaf.model_fields.items() if field.is_required()}
-        if getattr(leaf, "extensions", ()) and required <= {"path"}:
-            found[kind] = leaf
-    return found
+        settings = {name for name, field in leaf.model_fields.items() if field.is_required()}
+        if getattr(leaf, "extensions", ()) and settings <= {"path"}:
+            leaves[kind] = leaf
+    return leaves
+
+
+def source_kinds() -> dict[str, tuple[str, ...]]:
+    """Return the kinds of sources that init offers, each with the endings of its files."""
+    return {kind: leaf.extensions for kind, leaf in _file_sources().items()}
 
 
 def offered_models() -> dict[str, Offer]:
@@ -79,7 +89,7 @@ def offered_models() -> dict[str, Offer]:
 
 def offers() -> dict[str, Offer]:
     """Return what `overnight init` shows about all work with models: by the kind of a model, or the name of a chain."""
-    return {**offered_models(), **{name: chain.offer for name, chain in CHAINS.items()}}
+    return offered_models() | CHAINS
 
 
 def default_name(folder: Path) -> str:
@@ -88,32 +98,31 @@ def default_name(folder: Path) -> str:
 
 
 def task_choices(source: str, found: Found | None = None) -> dict[str, str]:
-    """Return the kinds of work that fit the rows of a source, each with its explanation. `source` is the source's kind.
+    """Return the kinds of work that fit the rows of a kind of source, each with its explanation.
 
     For a table, the kinds depend on `found`: only a table with images gets the work on images.
     """
-    images = ["image"] if found and has_images(found) else []
-    columns = ["text", *images] if _sources()[source].holds_texts else [*_file_columns(source)]
-    models = {kind: offer.words for kind, offer in offers().items() if offer.column in columns}
-    return {**models, "python": OWN_MODEL, "none": NO_MODEL}
+    columns = list(_file_columns(source))
+    if _file_sources()[source].holds_texts:
+        columns = ["text"]
+        if found and has_images(found):
+            columns.append("image")
+    choices = {kind: offer.words for kind, offer in offers().items() if offer.column in columns}
+    return choices | {"python": OWN_MODEL, "none": NO_MODEL}
 
 
 def has_images(found: Found) -> bool:
-    """Return True if init found a table with images: image files in a column, or paths to them."""
-    return bool(found.columns.image_files or image_uris(found))
+    """Return True if init found a table with images: image files in a column, or paths to them.
 
-
-def image_uris(found: Found) -> str:
-    """Return the name of the column with paths of images, or an empty text.
-
-    It is empty if the source `uris` cannot read the table, which needs commas and a header line.
+    The source `uris`, which reads paths, needs commas and a header line.
     """
-    return "" if found.columns.settings else found.columns.image_uris
+    columns = found.columns
+    return bool(columns.image_files or (columns.image_uris and not columns.settings))
 
 
 def needs_column_name(source: str, work: str) -> bool:
     """Return True if the user must name the column that the model reads: for a model of texts on a table."""
-    return _sources()[source].holds_texts and _column_of(work) == "text"
+    return _file_sources()[source].holds_texts and _column_of(work) == "text"
 
 
 def reads_images_of_a_table(answers: Answers) -> bool:
@@ -121,12 +130,10 @@ def reads_images_of_a_table(answers: Answers) -> bool:
 
     Your own model does so unless you name another column.
     """
+    if not is_table(answers.source) or not has_images(answers.found):
+        return False
     is_own = answers.work == "python" and not answers.text_column
-    return (
-        not _file_columns(answers.source)
-        and has_images(answers.found)
-        and (is_own or _column_of(answers.work) == "image")
-    )
+    return is_own or _column_of(answers.work) == "image"
 
 
 def column_read(answers: Answers) -> str:
@@ -136,22 +143,24 @@ def column_read(answers: Answers) -> str:
     """
     if reads_images_of_a_table(answers):
         return "image"
-    columns = _file_columns(answers.source)
-    if not columns:
-        texts = answers.found.columns.texts
-        return answers.text_column or (texts[0] if texts else "row_id")
-    return _column_of(answers.work) or next(iter(columns))
+    if is_table(answers.source):
+        return answers.text_column or next(iter(answers.found.columns.texts), "row_id")
+    return _column_of(answers.work) or next(iter(_file_columns(answers.source)))
 
 
 def steps(answers: Answers) -> list[str]:
     """Return the steps that make the column that the work reads, each as one line of YAML."""
-    column = column_read(answers)
-    offer = offers().get(answers.work)
-    resize = [RESIZE] if column == "image" and not (offer and offer.whole_images) else []
-    if files := answers.found.columns.image_files if reads_images_of_a_table(answers) else "":
-        renamed = [] if files == "image" else [f"{{kind: rename_columns, columns: {yaml_line({files: 'image'})}}}"]
-        return [*renamed, *(resize or ["{kind: decode_image}"])]
-    return _file_columns(answers.source).get(column, []) + resize
+    column, offer = column_read(answers), offers().get(answers.work)
+    resize = []
+    if column == "image" and not (offer and offer.whole_images):
+        resize = [RESIZE]
+    image_files = answers.found.columns.image_files
+    if not image_files or not reads_images_of_a_table(answers):
+        return _file_columns(answers.source).get(column, []) + resize
+    decode = resize or ["{kind: decode_image}"]
+    if image_files == "image":
+        return decode
+    return [f"{{kind: rename_columns, columns: {yaml_line({image_files: 'image'})}}}", *decode]
 
 
 def _column_of(work: str) -> str | None:
@@ -161,7 +170,7 @@ def _column_of(work: str) -> str | None:
 
 def _file_columns(source: str) -> dict[str, list[str]]:
     """Return the columns that a file can become, each with its steps. Return no columns for a table."""
-    return STEPS.get(getattr(_sources()[source], "column", ""), {})
+    return STEPS.get(getattr(_file_sources()[source], "column", ""), {})
 
 
 def is_table(source: str) -> bool:

@@ -6,11 +6,11 @@ It lists at most `MAX_FILES` files and opens one, on any storage. `init_rows.py`
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
-from overnight.cli.init_rows import Columns, described, look_at_rows
+from overnight.cli.init_rows import Columns, look_at_rows
 from overnight.tasks.config.masking import masked
 from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.input_files import input_files
@@ -18,6 +18,7 @@ from overnight.tasks.storage.location import File, Location
 
 MAX_FILES = 1000
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+Kinds = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,16 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def look(path: str, kinds: Mapping[str, tuple[str, ...]], source: str | None = None) -> Found:
+@dataclass(frozen=True)
+class Input:
+    """An input file, its partition, and its path below the partition's folder."""
+
+    file: File
+    day: str
+    below: str
+
+
+def look(path: str, kinds: Kinds, source: str | None = None) -> Found:
     """Look at the inputs, and return what was found. An error becomes a note, because the user can answer instead.
 
     Args:
@@ -45,66 +55,93 @@ def look(path: str, kinds: Mapping[str, tuple[str, ...]], source: str | None = N
         source: The kind that the user named; otherwise the kind of most files.
     """
     try:
-        days, is_all = _files_by_day(path)
+        files = _files_of_days(path) if "{partition}" in path else _files(path)
     except Exception as error:  # of any kind
         return Found(source, notes=(masked(f"cannot look at {path}: {error_message(error)}"),))
-    files = [file for of_day in days.values() for file, _ in of_day]
-    counts = Counter(_kind(file, kinds) for file in files)
-    source = source or max((kind for kind in counts if kind), key=lambda kind: counts[kind], default=None)
-    if source is None or not counts[source]:
-        return Found(source, notes=(f"found no file of a known kind at {masked(path)}{_others(files, kinds)}",))
-    own = {day: [one for one in of_day if _kind(one[0], kinds) == source] for day, of_day in days.items()}
-    found = Found(source, has_folders=any("/" in below for of_day in own.values() for _, below in of_day))
-    first = next(file for of_day in own.values() for file, _ in of_day)
-    notes = [_counted(counts, files, kinds, is_all, len(days) if "{partition}" in path else 0)]
+    is_complete = len(files) <= MAX_FILES
+    files = files[:MAX_FILES]
+    files_of = defaultdict[str | None, list[Input]](list)
+    for entry in files:
+        files_of[_kind(entry.file, kinds)].append(entry)
+    remark = _skipped(files_of.pop(None, []))
+    source = source or max(files_of, key=lambda kind: len(files_of[kind]), default=None)
+    inputs = files_of[source]
+    if source is None or not inputs:
+        return Found(source, notes=(f"found no file of a known kind at {masked(path)}{remark}",))
+    counts = Counter({kind: len(entries) for kind, entries in files_of.items()})
+    days = len({entry.day for entry in files}) if "{partition}" in path else 0
+    notes = [_counted(counts, is_complete, days, remark)]
+    columns = Columns()
     try:
-        found = replace(found, columns=look_at_rows(source, first))
-        notes += [described(found.columns)] if found.columns.names else []
+        columns = look_at_rows(source, inputs[0].file)
+        if columns.names:
+            notes.append(_described(columns))
     except Exception as error:  # of any kind
-        notes.append(masked(f"cannot read the rows of {first.path}: {error_message(error)}"))
-    return replace(found, rows=_rows(found, [len(of_day) for of_day in own.values()], is_all), notes=tuple(notes))
+        notes.append(masked(f"cannot read the rows of {inputs[0].file.path}: {error_message(error)}"))
+    rows = columns.rows if columns.names else _fewest_files(inputs, is_complete)
+    return Found(source, rows, any("/" in entry.below for entry in inputs), columns, tuple(notes))
 
 
-def _files_by_day(path: str) -> tuple[dict[str, list[tuple[File, str]]], bool]:
-    """Return the files of each partition with their paths below its folder, and whether these are all files."""
-    days = defaultdict(list)
-    if "{partition}" not in path:
-        listed = list(islice(input_files([path], "all", False, (), True), MAX_FILES + 1))
-        days["all"] = [(file, file.path if file.path != os.path.basename(path) else "") for file in listed[:MAX_FILES]]
-        return dict(days), len(listed) <= MAX_FILES
-    place = re.split(r"[^/]*\{partition\}", path)[0] or "."
-    head, tail = path.removeprefix(place).rsplit("{partition}", 1)
-    day = re.compile(re.escape(head).replace(re.escape("{partition}"), DAY) + f"({DAY})")
-    listed = list(islice(Location(place).files(), MAX_FILES + 1))
-    for file in listed[:MAX_FILES]:
-        if found := day.match(file.path):
-            days[found[1]].append((file, file.path[found.end() :].removeprefix(tail).lstrip("/")))
-    if listed and not days:
-        raise ValueError(f"expected a day in place of {{partition}}, found {listed[0].path} below {place}")
-    return dict(days), len(listed) <= MAX_FILES
+def _files(path: str) -> list[Input]:
+    """Return the files at a path without days, and one more than `MAX_FILES` if there are more."""
+    inputs = []
+    for file in islice(input_files([path], "all", False, (), True), MAX_FILES + 1):
+        inputs.append(Input(file, "all", file.path if file.path != os.path.basename(path) else ""))
+    return inputs
 
 
-def _kind(file: File, kinds: Mapping[str, tuple[str, ...]]) -> str | None:
-    return next((kind for kind, endings in kinds.items() if file.path.lower().endswith(endings)), None)
+def _files_of_days(path: str) -> list[Input]:
+    """Return the files of all partitions of a path, and one more than `MAX_FILES` if there are more."""
+    folder = re.split(r"[^/]*\{partition\}", path)[0] or "."
+    head, tail = path.removeprefix(folder).rsplit("{partition}", 1)
+    pattern = re.compile(re.escape(head).replace(re.escape("{partition}"), DAY) + f"({DAY})")
+    inputs = []
+    files = list(islice(Location(folder).files(), MAX_FILES + 1))
+    for file in files:
+        if day := pattern.match(file.path):
+            inputs.append(Input(file, day[1], file.path[day.end() :].removeprefix(tail).lstrip("/")))
+    if files and not inputs:
+        raise ValueError(f"expected a day in place of {{partition}}, found {files[0].path} below {folder}")
+    return inputs
 
 
-def _rows(found: Found, files: list[int], is_all: bool) -> int:
-    """Return the rows of the first file of a table, or the files of the smallest partition that was listed whole."""
-    whole = files if is_all or len(files) == 1 else files[:-1]
-    return found.columns.rows if found.columns.names else min(filter(None, whole), default=0)
+def _kind(file: File, kinds: Kinds) -> str | None:
+    for kind, endings in kinds.items():
+        if file.path.lower().endswith(endings):
+            return kind
+    return None
 
 
-def _counted(
-    counts: Counter[str | None], files: list[File], kinds: Mapping[str, tuple[str, ...]], is_all: bool, days: int
-) -> str:
-    known = [f"{count:,} {kind}" for kind, count in counts.most_common() if kind]
-    found = f"found {'' if is_all else 'among the first files '}{', '.join(known)}"
-    others = _others(files, kinds)
-    one_kind = " One job reads one kind; --source names another." if len(known) > 1 else ""
-    return f"{found}{f' in {days:,} partitions' if days else ''}{others}.{one_kind}"
+def _fewest_files(inputs: Sequence[Input], is_complete: bool) -> int:
+    """Return the files of the smallest partition. A listing that is not complete may lack files of the last one."""
+    counts = list(Counter(entry.day for entry in inputs).values())
+    if not is_complete and len(counts) > 1:
+        counts.pop()
+    return min(counts)
 
 
-def _others(files: list[File], kinds: Mapping[str, tuple[str, ...]]) -> str:
-    endings = Counter(os.path.splitext(file.path)[1] or "no ending" for file in files if _kind(file, kinds) is None)
-    shown = ", ".join(f"{count:,} with {ending}" for ending, count in endings.most_common(5))
-    return f"; a run passes over {sum(endings.values()):,} others: {shown}" if endings else ""
+def _counted(counts: Counter[str | None], is_complete: bool, days: int, remark: str) -> str:
+    note = "found " if is_complete else "found among the first files "
+    note += ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+    if days:
+        note += f" in {days:,} partitions"
+    note += f"{remark}."
+    if len(counts) > 1:
+        note += " One job reads one kind; --source names another."
+    return note
+
+
+def _skipped(inputs: Sequence[Input]) -> str:
+    endings = Counter(os.path.splitext(entry.file.path)[1] or "no ending" for entry in inputs)
+    examples = ", ".join(f"{count:,} with {ending}" for ending, count in endings.most_common(5))
+    return f"; a run passes over {endings.total():,} others: {examples}" if endings else ""
+
+
+def _described(columns: Columns) -> str:
+    """Return one line with the names of the columns, and of those with texts, paths of images or images."""
+    note = f"columns: {', '.join(columns.names)}"
+    uses = {"texts": columns.texts, "paths of images": [columns.image_uris], "images": [columns.image_files]}
+    for use, names in uses.items():
+        if any(names):
+            note += f"; {use} in {', '.join(names)}"
+    return note

@@ -9,8 +9,9 @@ import os
 import re
 import tempfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows import arrow_types, blocks
 from overnight.tasks.rows.file_columns import files_in, holds_files
 from overnight.tasks.storage.location import File, Location
 
@@ -27,7 +28,6 @@ HEAD_BYTES = 64 * 2**10
 ROWS = 20
 WORDS_OF_A_SENTENCE = 6  # a name in a header line has fewer
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-TABS = (".tsv", ".tsv.gz")
 
 
 @dataclass(frozen=True)
@@ -60,48 +60,46 @@ def look_at_rows(kind: str, file: File) -> Columns:
     `kind` is the kind of the source. Raise any error of reading the file.
     """
     if kind == "parquet":
-        with Location(file.uri).open() as opened:
-            parquet = pq.ParquetFile(opened)
-            first = next(parquet.iter_batches(batch_size=ROWS), None)
-            table = pa.Table.from_batches([first] if first else [], schema=parquet.schema_arrow)
-            return _columns(table, rows=parquet.metadata.num_rows)
+        return _columns_of_parquet(file)
     if kind not in ("csv", "jsonl"):
         return Columns()
     with tempfile.TemporaryDirectory(prefix="overnight-init-") as folder:
         head, is_whole = _head(file)
         name = Path(file.path).name.lower().removesuffix(".gz")
-        place = Path(folder, f"head{os.path.splitext(name)[1]}")
-        place.write_bytes(head)
-        settings, comments = _form(place, head) if kind == "csv" else ({}, ())
-        source = sources()[kind](path=str(place), **settings)
+        copy = Path(folder, f"head{os.path.splitext(name)[1]}")
+        copy.write_bytes(head)
+        settings, comments = _form(copy, head) if kind == "csv" else ({}, ())
+        source = sources()[kind](path=str(copy), **settings)
         units = source.units(list(source.files("all")))
-        found = list(source.read(units, source.common_schema(units)))
-    live = [blocks.live_rows(block)[0] for block in found]
-    table = pa.concat_tables(live, promote_options="default") if live else pa.table({})
-    return _columns(table, settings, comments, len(table) if is_whole else 0)
+        tables = [blocks.live_rows(block)[0] for block in source.read(units, source.common_schema(units))]
+    table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+    rows = len(table) if is_whole else 0
+    return replace(_columns(table), settings=settings, comments=comments, rows=rows)
 
 
-def described(columns: Columns) -> str:
-    """Return one line with the names of the columns, and of those with texts, paths of images or images."""
-    uses = {"texts": columns.texts, "paths of images": [columns.image_uris], "images": [columns.image_files]}
-    parts = [f"{use} in {', '.join(names)}" for use, names in uses.items() if any(names)]
-    return f"columns: {', '.join(columns.names)}{''.join(f'; {part}' for part in parts)}"
+def _columns_of_parquet(file: File) -> Columns:
+    with Location(file.uri).open() as content:
+        parquet = pq.ParquetFile(content)
+        batches = list(islice(parquet.iter_batches(batch_size=ROWS), 1))
+        table = pa.Table.from_batches(batches, schema=parquet.schema_arrow)
+        return replace(_columns(table), rows=parquet.metadata.num_rows)
 
 
 def _head(file: File) -> tuple[bytes, bool]:
     """Return the whole lines at the beginning of a file, decompressed, and whether they are the whole file."""
-    with Location(file.uri).open() as opened:
-        data = opened.read(HEAD_BYTES)
+    with Location(file.uri).open() as content:
+        data = content.read(HEAD_BYTES)
     is_whole = len(data) < HEAD_BYTES
     if file.path.lower().endswith(".gz"):
         data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, HEAD_BYTES)
         is_whole = False
-    lines, newline, _ = data.rpartition(b"\n")
-    return (data, is_whole) if is_whole or not newline else (lines + newline, False)
+    if is_whole or b"\n" not in data:
+        return data, is_whole
+    return data[: data.rindex(b"\n") + 1], False
 
 
-def _form(place: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings of a source for a CSV file, and a comment for each."""
+def _form(file: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the settings of a source for a CSV file, and comments on them."""
     import duckdb
 
     if not head.strip():
@@ -109,16 +107,17 @@ def _form(place: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
     with duckdb.connect() as connection:
         [(delimiter, has_header, columns)] = connection.execute(  # rows of another length stay: a run quarantines them
             "SELECT Delimiter, HasHeader, Columns FROM sniff_csv($file, ignore_errors = true, strict_mode = false)",
-            {"file": str(place)},
+            {"file": str(file)},
         ).fetchall()
-    settings, comments = dict[str, Any](), []
-    if delimiter != ("\t" if place.suffix in TABS else ",") and len(columns) > 1:
+    settings = dict[str, Any]()
+    if delimiter != ("\t" if file.suffix == ".tsv" else ",") and len(columns) > 1:
         settings["delimiter"] = delimiter
-    if not has_header or any(_is_value(column["name"]) for column in columns):
-        first = head.decode(errors="replace").splitlines()[0]
-        settings["column_names"] = [f"column_{place}" for place in range(1, len(columns) + 1)]
-        comments.append(f"The file has no header line; rename the columns as you like. Its first line: {first:.60}")
-    return settings, tuple(comments)
+    if has_header and not any(_is_value(column["name"]) for column in columns):
+        return settings, ()
+    settings["column_names"] = [f"column_{number}" for number in range(1, len(columns) + 1)]
+    first = head.decode(errors="replace").splitlines()[0]
+    comment = f"The file has no header line; rename the columns as you like. Its first line: {first:.60}"
+    return settings, (comment,)
 
 
 def _is_value(name: str) -> bool:
@@ -129,9 +128,7 @@ def _is_image_path(text: str) -> bool:
     return text.strip().split("?")[0].lower().endswith(sources()["images"].extensions)
 
 
-def _columns(
-    table: pa.Table, settings: dict[str, Any] | None = None, comments: tuple[str, ...] = (), rows: int = 0
-) -> Columns:
+def _columns(table: pa.Table) -> Columns:
     """Return the columns of a table, sorted into texts and images by their first values."""
     table = table.drop_columns([name for name in blocks.IDENTITY if name in table.column_names]).slice(0, ROWS)
     lengths, image_uris, image_files = dict[str, float](), "", ""
@@ -139,16 +136,16 @@ def _columns(
         column = table[name].drop_null()
         if not len(column):
             continue
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            texts = column.to_pylist()
-            if all(map(_is_image_path, texts)):
+        if arrow_types.is_text(column.type):
+            values = column.to_pylist()
+            if all(map(_is_image_path, values)):
                 image_uris = image_uris or name
-            elif not all(map(SCHEME.fullmatch, texts)):
-                lengths[name] = sum(map(len, texts)) / len(texts)
+            elif not all(map(SCHEME.fullmatch, values)):
+                lengths[name] = sum(map(len, values)) / len(values)
         elif holds_files(column.type) and _is_image(next(iter(files_in(column))).as_buffer()):
             image_files = image_files or name
     texts = sorted(lengths, key=lambda name: -lengths[name])
-    return Columns(tuple(table.column_names), tuple(texts), image_uris, image_files, settings or {}, comments, rows)
+    return Columns(tuple(table.column_names), tuple(texts), image_uris, image_files)
 
 
 def _is_image(content: pa.Buffer) -> bool:

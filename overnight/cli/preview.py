@@ -4,10 +4,18 @@ import contextlib
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
+from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_rows_option, settings_option
+
+if TYPE_CHECKING:
+    from overnight.flows.preview import Preview
 
 
 @click.command(epilog=f"{EXIT_STATUS} A preview in which rows fail and none succeeds is a failure.")
@@ -34,21 +42,47 @@ def preview(job_path: Path, rows: int, partition: str | None, settings: tuple[st
     with exit_on_error():
         job = load_job(job_path, settings)
         day = resolve_partition(job, partition, None, datetime.now(UTC))
-    from overnight.flows import preview as previews
+    from overnight.flows.preview import preview as run_first_rows
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # for what models and steps print
-            found = previews.preview(job, rows, day)
+            result = run_first_rows(job, rows, day)
     except OvernightError as error:
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         sys.exit(1)
-    from overnight.api.console import VisibleConsole
-    from overnight.cli.preview_view import show_preview, show_rest
-    from overnight.tasks.write.in_process import json_lines
-
     if as_json:
-        sys.stdout.buffer.writelines(json_lines(found.table))
-        show_rest(found, VisibleConsole(highlight=False, stderr=True))
+        from overnight.tasks.write.in_process import json_lines
+
+        sys.stdout.buffer.writelines(json_lines(result.table))
+        show_summary(result, VisibleConsole(highlight=False, stderr=True))
     else:
-        show_preview(found)
-    sys.exit(1 if len(found.quarantine) and not len(found) else 0)
+        show_preview(result)
+    sys.exit(len(result.quarantine) > 0 and not len(result))
+
+
+def show_preview(preview: "Preview") -> None:
+    """Print a preview on stdout: the rows with their pictures, the failed rows, the counts and the seconds."""
+    from overnight.cli.rows_view import show_pictures, show_rows
+
+    console = VisibleConsole(highlight=False)
+    if len(preview):
+        show_rows(console, preview.table)
+        show_pictures(console, (preview.left_out, preview.table))
+    show_summary(preview, console)
+
+
+def show_summary(preview: "Preview", console: Console) -> None:
+    """Print everything of a preview except its rows: the failed rows, the counts, the warnings and the seconds."""
+    for row in preview.quarantine.to_pylist():
+        reason = f"{row['error_type']}: {row['error_message']}"
+        console.print(Text(f"{row['row_id']}  quarantined in {row['stage']}: {reason}", "red", overflow="fold"))
+    counts = f"{len(preview):,} rows, {preview.filtered:,} filtered, {len(preview.quarantine):,} quarantined"
+    console.print(f"[bold]{preview.job}/{preview.partition}[/bold]: {counts}")
+    if names := preview.left_out.column_names[1:]:
+        console.print(f"  columns left out: {', '.join(names)} (see sink.keep_columns)", markup=False)
+    for warning in preview.warnings:
+        console.print(f"  warning: {warning}", markup=False)
+    times = Table(Column("stage"), Column("seconds", justify="right"), box=None, pad_edge=False)
+    for stage, seconds in preview.seconds.items():
+        times.add_row(Text(stage), f"{seconds:.3f}")
+    console.print("", times, sep="\n")

@@ -5,16 +5,11 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
-from overnight.cli.command import (
-    EXIT_STATUS,
-    exit_on_error,
-    print_result,
-    run_options,
-    start_fork_server,
-)
+from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server
 from overnight.cli.run_view import next_steps, show_receipt
 from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
@@ -46,22 +41,15 @@ from overnight.tasks.workers import fork_server
 )
 @run_options
 def run(
-    job_path: Path,
-    partition: str | None,
-    force: bool,
-    retry_quarantined: bool,
-    ray_dashboard: bool,
-    reason: str,
-    limit_rows: int | None,
-    settings: tuple[str, ...],
-    verbose: bool,
-    as_json: bool,
+    job_path: Path, partition: str | None, ray_dashboard: bool, verbose: bool, as_json: bool, **options: Any
 ) -> None:
     """Run one partition of a job, and publish it.
 
     A partition that is published and not stale does not run again: run prints its receipt.
     """
-    if retry_quarantined and (force or limit_rows):
+    options["limit_rows"] = options["limit_rows"] or 0
+    is_sample = options["limit_rows"] > 0
+    if options["retry_quarantined"] and (options["force"] or is_sample):
         raise click.UsageError("--retry-quarantined runs these rows alone: leave out --force and --limit-rows.")
     start_fork_server()
     from overnight.flows.job.loading import load_job
@@ -70,18 +58,16 @@ def run(
     from overnight.tasks.infer.kinds import imports
 
     with exit_on_error():
-        job = load_job(job_path, settings)
+        job = load_job(job_path, options["settings"])
         day = resolve_partition(job, partition, None, datetime.now(UTC))
     fork_server.preload(imports(job.models))
     from overnight.api.local_run import run_locally
     from overnight.flows.runs.attempt import describe_failure
 
+    options |= {"partition": day, "settings": list(options["settings"]), "reason": masked(options["reason"])}
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
-            receipt = run_locally(
-                *(job_path, job, day, force, masked(reason), limit_rows or 0, settings, verbose, retry_quarantined),
-                ray_dashboard=ray_dashboard,
-            )
+            receipt = run_locally(job_path, job, verbose, ray_dashboard=ray_dashboard, **options)
     except OvernightError as error:
         failure = describe_failure(job.name, day, error)
         if as_json:
@@ -89,9 +75,12 @@ def run(
         click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
         if isinstance(error, RetryRefused):
             sys.exit(1)  # its message has the command to run instead
-        repeated = [f"--set={setting}" for setting in settings]
-        repeated += [f"--limit-rows={limit_rows}"] * bool(limit_rows) + ["--retry-quarantined"] * retry_quarantined
-        for line in next_steps(job, day, str(job_path), limit_rows, repeated):
+        repeats = [f"--set={setting}" for setting in options["settings"]]
+        if is_sample:
+            repeats.append(f"--limit-rows={options['limit_rows']}")
+        if options["retry_quarantined"]:
+            repeats.append("--retry-quarantined")
+        for line in next_steps(job, day, str(job_path), is_sample, repeats):
             click.echo(line, err=True)
         sys.exit(1)
     print_result(receipt, as_json, lambda: show_receipt(receipt, job, str(job_path)))

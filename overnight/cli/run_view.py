@@ -1,6 +1,7 @@
 """Print the end of `overnight run`: the receipt in a few lines, the reasons of the quarantine, and the first rows."""
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from overnight.api.console import VisibleConsole
@@ -17,33 +18,39 @@ ROWS_SHOWN, REASONS_SHOWN, FILES_SHOWN = 2, 3, 3
 def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
     """Print a receipt on stdout, with its first rows. `file` is the job file as the user wrote it."""
     console = VisibleConsole(highlight=False, soft_wrap=True)
+
+    def print_line(line: str) -> None:
+        console.print(f"  {line}", markup=False)
+
     _show_head(console, receipt, job)
-    _show_counts(console, receipt)
+    for line in _counts(receipt):
+        print_line(line)
     if receipt["rows_quarantined"]:
-        _show_quarantine(console, receipt, job)
-    _show_places(console, receipt, job)
+        for line in _quarantine(receipt, job):
+            print_line(line)
+    for line in _remarks_and_files(receipt, job):
+        print_line(line)
     if receipt["rows_out"]:
         _show_first_rows(console, receipt, job)
-    options = f"{day_option(job, receipt['partition'])}{' --sample' * bool(receipt.get('limit_rows'))}"
-    console.print(f"  more: overnight show {shlex.quote(file)}{options}", markup=False)
+    options = day_option(job, receipt["partition"]) + " --sample" * bool(receipt.get("limit_rows"))
+    print_line(f"more: overnight show {shlex.quote(file)}{options}")
 
 
-def next_steps(job: "Job", day: str, file: str, limit_rows: int | None, options: list[str]) -> list[str]:
+def next_steps(job: "Job", day: str, file: str, is_sample: bool, options: list[str]) -> list[str]:
     """Return the commands to type after a failed run: to show the rows that failed, if it kept them, and to run again.
 
-    `file` is the job file as the user wrote it. A run of a sample has `limit_rows`. `options` are options of the failed
-    run that the second command repeats.
+    `file` is the job file as the user wrote it. The second command repeats `options` of the failed run.
     """
     from overnight.flows.ledger.results import Results
 
-    which = f"{shlex.quote(file)}{day_option(job, day)}"
+    partition = f"{shlex.quote(file)}{day_option(job, day)}"
     lines = []
     try:
-        if Results(job, file).failed_rows(day, bool(limit_rows)) is not None:
-            lines = [f"look at its rows: overnight show {which}{' --sample' * bool(limit_rows)} --quarantine"]
+        if Results(job, file).failed_rows(day, is_sample) is not None:
+            lines.append(f"look at its rows: overnight show {partition}{' --sample' * is_sample} --quarantine")
     except Exception:  # a store that is down ended the run, and its error is the one to read
         pass
-    return [*lines, f"run it again: overnight run {which}{''.join(f' {shlex.quote(option)}' for option in options)}"]
+    return [*lines, " ".join(["run it again: overnight run", partition, *map(shlex.quote, options)])]
 
 
 def day_option(job: "Job", day: str) -> str:
@@ -56,57 +63,56 @@ def _show_head(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
     if not receipt.get("limit_rows"):
         console.print(f"{name} {receipt['status']} at {receipt['finished_at']}")
         return
-    place, files = job.output_location(is_sample=True), receipt["files"]
-    where = place / files[0] if len(files) == 1 else place
+    location, files = job.output_location(is_sample=True), receipt["files"]
+    if len(files) == 1:
+        location = location / files[0]
     console.print(f"{name}: sample of {receipt['rows_in']:,} rows, nothing published: ", end="")
-    console.print(filled_in(str(where)), markup=False)
+    console.print(filled_in(str(location)), markup=False)
 
 
-def _show_counts(console: "Console", receipt: dict[str, Any]) -> None:
+def _counts(receipt: dict[str, Any]) -> Iterator[str]:
     from overnight.tasks.storage import skipped_files
 
-    duplicates = receipt.get("rows_duplicate")
-    console.print(
-        f"  rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered"
-        f"{f' ({duplicates:,} duplicates dropped)' if duplicates else ''}, "
-        f"{receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
-    )
-    if retried := receipt.get("retried"):
-        console.print(
-            f"  retried: {retried['rows_quarantined_before']:,} quarantined before; now {retried['rows_written']:,} "
-            f"written, {retried['rows_filtered']:,} filtered, {retried['rows_quarantined']:,} quarantined"
+    line = f"rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered"
+    if duplicates := receipt.get("rows_duplicate"):
+        line += f" ({duplicates:,} duplicates dropped)"
+    yield f"{line}, {receipt['rows_quarantined']:,} quarantined, {receipt['rows_resumed']:,} resumed"
+    if retry := receipt.get("retried"):
+        yield (
+            f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
+            f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
-    console.print(f"  time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s")
-    if passed := skipped_files.told(receipt.get("passed_over", {})):
-        console.print(f"  passed over: {passed}", markup=False)
+    yield f"time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s"
+    if files := skipped_files.told(receipt.get("passed_over", {})):
+        yield f"passed over: {files}"
 
 
-def _show_quarantine(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
-    """Print the most frequent reasons, and where the rows with their reasons are."""
+def _quarantine(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
+    """Yield the most frequent reasons, and where the rows with their reasons are."""
     from overnight.flows.ledger.published_rows import quarantine_of, records_of
     from overnight.tasks.write.in_process import reasons
 
     try:
-        for line in reasons(quarantine_of(job, receipt), REASONS_SHOWN):
-            console.print(f"  quarantined: {line}", markup=False)
+        for reason in reasons(quarantine_of(job, receipt), REASONS_SHOWN):
+            yield f"quarantined: {reason}"
     except Exception as error:  # the receipt is of use without them
-        console.print(f"  quarantined: the reasons cannot be read: {error}", markup=False)
+        yield f"quarantined: the reasons cannot be read: {error}"
     records = records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
-    console.print(f"  quarantine: {filled_in(str(records / 'quarantine'))}", markup=False)
+    yield f"quarantine: {filled_in(str(records / 'quarantine'))}"
 
 
-def _show_places(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
-    if left_out := receipt.get("left_out"):
-        console.print(f"  columns left out: {', '.join(left_out)} (see sink.keep_columns)", markup=False)
+def _remarks_and_files(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
+    if columns := receipt.get("left_out"):
+        yield f"columns left out: {', '.join(columns)} (see sink.keep_columns)"
     for warning in receipt.get("warnings", []):
-        console.print(f"  warning: {warning}", markup=False)
+        yield f"warning: {warning}"
     if receipt.get("logs"):
-        console.print(f"  printed and logged: {filled_in(receipt['logs'])}", markup=False)
-    place, files = job.output_location(bool(receipt.get("limit_rows"))), receipt["files"]
+        yield f"printed and logged: {filled_in(receipt['logs'])}"
+    location, files = job.output_location(bool(receipt.get("limit_rows"))), receipt["files"]
     for file in files[:FILES_SHOWN]:
-        console.print(f"  file: {filled_in(str(place / file))}", markup=False)
+        yield f"file: {filled_in(str(location / file))}"
     if len(files) > FILES_SHOWN:
-        console.print(f"  and {len(files) - FILES_SHOWN} more files")
+        yield f"and {len(files) - FILES_SHOWN} more files"
 
 
 def _show_first_rows(console: "Console", receipt: dict[str, Any], job: "Job") -> None:

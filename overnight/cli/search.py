@@ -1,6 +1,6 @@
 """`overnight search`: print the published rows that are most similar to an image or a text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,44 +43,40 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
     with exit_on_error():
         from overnight.flows.similarity_search import validate_query
 
-        validate_query(load_job(job_path), *(question[name] for name in ("image", "text", "model", "sheet")))
+        validate_query(load_job(job_path), *map(question.get, ("image", "text", "model", "sheet")))
         from overnight.api.local_run import search_locally
 
-        found = search_locally(job_path, **question)
-    print_result(found, as_json, lambda: show_matches(found))
+        answer = search_locally(job_path, **question)
+    print_result(answer, as_json, lambda: show_matches(answer))
 
 
-def show_matches(found: dict[str, Any]) -> None:
+def show_matches(answer: dict[str, Any]) -> None:
     """Print the matches of a search as a table on stdout: scores, row ids, and the other columns of each row."""
     console = VisibleConsole(highlight=False, soft_wrap=False)
-    known = list(dict.fromkeys(name for match in found["matches"] for name in match))
-    hidden = {"score", "row_id"} | ({"partition"} if found["partitions"] == ["all"] else set())
-    names = [name for name in known if name not in hidden]
+    matches = answer["matches"]
+    names = dict.fromkeys(name for match in matches for name in match if name not in ("score", "row_id"))
+    if answer["partitions"] == ["all"]:
+        names.pop("partition", None)
     table = Table(Column("score", justify="right"), "row_id", *map(escape, names))
-    for match in found["matches"]:
-        cells = (match["row_id"], *["" if match.get(name) is None else str(match[name]) for name in names])
-        table.add_row(f"{match['score']:.4f}", *[escape(text) for text in cells])
+    for match in matches:
+        values = [match["row_id"], *map(match.get, names)]
+        table.add_row(f"{match['score']:.4f}", *("" if value is None else escape(str(value)) for value in values))
     if console.measure(table, options=console.options.update(max_width=100_000)).maximum <= console.width:
         console.print(table)
     else:
-        _show_apart(console, found["matches"], names)
-    for one in found["skipped"]:
-        console.print(f"left out: {one['partition']}: {one['why']}", markup=False)
-    rows, time = f"{found['rows']:,} rows of {len(found['partitions'])} partitions", f"{found['seconds']:.1f} s"
-    if found["exact"]:
-        without = f"{found['rows_without_embedding']:,} without an embedding"
-        console.print(f"{found['job']}: compared with {rows} in {time}; {without}", markup=False, soft_wrap=True)
-    else:
-        console.print(
-            f"{found['job']}: searched the index of {rows} in {time}; --exact compares with all rows",
-            markup=False,
-            soft_wrap=True,
-        )
-    if found["sheet"]:
-        console.print(f"picture sheet: {found['sheet']}", markup=False, soft_wrap=True)
+        _show_apart(console, matches, names)
+    for partition in answer["skipped"]:
+        console.print(f"left out: {partition['partition']}: {partition['why']}", markup=False)
+    rows = f"{answer['rows']:,} rows of {len(answer['partitions'])} partitions in {answer['seconds']:.1f} s"
+    line = f"searched the index of {rows}; --exact compares with all rows"
+    if answer["exact"]:
+        line = f"compared with {rows}; {answer['rows_without_embedding']:,} without an embedding"
+    console.print(f"{answer['job']}: {line}", markup=False, soft_wrap=True)
+    if answer["sheet"]:
+        console.print(f"picture sheet: {answer['sheet']}", markup=False, soft_wrap=True)
 
 
-def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+def _show_apart(console: Console, matches: Sequence[dict[str, Any]], names: Iterable[str]) -> None:
     """Print each match on lines of its own, because a table would fold texts into columns of a few characters."""
     for match in matches:
         console.print(f"{match['score']:.4f}  {match['row_id']}", markup=False, soft_wrap=True)

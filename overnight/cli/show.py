@@ -1,9 +1,9 @@
 """`overnight show`: print the rows of a published partition, of a sample, or of the quarantine."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,8 +19,7 @@ from overnight.cli.command import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from overnight.flows.ledger.chosen_rows import Chosen
-    from overnight.flows.ledger.results import Result, Results
+    from overnight.flows.ledger.results import Results
 
 
 @click.command(epilog=f"{EXIT_STATUS} It is 0 also if no row matches.")
@@ -57,17 +56,16 @@ def show(
     if number and not sample:
         raise click.UsageError("--number counts samples: add --sample.")
     from overnight.flows.job.loading import load_job
+    from overnight.flows.ledger.chosen_rows import with_inputs
     from overnight.flows.ledger.results import Results
 
     with exit_on_error(), read_errors():
         results = Results(load_job(job_path, settings), str(job_path))
         day = results.partition(partition, sample, or_failed=quarantine)
         find = find_quarantine if quarantine else find_rows
-        title, found, result = find(results, day, count, where, sample, number)
-        rows = result.with_images(found.table) if result else found.table
-        note_unclear(found)
+        title, rows = find(results, day, count, where, sample, number)
         if html:
-            write_page(html, title, rows if quarantine else _with_inputs(results, rows))
+            write_page(html, title, rows if quarantine else with_inputs(rows, results.job))
     if as_json:
         from overnight.tasks.write.in_process import json_lines
 
@@ -75,68 +73,75 @@ def show(
     elif html:
         click.echo(f"{title}\npage: {html}")
     else:
-        print_rows(title, rows, quarantine, lambda shown: _with_inputs(results, shown))
+        print_rows(results, title, rows, quarantine)
 
 
 def find_rows(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
-) -> "tuple[str, Chosen, Result | None]":
-    """Return a title, the first `count` rows that meet the condition `where`, and the result to which they belong.
+) -> "tuple[str, pa.Table]":
+    """Return a title, and the first `count` rows that meet the condition `where`; an empty one takes all rows.
 
-    An empty `where` takes all rows. With `is_sample`, the rows come from the sample with this `number`, by default the
-    newest.
+    With `is_sample`, the rows come from the sample with this `number`, by default the newest.
     """
-    from overnight.flows.ledger.chosen_rows import choose
-
     result = results.sample(day, number) if is_sample else results.published(day)
-    found, receipt = choose(result.batches(), count, where), result.receipt
-    hint = ""
-    if where and not len(found.table):
-        hint = f"; none meets the condition{_quarantine_hint(receipt)}"
-    what = f"sample of {receipt['rows_in']:,} rows" if is_sample else "published"
-    shown = f"{len(found.table):,} of {receipt['rows_out']:,} rows{hint}"
-    return f"{results.job.name}/{result.name}: {what} at {receipt['finished_at']}, {shown}", found, result
+    receipt, rows = result.receipt, _chosen(result.batches(), count, where)
+    title = f"{results.job.name}/{result.name}: "
+    title += f"sample of {receipt['rows_in']:,} rows" if is_sample else "published"
+    title += f" at {receipt['finished_at']}, {len(rows):,} of {receipt['rows_out']:,} rows"
+    if where and not len(rows):
+        title += "; none meets the condition"
+        if receipt["rows_quarantined"]:
+            title += f". {receipt['rows_quarantined']:,} quarantined: add --quarantine to look among them"
+    return title, result.with_images(rows)
 
 
 def find_quarantine(
     results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
-) -> "tuple[str, Chosen, Result | None]":
-    """Return a title with the most frequent reasons, the first `count` quarantined rows that meet `where`, and None.
+) -> "tuple[str, pa.Table]":
+    """Return a title with the most frequent reasons, and the first `count` quarantined rows that meet `where`.
 
-    An empty `where` takes all rows. If the latest run failed and kept its quarantine, the rows come from that run.
-    Otherwise they come from the published result, or with `is_sample` from the sample with this `number`.
+    The rows come from the latest run if it failed and kept its quarantine. Otherwise they come from the published
+    result, or with `is_sample` from the sample with this `number`.
     """
-    from overnight.flows.ledger.chosen_rows import QUARANTINE, choose
+    from overnight.flows.ledger.chosen_rows import QUARANTINE
     from overnight.tasks.write.in_process import reasons
 
-    name = f"{results.job.name}/{day}"
     rows = None if number else results.failed_rows(day, is_sample)
     failure = None if number else results.failure(day, is_sample)
     if rows is not None and failure:
-        title = f"{name}: the latest run failed in {failure['stage']} at {failure['failed_at']}, with"
+        title = f"{results.job.name}/{day}: the latest run failed in {failure['stage']} at {failure['failed_at']}, with"
     else:
         result = results.sample(day, number) if is_sample else results.published(day)
         rows, title = result.quarantine(), f"{results.job.name}/{result.name}:"
-    found = choose([rows.select(QUARANTINE)], count, where)
-    lines = [f"{title} {len(rows):,} quarantined, {len(found.table):,} shown", *reasons(rows)]
-    return "\n  ".join(lines), found, None
+    examples = _chosen([rows.select(QUARANTINE)], count, where)
+    title += f" {len(rows):,} quarantined, {len(examples):,} shown"
+    return "\n  ".join([title, *reasons(rows)]), examples
 
 
-def print_rows(title: str, rows: "pa.Table", are_reasons: bool, with_inputs: "Callable[[pa.Table], pa.Table]") -> None:
+def _chosen(tables: "Iterable[pa.Table]", count: int, where: str) -> "pa.Table":
+    """Return the first rows that meet a condition. Print on stderr for how many rows it could not be computed."""
+    from overnight.flows.ledger.chosen_rows import choose
+
+    choice = choose(tables, count, where)
+    if choice.unclear:
+        click.echo(f"{len(choice.unclear):,} rows left out, the first: {choice.unclear[0]}", err=True)
+    return choice.table
+
+
+def print_rows(results: "Results", title: str, rows: "pa.Table", are_reasons: bool) -> None:
     """Print the title and the rows on stdout. `are_reasons` is True for rows of a quarantine.
 
-    `with_inputs` adds the images to the rows. It is called only if the terminal draws images.
+    Images are read only if the terminal draws them.
     """
     from rich.text import Text
 
     from overnight.api.console import VisibleConsole
     from overnight.cli.rows_view import draws_pictures, show_pictures, show_reasons, show_rows
+    from overnight.flows.ledger.chosen_rows import with_inputs
 
     console = VisibleConsole(highlight=False)
-    first, *others = title.split("\n")
-    console.print(Text(first, "bold", overflow="fold"))
-    for line in others:
-        console.print(Text(line, overflow="fold"))
+    for number, line in enumerate(title.split("\n")):
+        console.print(Text(line, "" if number else "bold", overflow="fold"))
     if not len(rows):
         return
     if are_reasons:
@@ -144,13 +149,7 @@ def print_rows(title: str, rows: "pa.Table", are_reasons: bool, with_inputs: "Ca
         return
     show_rows(console, rows)
     if draws_pictures(console):
-        show_pictures(console, [with_inputs(rows)])
-
-
-def note_unclear(found: "Chosen") -> None:
-    """Print on stderr for how many rows the condition of `--where` could not be computed, if there are any."""
-    if found.unclear:
-        click.echo(f"{len(found.unclear):,} rows left out, the first: {found.unclear[0]}", err=True)
+        show_pictures(console, [with_inputs(rows, results.job)])
 
 
 def write_page(file: str, title: str, rows: "pa.Table") -> None:
@@ -159,14 +158,3 @@ def write_page(file: str, title: str, rows: "pa.Table") -> None:
     from overnight.tasks.storage.location import Location
 
     Location(file).write_bytes(as_page(title, rows).encode())
-
-
-def _with_inputs(results: "Results", rows: "pa.Table") -> "pa.Table":
-    from overnight.flows.ledger.chosen_rows import with_inputs
-
-    return with_inputs(rows, results.job)
-
-
-def _quarantine_hint(receipt: dict[str, Any]) -> str:
-    failed = receipt["rows_quarantined"]
-    return f". {failed:,} quarantined: add --quarantine to look among them" if failed else ""

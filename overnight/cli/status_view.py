@@ -4,6 +4,7 @@ Every status has a character and a colour of its own, so that the calendar is re
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -52,19 +53,19 @@ def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
 def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[Text]:
     numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar_view.DAYS)
     yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
-    for line in calendar_view.months(entries):
-        if len(line) > 1:
-            yield Text(f"{line[0].name}  to {line[-1].name}: all days missing in {len(line):,} months", "dim")
+    for months in calendar_view.months(entries):
+        if len(months) > 1:
+            yield Text(f"{months[0].name}  to {months[-1].name}: all days missing in {len(months):,} months", "dim")
             continue
-        [month] = line
+        [month] = months
         text = Text(f"{month.name}  ")
         for day in calendar_view.DAYS:
             mark, style = MARKS[month.days[day]] if day in month.days else (" ", "")
             text.append(f"{mark} ", style)
         if with_sums:
-            statuses = list(month.days.values())
-            known = [(status, statuses.count(status)) for status in MARKS if status != "published"]
-            text.append("  " + ", ".join(f"{number} {status}" for status, number in known if number), "dim")
+            counts = Counter(month.days.values())
+            sums = [f"{counts[status]} {status}" for status in MARKS if counts[status] and status != "published"]
+            text.append(f"  {', '.join(sums)}", "dim")
         text.rstrip()
         yield text
 
@@ -80,20 +81,21 @@ def _drawable(text: Text, console: Console) -> Text:
     return text
 
 
-def _show_unpublished(console: Console, stretches: Sequence[calendar_view.PartitionRange]) -> None:
-    if not stretches:
+def _show_unpublished(console: Console, ranges: Sequence[calendar_view.PartitionRange]) -> None:
+    if not ranges:
         return
     console.print("\n[bold]not published[/bold]")
-    shown = stretches[: calendar_view.UNPUBLISHED]
-    width = max(len(stretch.name) for stretch in shown)
-    for stretch in shown:
-        entry = stretch.entries[-1]
-        since = f" since {calendar_view.minute(entry.since)}" if entry.since else ""
-        reasons = "; ".join(map(first_line, entry.why))
-        line = Text.assemble(f"{stretch.name:{width}}  ", (entry.status, MARKS[entry.status][1]), since)
-        console.print(line + (f": {reasons}" if reasons else ""), soft_wrap=True)  # one line, which is never cut
-    if left := sum(len(stretch.entries) for stretch in stretches[calendar_view.UNPUBLISHED :]):
-        console.print(f"and {left:,} more")
+    width = max(len(partitions.name) for partitions in ranges[: calendar_view.UNPUBLISHED])
+    for partitions in ranges[: calendar_view.UNPUBLISHED]:
+        entry = partitions.entries[-1]
+        line = Text.assemble(f"{partitions.name:{width}}  ", (entry.status, MARKS[entry.status][1]))
+        if entry.since:
+            line += f" since {calendar_view.minute(entry.since)}"
+        if entry.why:
+            line += f": {'; '.join(map(first_line, entry.why))}"
+        console.print(line, soft_wrap=True)  # one line, which is never cut
+    if more_ranges := ranges[calendar_view.UNPUBLISHED :]:
+        console.print(f"and {sum(len(partitions.entries) for partitions in more_ranges):,} more")
 
 
 def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> None:
@@ -122,14 +124,14 @@ def input_progress() -> Iterator[Callable[[int, int], None]]:
     if console.is_terminal:
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("checking inputs")
-            yield lambda done, total: progress.update(bar, completed=done, total=total)
+            yield lambda number, total: progress.update(bar, completed=number, total=total)
         return
-    told = time.monotonic()
+    line_time = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        if done in (0, total) or time.monotonic() - told > SECONDS_BETWEEN:
-            told = time.monotonic()
-            console.print(f"checked the inputs of {done:,} of {total:,} partitions")
+    def print_progress(number: int, total: int) -> None:
+        nonlocal line_time
+        if number in (0, total) or time.monotonic() - line_time > SECONDS_BETWEEN:
+            line_time = time.monotonic()
+            console.print(f"checked the inputs of {number:,} of {total:,} partitions")
 
-    yield tell
+    yield print_progress

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from overnight.cli.command import EXIT_STATUS, exit_on_error, json_option
+from overnight.cli.command import EXIT_STATUS, exit_on_error, json_option, print_result
 
 
 @click.command(epilog=EXIT_STATUS)
@@ -34,8 +34,7 @@ def validate(job_path: Path | None, fast: bool, schema: bool, as_json: bool) -> 
     from overnight.flows.doctor.examine import examine_job_file, failed
 
     findings = examine_job_file(job, job_path, network=not fast)
-    if as_json:
-        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2))
+    print_result(findings, as_json, lambda: None)
     for finding in findings:
         if finding.level == "ok" and finding.what != "schedule":
             continue

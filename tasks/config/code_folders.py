@@ -25,7 +25,13 @@ class CodeFolder:
         """Return the path on this machine. Return the working directory if the folder is neither here nor in it."""
         if os.path.isdir(self.path):
             return os.path.abspath(self.path)
-        return os.getcwd() if self.below.startswith("..") else os.path.abspath(self.below)
+        if self.below.startswith(".."):
+            return os.getcwd()
+        return os.path.abspath(self.below)
+
+
+_FOLDER: ContextVar[CodeFolder | None] = ContextVar("code_folder", default=None)
+_ON_PATH: list[str] = []  # the folders of job files on the import path, without the working directory
 
 
 class TargetName(str):
@@ -68,30 +74,30 @@ def folder_of(target: str | None) -> CodeFolder | None:
 def with_folder(target: str) -> str:
     """Return the target with the folder of `modules_in`, if it has none."""
     folder = _FOLDER.get()
-    return TargetName(target, folder) if folder and not isinstance(target, TargetName) else target
+    if folder is None or isinstance(target, TargetName):
+        return target
+    return TargetName(target, folder)
 
 
 def folders_of(target: str) -> list[str]:
     """Return the folders in which the module of a target may be, in the order of the import path."""
-    folder = folder_of(target)
-    return list(dict.fromkeys([os.getcwd(), *([folder.here()] if folder else [])]))
+    folders, folder = [os.getcwd()], folder_of(target)
+    if folder and folder.here() not in folders:
+        folders.append(folder.here())
+    return folders
 
 
 def put_last(folders: list[str]) -> None:
     """Put these folders at the end of the import path, in place of those of the last call.
 
-    Modules of the folders that leave the path are imported again later: a job in another folder may have modules of the
-    same names.
+    Modules of the folders that leave the path are imported again later: another job may have modules of the same names.
     """
-    gone = set(_ON_PATH) - set(folders)
-    rest = [entry for entry in sys.path if os.path.abspath(entry) not in {*folders, *gone}]
-    sys.path[:] = [*rest, *folders]
+    former = set(_ON_PATH) - set(folders)
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) not in {*folders, *former}] + folders
     _ON_PATH[:] = folders[1:]
-    for name, module in list(sys.modules.items()) if gone else ():
+    if not former:
+        return
+    for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and any(Path(file).is_relative_to(folder) for folder in gone):
+        if file and any(Path(file).is_relative_to(folder) for folder in former):
             del sys.modules[name]
-
-
-_FOLDER: ContextVar[CodeFolder | None] = ContextVar("code_folder", default=None)
-_ON_PATH: list[str] = []  # the folders of job files on the import path, without the working directory

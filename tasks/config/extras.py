@@ -38,16 +38,7 @@ EXTRAS = {
 
 
 def require_extra(module: str, needed_by: str, stage: str | None = None) -> ModuleType:
-    """Import an optional library and return it.
-
-    Args:
-        module: The library by the name that code imports, for example `deltalake`.
-        needed_by: What needs the library, as the job file writes it, for example `sink.kind: delta`.
-        stage: The stage that fails without the library; by default the plan.
-
-    Raises:
-        JobError: The library cannot be imported. The message names the extra that brings it.
-    """
+    """Import an optional library and return it. Otherwise raise the error of `missing`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -61,13 +52,9 @@ def require_installed(module: str, needed_by: str) -> None:
 
 
 def missing(module: str, needed_by: str, stage: str | None = None, found: str = "none") -> JobError:
-    """Return the error for a library that is not installed. Its message names the extra to install.
+    """Return the error for a library that is not installed, with the extra that brings it.
 
-    Args:
-        module: The library by the name that code imports, for example `deltalake`.
-        needed_by: What needs the library, as the job file writes it, for example `sink.kind: delta`.
-        stage: The stage that fails without the library; by default the plan.
-        found: What an import of the library raised.
+    `needed_by` is as the job file writes it, such as `sink.kind: delta`. `found` is what an import raised.
     """
     package = f"'overnight[{EXTRAS[module]}]'" if module in EXTRAS else module
     return JobError(

@@ -1,24 +1,15 @@
-"""Mask secrets in texts and settings, for everything that is shown, logged or stored.
+"""Mask secrets in texts and settings, for everything that is shown, logged or stored: they become `***`.
 
-In a text, these become `***`:
-
-- user info, values of the query, and the part of a webhook that is its secret, in URLs; a `${VARIABLE}` stays, because
-  it is not filled in, and so does the container that Azure writes before an @;
-- what follows `Bearer`, `AccountKey=`, `"api_key":` and the like; known forms of keys, such as `hf_...`;
-- the values of this process's environment variables with secret names, and of the ones in `hide_variable`: as they
-  are, percent-encoded, or in JSON. Values shorter than `SHORTEST_VALUE` stay, and so do other encodings.
-
-Messages, receipts, reasons of quarantine and findings are masked here. Messages and reasons are also `printable`. If
-the name of a setting is that of a secret, such as `api_key`, its value becomes `***`.
-
-A fingerprint is made of `without_secrets`, which changes nothing but secrets.
+Secrets are user info and values of the query of URLs, and the secret part of a webhook's address; what follows
+`Bearer`, `"api_key":` and the like; known forms of keys, such as `hf_...`; and values of this process's variables with
+secret names, or in `hide_variable`, as they are, percent-encoded or in JSON. A `${VARIABLE}` stays as it is.
 """
 
 import functools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -79,10 +70,7 @@ def hide_variable(name: str) -> None:
 
 
 def hide_variable_of_job(name: str) -> None:
-    """Hide the value of a variable that a job names, unless it is a word, a path or an address, as most are.
-
-    An address is masked by its form, so that a reader still sees its host.
-    """
+    """Hide the value of a variable that a job names, unless it is a word, a path or an address, masked by its form."""
     value = os.environ.get(name, "")
     if "://" not in value and (not _PLAIN.fullmatch(value) or _TOKEN.fullmatch(value)):
         hide_variable(name)
@@ -90,8 +78,10 @@ def hide_variable_of_job(name: str) -> None:
 
 def masked(text: str) -> str:
     """Return `text` with what may be a secret as `***`, see the module's docstring. A masked text stays unchanged."""
-    values = _pattern_of_values(frozenset(_secret_values()))
-    return masked_forms(values.sub(HIDDEN, text) if values else text)
+    values = frozenset(_secret_values())
+    if values:
+        text = _pattern_of_values(values).sub(HIDDEN, text)
+    return masked_forms(text)
 
 
 def masked_forms(text: str) -> str:
@@ -109,10 +99,11 @@ def _without_announced(text: str) -> str:
     return _KEY.sub(HIDDEN, text)
 
 
-def _masked_value(found: re.Match[str]) -> str:
-    before, value = (part for part in found.groupdict().values() if part is not None)
-    quote_mark = value[0] if found["quoted"] else ""
-    return f"{before}{quote_mark}{_hidden(value[1:-1] if quote_mark else value)}{quote_mark}"
+def _masked_value(match: re.Match[str]) -> str:
+    before, value = filter(None, match.groupdict().values())
+    if not match["quoted"]:
+        return before + _hidden(value)
+    return f"{before}{value[0]}{_hidden(value[1:-1])}{value[0]}"
 
 
 def _secret_values() -> Iterator[str]:
@@ -120,43 +111,40 @@ def _secret_values() -> Iterator[str]:
     for name in os.environ:
         if name in _hidden_variables or _SECRET_VARIABLE.fullmatch(name):
             value = os.environ.get(name, "")
-            if len(value) >= SHORTEST_VALUE and not _is_file(value):
+            # Variables such as GOOGLE_APPLICATION_CREDENTIALS name a file.
+            if len(value) >= SHORTEST_VALUE and not _FILE.fullmatch(value):
                 yield from {value, quote(value, safe=""), quote(value), json.dumps(value)[1:-1], repr(value)[1:-1]}
 
 
-def _is_file(value: str) -> bool:
-    """Return True for the path of a file: variables such as GOOGLE_APPLICATION_CREDENTIALS name one."""
-    return _FILE.fullmatch(value) is not None
-
-
 @functools.lru_cache(8)
-def _pattern_of_values(values: frozenset[str]) -> re.Pattern[str] | None:
+def _pattern_of_values(values: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(values, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if values else None
+    return re.compile("|".join(map(re.escape, longest_first)))
 
 
 def filled_in(text: str) -> str:
     """Return the path or URL `text` with its `${VARIABLE}`s replaced by their values, and then masked.
 
-    So a reader can open the place. A variable stays if its name is that of a secret, or if its value is more than a
-    path or an address.
+    A variable stays if its name is that of a secret, or if its value is more than a path or an address.
     """
 
-    def value(found: re.Match[str]) -> str:
-        name = found.group()[2:-1]
-        known = os.environ.get(name, "")
-        return known if known and _PLAIN.fullmatch(known) and not _is_secret(name, known) else found.group()
+    def value_of(match: re.Match[str]) -> str:
+        name = match.group()[2:-1]
+        value = os.environ.get(name, "")
+        if not value or not _PLAIN.fullmatch(value) or _is_secret(name, value):
+            return match.group()
+        return value
 
-    return masked(_VARIABLE.sub(value, text))
+    return masked(_VARIABLE.sub(value_of, text))
 
 
 def printable(text: str) -> str:
     r"""Return `text` with its control characters written out, such as `\x1b`. Line ends and tabs stay."""
-    return _CONTROL.sub(_written_out, text)
+    return _CONTROL.sub(_escape, text)
 
 
-def _written_out(found: re.Match[str]) -> str:
-    number = ord(found.group())
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match.group())
     return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
@@ -165,35 +153,30 @@ def masked_in(value: Any) -> Any:
 
     Equal settings stay equal, whatever the values of the environment.
     """
-    if isinstance(value, str):
-        return masked_forms(value)
-    if isinstance(value, dict):
-        return {key: HIDDEN if _is_secret(str(key), inner) else masked_in(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(masked_in(inner) for inner in value)
-    return value
+    return _with_texts(value, masked_forms)
 
 
 def without_secrets(value: Any) -> Any:
-    """Return a JSON value with `***` for its secrets alone: settings of secret names, and texts in the form of secrets.
+    """Return a JSON value with `***` for its secrets alone, for a fingerprint.
 
     In a URL, only a password and the values of secret names count, because other parts can decide a result.
     """
+    return _with_texts(value, lambda text: _without_announced(_URL.sub(_url_without_password, text)))
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with its texts changed, and with `***` for the settings of secret names."""
     if isinstance(value, str):
-        hidden = _URL.sub(_url_without_password, value) if "://" in value else value
-        return _without_announced(hidden)
-    if isinstance(value, dict):
-        return {key: HIDDEN if _is_secret(str(key), inner) else without_secrets(inner) for key, inner in value.items()}
+        return change(value)
     if isinstance(value, list | tuple):
-        return [without_secrets(inner) for inner in value]
-    return value
+        return type(value)(_with_texts(item, change) for item in value)
+    if not isinstance(value, dict):
+        return value
+    return {key: HIDDEN if _is_secret(str(key), item) else _with_texts(item, change) for key, item in value.items()}
 
 
 def secrets_in(key: str, value: Any) -> Iterator[str]:
-    """Yield the dotted key of each secret that a setting contains as plain text, such as `inference.0.api_key`.
-
-    `key` is the dotted key of the setting, and `value` its JSON value.
-    """
+    """Yield the dotted key of each secret that a setting, a JSON value, has as plain text: `inference.0.api_key`."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from secrets_in(f"{key}.{name}", inner)
@@ -206,8 +189,9 @@ def secrets_in(key: str, value: Any) -> Iterator[str]:
 
 def _is_secret(name: str, value: Any) -> bool:
     """Return True if the name is secret and the value is written out: not null, and without a `${VARIABLE}`."""
-    is_written = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
-    return is_written and _is_secret_name(name) and not _VARIABLE.search(str(value))
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+        return False
+    return _is_secret_name(name) and not _VARIABLE.search(str(value))
 
 
 @functools.lru_cache(1000)
@@ -215,27 +199,27 @@ def _is_secret_name(name: str) -> bool:
     return bool(_SECRET.fullmatch(_WORD.sub("_", name)))
 
 
-def _masked_url(found: re.Match[str]) -> str:
-    scheme, user, place, query = found.groups(default="")
+def _masked_url(match: re.Match[str]) -> str:
+    scheme, user, path, query = match.groups(default="")
     if user and scheme.lower() not in BUCKETS:
-        user = ":".join(_hidden(part) for part in user.removesuffix("@").split(":")) + "@"
+        user = ":".join(map(_hidden, user.removesuffix("@").split(":"))) + "@"
     values = query.rstrip(":.,)")  # punctuation of the sentence around the URL
     hidden = _VALUE.sub(lambda value: f"={_hidden(value.group(1))}", values)
-    return f"{scheme}://{user}{place}{hidden}{query[len(values) :]}"
+    return f"{scheme}://{user}{path}{hidden}{query[len(values) :]}"
 
 
-def _url_without_password(found: re.Match[str]) -> str:
-    scheme, user, place, query = found.groups(default="")
-    name, colon, password = user.removesuffix("@").partition(":")
+def _url_without_password(match: re.Match[str]) -> str:
+    scheme, user, path, query = match.groups(default="")
     if not user or scheme.lower() in BUCKETS:
-        return found.group()
-    name = HIDDEN if _TOKEN.fullmatch(name) else name  # such as a token of GitHub
-    return f"{scheme}://{name}{colon}{_hidden(password)}@{place}{query}"
+        return match.group()
+    name, colon, password = user.removesuffix("@").partition(":")
+    if _TOKEN.fullmatch(name):  # such as a token of GitHub
+        name = HIDDEN
+    return f"{scheme}://{name}{colon}{_hidden(password)}@{path}{query}"
 
 
-def _masked_user(found: re.Match[str]) -> str:
-    parts = [_hidden(part) for part in found["user"].split("/")]
-    return f"{found['scheme']}{'/'.join(parts)}@"
+def _masked_user(match: re.Match[str]) -> str:
+    return f"{match['scheme']}{'/'.join(map(_hidden, match['user'].split('/')))}@"
 
 
 def _hidden(part: str) -> str:

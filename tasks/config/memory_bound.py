@@ -1,8 +1,8 @@
 """Bound the memory that this process takes for data of others, whose size shows only when it is unpacked.
 
-`bounded` sets the kernel's limit for the data of a process (RLIMIT_DATA). Every library then fails at the
-limit, with a `MemoryError` or by the end of the process, and both cost the row. What is stored counts, so that only
-data that unpack to much more than their size fail. macOS has no such limit: there, nothing is bounded.
+`bounded` sets the kernel's limit for the data of a process (RLIMIT_DATA). Every library then fails at the limit, with a
+`MemoryError` or by the end of the process, and both cost the row. Stored bytes count, so that only data that unpack to
+much more than their size fail. macOS has no such limit: there, nothing is bounded.
 """
 
 import contextlib
@@ -34,8 +34,7 @@ class _Limits:
         with self._lock:
             if not self._limits:
                 self._usual = resource.getrlimit(resource.RLIMIT_DATA)
-            most = math.inf if math.isinf(stored) else BYTES_A_BYTE * min(stored, MOST_STORED)
-            self._limits[body] = _held() + FREE_BYTES + most
+            self._limits[body] = _data_bytes() + FREE_BYTES + _most(stored)
             self._apply()
 
     def remove(self, body: object) -> None:
@@ -43,12 +42,11 @@ class _Limits:
             self._limits.pop(body, None)
             self._apply()
 
-    def raise_all(self, stored: int) -> None:
+    def raise_all(self, stored: float) -> None:
         with self._lock:
+            for body in self._limits:
+                self._limits[body] += _most(stored)
             if self._limits:
-                self._limits = {
-                    body: limit + BYTES_A_BYTE * min(stored, MOST_STORED) for body, limit in self._limits.items()
-                }
                 self._apply()
 
     def forget(self) -> None:
@@ -60,13 +58,19 @@ class _Limits:
 
     def _apply(self) -> None:
         usual, most = self._usual
+        limits = [limit for limit in (usual, most) if limit != resource.RLIM_INFINITY]
         largest = max(self._limits.values(), default=math.inf)
-        soft = usual if math.isinf(largest) else int(largest)
-        lowest = [limit for limit in (soft, usual, most) if limit != resource.RLIM_INFINITY]
-        resource.setrlimit(resource.RLIMIT_DATA, (min(lowest, default=usual), most))
+        if largest < math.inf:
+            limits.append(int(largest))
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits, default=usual), most))
 
 
-def _held() -> int:
+def _most(stored: float) -> float:
+    """Return the bytes that data may take beside `FREE_BYTES`."""
+    return stored if math.isinf(stored) else BYTES_A_BYTE * min(stored, MOST_STORED)
+
+
+def _data_bytes() -> int:
     with open(SIZES) as file:
         return int(file.read().split()[5]) * PAGE
 
@@ -77,11 +81,9 @@ os.register_at_fork(after_in_child=_limits.forget)
 
 @contextlib.contextmanager
 def bounded(stored: float = 0) -> Iterator[None]:
-    """Let the body take `FREE_BYTES`, and `BYTES_A_BYTE` for each of the `stored` bytes that it unpacks.
+    """Let the body take `FREE_BYTES`, and `BYTES_A_BYTE` for each of the `stored` bytes. Infinite bytes set no bound.
 
-    If `stored` is infinite, the process has no bound as long as the body runs, other threads included.
-
-    An allocation beyond that fails. Bodies of several threads, or inside each other, have the largest limit of all.
+    Bodies of several threads, or inside each other, have the largest limit of all. `bounded()` can decorate a function.
     """
     if not os.path.exists(SIZES):
         yield
@@ -94,30 +96,16 @@ def bounded(stored: float = 0) -> Iterator[None]:
         _limits.remove(body)
 
 
-def within_bound(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function, whose calls run inside `bounded`."""
-
-    @functools.wraps(function)
-    def call(*given: P.args, **named: P.kwargs) -> T:
-        with bounded():
-            return function(*given, **named)
-
-    return call
-
-
 def each_within_bound(generator: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """Return the generator function, whose items are each made inside `bounded`.
-
-    What the caller does with an item does not count.
-    """
+    """Return the generator function, which makes each item inside `bounded`. The caller's use does not count."""
 
     @functools.wraps(generator)
-    def items(*given: P.args, **named: P.kwargs) -> Iterator[T]:
-        made = generator(*given, **named)
+    def items(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        inner = generator(*args, **kwargs)
         while True:
             with bounded():
                 try:
-                    item = next(made)
+                    item = next(inner)
                 except StopIteration:
                     return
             yield item
@@ -133,5 +121,5 @@ def allow(stored: int) -> None:
 def shortage(error: MemoryError) -> str:
     """Return the reason of a row or file that took more memory than it may, or than the machine has."""
     bound = f"{FREE_BYTES // 2**20} MiB of memory and {BYTES_A_BYTE} times its stored bytes"
-    found = str(error).strip().rstrip(".")
-    return f"expected data that take at most {bound}, found more{f': {found}' if found else ''}"
+    detail = str(error).strip().rstrip(".")
+    return f"expected data that take at most {bound}, found more" + f": {detail}" * bool(detail)

@@ -9,12 +9,11 @@ PREFIX = "package:"
 
 
 def folder_in_package(name: str, setting: str, stage: str) -> Path:
-    """Return the path of FOLDER inside the installed Python package NAME, even if there is no such folder.
+    """Return the path of a folder that may exist, from its `name`, the whole text `package:NAME/FOLDER`.
 
-    `name` is the whole text `package:NAME/FOLDER`. Raise `JobError`, with this stage, if the package is not installed.
-    `setting` is the setting that the message names.
+    Raise `JobError`, with this `setting` and `stage`, if the package is not installed.
     """
-    package, _, rest = name.removeprefix(PREFIX).partition("/")
+    package, _, below = name.removeprefix(PREFIX).partition("/")
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
         raise JobError(
@@ -22,5 +21,5 @@ def folder_in_package(name: str, setting: str, stage: str) -> Path:
             "workers run; an import name has underscores where pip's has dashes.",
             stage,
         )
-    places = [Path(place) / rest for place in spec.submodule_search_locations]
-    return next((place for place in places if place.exists()), places[0])
+    folders = [Path(location) / below for location in spec.submodule_search_locations]
+    return next(filter(Path.exists, folders), folders[0])

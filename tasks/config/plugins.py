@@ -3,13 +3,7 @@
 [project.entry-points."overnight.predictors"]
     colours = "my_package.colours:Colours"
 
-The name is the leaf's `kind`. The class is like those of that room: `kind: Literal["colours"]`, its settings and its
-methods. The groups are overnight.sources, .steps, .predictors and .sinks. A package must be installed on all machines
-that run the job, including the nodes of a cluster. If its room has `fingerprint`, the leaf uses it to show that its
-results changed.
-
-A plug-in that cannot be used affects only the jobs that name its kind: their error names its package and the reason.
-Built-in kinds cannot be replaced.
+The name is the leaf's `kind`. A plug-in that cannot be used affects only the jobs that name its kind.
 """
 
 import warnings
@@ -20,32 +14,28 @@ from pydantic import ConfigDict, create_model, model_validator
 
 from overnight.tasks.config.settings import Leaf
 
-PREFIX = "overnight."
-
 
 def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
-    """Return a room's union of leaves with the leaves that installed packages add to it by entry points.
+    """Return a room's union of leaves with the leaves of the entry points `overnight.GROUP`, which inherit `parent`.
 
-    `union` is Annotated, with `kind` as its discriminator. `group` is the entry points' group without `overnight.`,
-    such as `sinks`. `parent` is the class from which each leaf of the room must inherit. A leaf that cannot be used is
-    replaced by one that refuses its settings with the reason.
+    A leaf that cannot be used is replaced by one that refuses its settings with the reason.
     """
-    leaves, discriminator = get_args(union)
-    known = {_kind(leaf): leaf for leaf in get_args(leaves) or (leaves,)}
-    built_in = frozenset(known)
+    types, discriminator = get_args(union)
+    leaves = {_kind(leaf): leaf for leaf in get_args(types) or (types,)}
+    built_in = frozenset(leaves)
     owners: dict[str, str] = {}
-    for point in sorted(metadata.entry_points(group=f"{PREFIX}{group}"), key=lambda point: (point.name, point.value)):
+    for point in sorted(metadata.entry_points(group=f"overnight.{group}"), key=lambda point: (point.name, point.value)):
         package = point.dist.name if point.dist else "an unknown package"
         if point.name in built_in:
             problem = f"{package}: its plug-in for kind: {point.name} is ignored: this kind is built in"
             warnings.warn(problem, stacklevel=2)
-            continue
-        if point.name in owners:
-            known[point.name] = _broken(point, f"{owners[point.name]} and {package}", "both bring it. Uninstall one")
-            continue
-        owners[point.name] = package
-        known[point.name] = _loaded(point, package, parent)
-    return Annotated[Union[tuple(known.values())], discriminator]  # noqa: UP007 - their number varies
+        elif point.name in owners:
+            packages = f"{owners[point.name]} and {package}"
+            leaves[point.name] = _refusing(point, packages, "both bring it. Uninstall one")
+        else:
+            owners[point.name] = package
+            leaves[point.name] = _loaded(point, package, parent)
+    return Annotated[Union[tuple(leaves.values())], discriminator]  # noqa: UP007 - their number varies
 
 
 def _loaded(point: metadata.EntryPoint, package: str, parent: type[Leaf]) -> type[Leaf]:
@@ -53,30 +43,32 @@ def _loaded(point: metadata.EntryPoint, package: str, parent: type[Leaf]) -> typ
     try:
         leaf = point.load()
     except (Exception, SystemExit) as error:
-        return _broken(point, package, f"importing {point.value} raised {type(error).__name__}: {error}")
+        return _refusing(point, package, f"importing {point.value} raised {type(error).__name__}: {error}")
     if not (isinstance(leaf, type) and issubclass(leaf, parent)):
-        where = f"{parent.__module__}.{parent.__name__}"
-        return _broken(point, package, f"expected {point.value} to inherit from {where}, found {leaf!r:.80}")
-    if (found := _kind(leaf)) != point.name:
-        return _broken(
-            point, package, f'expected kind: Literal["{point.name}"] = "{point.name}" in {point.value}, found {found!r}'
-        )
-    if missing := sorted(leaf.__abstractmethods__):
-        return _broken(point, package, f"expected {point.value} to have {', '.join(missing)}, found none")
+        base = f"{parent.__module__}.{parent.__name__}"
+        return _refusing(point, package, f"expected {point.value} to inherit from {base}, found {leaf!r:.80}")
+    kind, name = _kind(leaf), point.name
+    if kind != name:
+        reason = f'expected kind: Literal["{name}"] = "{name}" in {point.value}, found {kind!r}'
+        return _refusing(point, package, reason)
+    if leaf.__abstractmethods__:
+        verbs = ", ".join(sorted(leaf.__abstractmethods__))
+        return _refusing(point, package, f"expected {point.value} to have {verbs}, found none")
     return leaf
 
 
 def _kind(leaf: type[Leaf]) -> Any:
     field = leaf.model_fields.get("kind")
-    choices = get_args(field.annotation) if field else ()
-    return choices[0] if field and choices == (field.default,) else None
+    if field is None or get_args(field.annotation) != (field.default,):
+        return None
+    return field.default
 
 
-def _broken(point: metadata.EntryPoint, package: str, why: str) -> type[Leaf]:
+def _refusing(point: metadata.EntryPoint, package: str, reason: str) -> type[Leaf]:
     """Return a leaf of this kind that refuses every job file."""
 
     def refuse(cls: type, values: Any) -> Any:
-        raise ValueError(f"the plug-in {point.name} of the package {package} cannot be used: {why}.")
+        raise ValueError(f"the plug-in {point.name} of the package {package} cannot be used: {reason}.")
 
     make: Any = create_model
     validators = {"refuse": model_validator(mode="before")(classmethod(refuse))}  # type: ignore[arg-type]

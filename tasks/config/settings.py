@@ -75,5 +75,7 @@ class Leaf(Settings):
         Settings named in `operational` or in `but` are left out. So are settings that have their defaults; a new
         setting with a default then changes no fingerprint.
         """
-        without = {*but, *(name for base in type(self).__mro__ for name in vars(base).get("operational", ()))}
-        return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=without)}
+        operational = set(but)
+        for base in type(self).__mro__:
+            operational.update(vars(base).get("operational", ()))
+        return {"kind": self.kind, **self.model_dump(mode="json", exclude_defaults=True, exclude=operational)}

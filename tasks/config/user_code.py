@@ -1,7 +1,7 @@
 """Import code that a job file names as `module:Name`. Identify code by a hash, without running it.
 
 A module is installed, or is in the working directory, or beside the job file. These two come last on the path, so that
-no file in them can replace an installed package. This file does not use the purpose of the code.
+no file in them can replace an installed package.
 """
 
 import ast
@@ -31,18 +31,19 @@ def name_of(target: Any) -> Any:
     Raise `ValueError` if workers cannot import the target, because it is part of a script, a notebook or a function.
     """
     if isinstance(target, str):
-        module_name, _, name = target.partition(":")
+        text = target
     elif callable(target) and hasattr(target, "__qualname__"):
-        module_name, name = target.__module__, target.__qualname__
+        text = f"{target.__module__}:{target.__qualname__}"
     else:
         return target
+    module_name, _, name = text.partition(":")
     if module_name == "__main__" or "." in name:
         raise ValueError(
             f"expected a class or function at the top of a module that workers can import, found {module_name}:{name}. "
             "Write it to a file, for example my_models.py (in a notebook with %%writefile my_models.py), and name it "
             f"my_models:{name.rpartition('.')[2]}"
         )
-    return f"{module_name}:{name}" if not isinstance(target, str) else target
+    return text
 
 
 Target = Annotated[
@@ -63,22 +64,27 @@ def import_target(target: str, stage: str) -> Any:
     Raise `JobError`, with this stage, if it is not found, if its import fails, or if it cannot be called.
     """
     module_name, _, name = target.partition(":")
-    put_last(folders_of(target))
-    importlib.invalidate_caches()
+    _find_anew(target)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise not_found(target, stage) from error
-        told = f"{target}: importing {module_name} raised {described(error, module_name)}{user_frames.quoted(error)}"
-        raise JobError(told, stage) from error
+        problem = f"importing {module_name} raised {described(error, module_name)}{user_frames.quoted(error)}"
+        raise JobError(f"{target}: {problem}", stage) from error
     _join_ray()
     if not hasattr(module, name):
-        raise name_missing(target, [known for known in vars(module) if not known.startswith("_")], stage)
-    found = getattr(module, name)
-    if not callable(found):
-        raise JobError(f"{target}: expected a class or a function, found {type(found).__name__} {found!r:.80}.", stage)
-    return found
+        raise name_missing(target, [public for public in vars(module) if not public.startswith("_")], stage)
+    code = getattr(module, name)
+    if not callable(code):
+        raise JobError(f"{target}: expected a class or a function, found {type(code).__name__} {code!r:.80}.", stage)
+    return code
+
+
+def _find_anew(target: str) -> None:
+    """Let imports look again, also in the folders of the target."""
+    put_last(folders_of(target))
+    importlib.invalidate_caches()
 
 
 def _join_ray() -> None:
@@ -91,80 +97,67 @@ def _join_ray() -> None:
         ray.init(namespace=namespace, log_to_driver=False, logging_level="ERROR")
 
 
-def made(target: str, found: Any, arguments: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
-    """Call the user's class or function `found` with `arguments` as keywords, and return the result.
+def made(target: str, code: Any, kwargs: Mapping[str, Any], stage: str, verb: str = "__init__ raised") -> Any:
+    """Call the user's class or function `code`, which the job file names `target`, with `kwargs`.
 
-    Raise `JobError`, with this stage, if it raises. The message has the exception, its line, and what to do.
-
-    Args:
-        target: The name of `found` in the job file, as `module:Name`.
-        verb: What `found` did, for the message, before the exception.
+    Raise `JobError` if it raises, with the exception, its line, and what to do. `verb` precedes the exception.
     """
     try:
-        return found(**arguments)
+        return code(**kwargs)
     except OvernightError:
         raise
     except (Exception, SystemExit) as error:
-        is_of_the_call = isinstance(error, TypeError) and error.__traceback__ and not error.__traceback__.tb_next
-        advice = f"{_taken(found, arguments)}Correct kwargs" if is_of_the_call else "Correct the code, or kwargs"
-        told = f"{target}: {verb} {described(error, found.__module__)}. {advice} in the job file."
-        raise JobError(told + user_frames.quoted(error), stage) from error
+        advice = "Correct the code, or kwargs"
+        if isinstance(error, TypeError) and error.__traceback__ and not error.__traceback__.tb_next:  # of the call
+            advice = f"{_call_and_signature(code, kwargs)}Correct kwargs"
+        problem = f"{verb} {described(error, code.__module__)}. {advice} in the job file."
+        raise JobError(f"{target}: {problem}{user_frames.quoted(error)}", stage) from error
 
 
-def _taken(found: Any, arguments: Mapping[str, Any]) -> str:
+def _call_and_signature(code: Any, kwargs: Mapping[str, Any]) -> str:
     try:
-        signature = str(inspect.signature(found))
+        return f"It takes {inspect.signature(code)}, and kwargs gives {', '.join(kwargs) or 'nothing'}. "
     except (TypeError, ValueError):  # for a class in C
         return ""
-    return f"It takes {signature}, and kwargs gives {', '.join(arguments) or 'nothing'}. "
 
 
 def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
-    """Return file name -> sha256 of the target's module and of the modules that it imports from the working directory.
+    """Return file name -> sha256 of the target's module and of the local modules that it imports. No code runs.
 
-    No code runs: imports are read from the source, also those inside functions. Imports by a computed name and data
-    files are not included. File names are relative to the working directory or to the place of installation.
-
-    `target` is `module:Name`. Raise `JobError`, with this stage, if the module does not exist.
+    Imports are read from the source, also those inside functions; imports by a computed name and data files are left
+    out. File names are relative to the working directory, the job's folder or the place of installation.
     """
     module_name = target.partition(":")[0]
-    put_last(folders_of(target))
-    importlib.invalidate_caches()
+    _find_anew(target)
     if _source(module_name) is None:
         raise not_found(target, stage)
-    files, waiting, seen = {}, [module_name], set()
-    while waiting:
-        name = waiting.pop()
-        path = None if name in seen else _source(name)
-        seen.add(name)
+    hashes, pending, history = {}, [module_name], set()
+    while pending:
+        name = pending.pop()
+        path = None if name in history else _source(name)
+        history.add(name)
         if path is None:
             continue
         relative = name.replace(".", "/") + (f"/{path.name}" if path.stem == "__init__" else path.suffix)
         is_local = any(path.resolve() == Path(folder, relative).resolve() for folder in folders_of(target))
         if is_local or name == module_name:
-            files[relative] = hashlib.sha256(path.read_bytes()).hexdigest()
+            hashes[relative] = hashlib.sha256(path.read_bytes()).hexdigest()
         if is_local:
-            waiting.extend(_imports(path, name))
-            waiting.append(name.rpartition(".")[0])
-    return dict(sorted(files.items()))
+            pending.extend(_imports(path, name))
+            pending.append(name.rpartition(".")[0])
+    return dict(sorted(hashes.items()))
 
 
 def described(error: BaseException, module_name: str) -> str:
-    """Return a text with an error's type, its message, and its innermost line in the module, if there is one.
-
-    An example is `ValueError: bad (steps.py, line 12)`.
-    """
+    """Return an error as `ValueError: bad (steps.py, line 12)`, with its innermost line in the module."""
     source = str(_source(module_name))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
-    place = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{place}"
+    line = f" ({Path(source).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{line}"
 
 
 def name_missing(target: str, public: list[str], stage: str) -> JobError:
-    """Return the error for a module that does not have the name of `target` (`module:Name`).
-
-    `public` are the public names that the module has. The message suggests some of them.
-    """
+    """Return the error for a module that lacks the name of `target`; it suggests some of its `public` names."""
     module_name, _, name = target.partition(":")
     names = difflib.get_close_matches(name, public, n=3, cutoff=0.5) or public[:8]
     return JobError(
@@ -184,24 +177,23 @@ def not_found(target: str, stage: str | None) -> JobError:
 
 
 def source_of(module_name: str, target: str = "") -> Path | None:
-    """Return the file that an import of `module_name` would run; None if there is no such file. No code runs.
-
-    The file may be in the working directory, or beside the job file of `target`.
-    """
-    put_last(folders_of(target))
-    importlib.invalidate_caches()
+    """Return the file that an import of `module_name` would run, also beside the job file of `target`. No code runs."""
+    _find_anew(target)
     return _source(module_name)
 
 
 def _source(module_name: str) -> Path | None:
     """Return the file that importing `module_name` would run. Unlike find_spec, it runs no parent package."""
-    first, *rest = module_name.split(".")
+    first, *parts = module_name.split(".")
     finders = (finder.find_spec(first, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-    spec = next((spec for spec in finders if spec is not None), None) if first else None
-    for part in rest:  # by its last name alone: for a full name the finder needs imported parents
-        places = list(spec.submodule_search_locations or []) if spec else []
-        spec = PathFinder.find_spec(part, places) if places else None
-    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
+    spec = next(filter(None, finders), None) if first else None
+    for part in parts:  # by its last name alone: for a full name the finder needs imported parents
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
+    if spec is None or not spec.has_location or not spec.origin:
+        return None
+    return Path(spec.origin)
 
 
 def _imports(path: Path, module_name: str) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Find the line of the user's own code in an error's traceback.
-
-Own code belongs neither to Overnight nor to Python or a package.
-"""
+"""Find the line of the user's own code in a traceback: it belongs to neither Overnight nor Python nor a package."""
 
 import linecache
 import sysconfig
@@ -11,25 +8,20 @@ from pathlib import Path
 
 PACKAGES = ("site-packages", "dist-packages")
 PACKAGE = Path(__file__).parents[2]
-OVERNIGHT = (str(PACKAGE), *(str((PACKAGE / name).resolve()) for name in ("flows", "tasks")))
-PYTHON = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+OVERNIGHT = (PACKAGE, (PACKAGE / "flows").resolve(), (PACKAGE / "tasks").resolve())
+PYTHON = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+FOLDERS = tuple(f"{folder}/" for folder in (*OVERNIGHT, *PYTHON))
 LONGEST_SOURCE = 200  # characters
 
 
 def place(error: BaseException) -> str:
-    """Return a text such as `steps.py:12, in clean` for the innermost line of own code in the traceback.
-
-    The text is empty if there is no such line.
-    """
+    """Return `steps.py:12, in clean` for the innermost line of own code in the traceback; an empty text without one."""
     frame = _innermost(error)
     return f"{Path(frame.filename).name}:{frame.lineno}, in {frame.name}" if frame else ""
 
 
 def quoted(error: BaseException) -> str:
-    """Return a line for a message, with `place` and the source of the innermost line of own code in the traceback.
-
-    It begins with a line end. It is empty if there is no such line.
-    """
+    """Return a line for a message: a line end, `place`, and the source of that line. It is empty if there is none."""
     frame = _innermost(error)
     if not frame:
         return ""
@@ -44,10 +36,12 @@ def is_own(filename: str) -> bool:
     # Cython gives its own sources as file names
     if path.suffix != ".py" or any(part in PACKAGES for part in path.parts):
         return False
-    names = {str(path), str(path.resolve())}
-    return not any(name.startswith(f"{folder}/") for name in names for folder in (*OVERNIGHT, *PYTHON))
+    return not str(path).startswith(FOLDERS) and not str(path.resolve()).startswith(FOLDERS)
 
 
 def _innermost(error: BaseException) -> traceback.FrameSummary | None:
     frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
-    return next((frame for frame in reversed(frames) if is_own(frame.filename)), None)
+    for frame in reversed(frames):
+        if is_own(frame.filename):
+            return frame
+    return None

@@ -1,8 +1,7 @@
 """A decision: the Parquet file of the duplicates that a `deduplicate` found. Every attempt and worker reads it.
 
-It has schema `PLACES`. First come the duplicates, then the rows that failed while their keys were made, both in
-manifest order. A failed row has `FAILED` as its `place`. Row groups are small, so a worker holds only the groups that
-contain its own units.
+It has schema `PLACES`. First come the duplicates, then the rows that failed while their keys were made, with `FAILED`
+as their `place`, both in manifest order. Row groups are small, so a worker holds only those of its own units.
 """
 
 from collections.abc import Iterable
@@ -23,9 +22,7 @@ GROUPS_HELD = 64  # in the memory of a process, which take 84 MB at most
 def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) -> int:
     """Write the file of a decision, whole or not at all, and return its number of duplicates.
 
-    Args:
-        duplicates: The duplicates, as tables with schema `PLACES` in manifest order. Each row occurs once.
-        failed: The rows whose keys could not be made, with schema `PLACES`, in any order.
+    All tables have schema `PLACES`. `duplicates` are in manifest order, each row once; `failed` are in any order.
     """
     count = 0
     with location.writing() as file, pq.ParquetWriter(file, PLACES, compression="zstd") as writer:
@@ -39,33 +36,32 @@ def write(location: Location, duplicates: Iterable[pa.Table], failed: pa.Table) 
 
 def count_all(decisions: Location) -> int:
     """Return the number of duplicates in all files of decisions in a directory; 0 if the directory does not exist."""
-    found = 0
+    total = 0
     for name in filter(str.isdecimal, decisions.names()):  # not a file that a dead process began
         with (decisions / name).open() as file:
-            found += int(pq.read_metadata(file).metadata[COUNT])
-    return found
+            total += int(pq.read_metadata(file).metadata[COUNT])
+    return total
 
 
 def judged(
     location: Location, units: np.ndarray, rows: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays of bool with one value per row: whether it is a duplicate, and whether it failed.
+    """Return whether each output row is a duplicate, and whether it failed, by the decision at `location`.
 
-    `location` is the file of the decision. `units`, `rows` and `places` identify each output row: its unit, its source
-    row, and its place among that row's output rows. A source row failed if its keys could not be made; only the first
-    of its output rows is then True.
+    `units`, `rows` and `places` identify each row. Of a source row that failed, only the first output row is True.
     """
-    gone, failed = np.zeros(len(units), bool), np.zeros(len(units), bool)
+    duplicates, failures = np.zeros(len(units), bool), np.zeros(len(units), bool)
     if not len(units):
-        return gone, failed
+        return duplicates, failures
     first, last = int(units.min()), int(units.max())
     heads = np.flatnonzero(places == 0)
+    failed_places = np.full(len(heads), FAILED)
     for number, (low, high) in enumerate(_bounds(location)):
         if low <= last and high >= first:
-            near = between(_group(location, number), first, last)
-            gone |= found_in(near, units, rows, places)
-            failed[heads] |= found_in(near, units[heads], rows[heads], np.full(len(heads), FAILED))
-    return gone, failed
+            decision = between(_group(location, number), first, last)
+            duplicates |= found_in(decision, units, rows, places)
+            failures[heads] |= found_in(decision, units[heads], rows[heads], failed_places)
+    return duplicates, failures
 
 
 @lru_cache(maxsize=8)
@@ -73,8 +69,14 @@ def _bounds(location: Location) -> list[tuple[int, int]]:
     """Return the first and the last unit of each row group."""
     with location.open() as file:
         footer = pq.read_metadata(file)
-    groups = [footer.row_group(number).column(0).statistics for number in range(footer.num_row_groups)]
-    return [(found.min, found.max) if found and found.has_min_max else (0, -1) for found in groups]
+    bounds = []
+    for number in range(footer.num_row_groups):
+        statistics = footer.row_group(number).column(0).statistics
+        if statistics is None or not statistics.has_min_max:  # the group has no rows
+            bounds.append((0, -1))
+        else:
+            bounds.append((statistics.min, statistics.max))
+    return bounds
 
 
 @lru_cache(maxsize=GROUPS_HELD)

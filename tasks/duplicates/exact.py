@@ -34,44 +34,42 @@ class Equal:
     columns: tuple[str, ...]
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Return the digest of each row (large_binary); null for a row whose `columns` are all null."""
-        rows = zip(*(encoded(table[name], name) for name in self.columns), strict=True)
-        digests = [
-            None
-            if all(value is None for value in row)
-            else hashlib.blake2b(joined(row), digest_size=KEY_BYTES).digest()
-            for row in rows
-        ]
+        """Return the digest of each row; null for a row whose `columns` are all null."""
+        columns = [encoded(table[name], name) for name in self.columns]
+        digests: list[bytes | None] = []
+        for row in zip(*columns, strict=True):
+            if any(value is not None for value in row):
+                digests.append(hashlib.blake2b(joined(row), digest_size=KEY_BYTES).digest())
+            else:
+                digests.append(None)
         return pa.array(digests, pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the rows to drop, as tables with schema `PLACES` in manifest order.
-
-        `keys` are tables with schema `KEYS`, which have the place and the key of each row, in any order.
-        """
+        """Yield the rows to drop, by DuckDB."""
         import duckdb
 
-        with (
-            tempfile.TemporaryDirectory(prefix="overnight-keys-") as folder,
-            contextlib.closing(duckdb.connect(":memory:", config=_settings(folder))) as database,
-        ):
-            database.execute("CREATE TABLE keys (unit BIGINT, row BIGINT, place INTEGER, high UBIGINT, low UBIGINT)")
-            for table in keys:
-                database.register("batch", _halved(table))
-                database.execute("INSERT INTO keys SELECT * FROM batch")
-                database.unregister("batch")
-            for batch in database.sql(FIRST_STAYS).to_arrow_reader(ROWS_AT_ONCE):
-                yield pa.Table.from_batches([batch]).cast(PLACES)
-
-
-def _settings(folder: str) -> dict[str, str | bool | int | float | list[str]]:
-    threads = min(os.cpu_count() or 1, 4)
-    return {"memory_limit": MEMORY, "temp_directory": folder, "threads": threads, "preserve_insertion_order": False}
+        with tempfile.TemporaryDirectory(prefix="overnight-keys-") as folder:
+            settings: dict[str, str | bool | int | float | list[str]] = {
+                "memory_limit": MEMORY,
+                "temp_directory": folder,
+                "threads": min(os.cpu_count() or 1, 4),
+                "preserve_insertion_order": False,
+            }
+            with contextlib.closing(duckdb.connect(":memory:", config=settings)) as database:
+                database.execute(
+                    "CREATE TABLE keys (unit BIGINT, row BIGINT, place INTEGER, high UBIGINT, low UBIGINT)"
+                )
+                for table in keys:
+                    database.register("batch", _halved(table))
+                    database.execute("INSERT INTO keys SELECT * FROM batch")
+                    database.unregister("batch")
+                for batch in database.sql(FIRST_STAYS).to_arrow_reader(ROWS_AT_ONCE):
+                    yield pa.Table.from_batches([batch]).cast(PLACES)
 
 
 def _halved(table: pa.Table) -> pa.Table:
     """Return the rows that have a key, with the key as two numbers."""
     table = table.filter(pc.is_valid(table["key"]))
     numbers = np.frombuffer(b"".join(table["key"].to_pylist()), np.uint64).reshape(-1, 2)
-    halves = {"high": numbers[:, 0].copy(), "low": numbers[:, 1].copy()}
-    return pa.table({**{name: table[name] for name in PLACES.names}, **halves})
+    places = table.select(PLACES.names)
+    return places.append_column("high", [numbers[:, 0].copy()]).append_column("low", [numbers[:, 1].copy()])

@@ -37,10 +37,9 @@ class Near:
         return (self.column,)
 
     def keys(self, table: pa.Table) -> pa.Array:
-        """Return the key of each row (large_binary): its text's signature, or its vector scaled to length 1.
+        """Return the key of each row: its text's signature, or its vector scaled to length 1.
 
-        The key is null for a null or blank text. It is also null for a vector that is null or zero, or contains a null,
-        a NaN or an infinite number. Raise `ContractError` if the column has neither texts nor lists of numbers.
+        It is null for a null or blank text, and for a vector that is null or zero or contains a null, NaN or infinity.
         """
         column = table[self.column]
         kind = column.type
@@ -51,50 +50,41 @@ class Near:
         elif kind == TENSOR or (is_list(kind) and _is_number(kind.value_type)):
             keys, tag = vectors.directions(column), VECTOR
         else:
-            raise ContractError(
-                f"deduplicate: near: expected texts or lists of numbers in column {self.column!r}, found {kind}.",
-                "preprocess",
-            )
+            raise self._unexpected("texts or lists of numbers", f"{kind}.")
         return pa.array([None if key is None else tag + key for key in keys], pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the rows to drop, as a table with schema `PLACES` in manifest order.
-
-        `keys` are tables with schema `KEYS`, which have the place and the key of each row, in any order. Raise
-        `ContractError` for more than `MOST_BYTES` of keys, and if texts and vectors, or vectors of several lengths, are
-        mixed.
-        """
-        held, size = [KEYS.empty_table()], 0
-        for table in keys:
-            held.append(table.filter(pc.is_valid(table["key"])))
-            size += held[-1]["key"].nbytes
-            if size > MOST_BYTES:
-                raise ContractError(
-                    f"deduplicate: near: expected at most {MOST_BYTES / 2**30:g} GiB of keys of column "
-                    f"{self.column!r}, found more after {sum(map(len, held)):,} rows. Drop equal rows first with "
-                    "columns, or use smaller partitions or shorter vectors.",
-                    "preprocess",
-                )
-        rows = in_order(pa.concat_tables(held))
-        held.clear()  # otherwise memory holds the keys once more
+        """Yield the rows to drop. Raise `ContractError` for too many keys, and for keys of several kinds or lengths."""
+        rows = in_order(self._held(keys))
         if not len(rows):
             return
-        tags = {*pc.unique(pc.binary_slice(rows["key"], 0, 1)).to_pylist()}
+        tags = pc.unique(pc.binary_slice(rows["key"], 0, 1)).to_pylist()
         if len(tags) > 1:
-            raise ContractError(
-                f"deduplicate: near: expected texts or lists of numbers in column {self.column!r}, found both. Derive "
-                "a column of one type.",
-                "preprocess",
-            )
+            raise self._unexpected("texts or lists of numbers", "both. Derive a column of one type.")
         sizes = pc.unique(pc.binary_length(rows["key"])).sort().to_pylist()
         if len(sizes) > 1:
-            raise ContractError(
-                f"deduplicate: near: expected vectors of one length in column {self.column!r}, found "
-                f"{sizes[0] // 4} and {sizes[-1] // 4} numbers.",
-                "preprocess",
-            )
-        near = texts.near if tags == {TEXT} else vectors.near
-        yield rows.select(PLACES.names).filter(pa.array(near(_content(rows["key"], sizes[0]), self.threshold)))
+            raise self._unexpected("vectors of one length", f"{sizes[0] // 4} and {sizes[-1] // 4} numbers.")
+        near = texts.near if tags == [TEXT] else vectors.near
+        is_near = near(_content(rows["key"], sizes[0]), self.threshold)
+        yield rows.select(PLACES.names).filter(pa.array(is_near))
+
+    def _held(self, keys: Iterable[pa.Table]) -> pa.Table:
+        """Return all rows that have a key."""
+        tables, size = [KEYS.empty_table()], 0
+        for table in keys:
+            tables.append(table.filter(pc.is_valid(table["key"])))
+            size += tables[-1]["key"].nbytes
+            if size > MOST_BYTES:
+                raise self._unexpected(
+                    f"at most {MOST_BYTES / 2**30:g} GiB of keys",
+                    f"more after {sum(map(len, tables)):,} rows. Drop equal rows first with columns, or use smaller "
+                    "partitions or shorter vectors.",
+                )
+        return pa.concat_tables(tables)
+
+    def _unexpected(self, expected: str, found: str) -> ContractError:
+        message = f"deduplicate: near: expected {expected} in column {self.column!r}, found {found}"
+        return ContractError(message, "preprocess")
 
 
 def _content(keys: pa.ChunkedArray, size: int) -> np.ndarray:

@@ -6,17 +6,13 @@ Manifest order is the order by `unit`, `row` and `place`.
 import numpy as np
 import pyarrow as pa
 
-ORDER = ("unit", "row", "place")
 PLACES = pa.schema([("unit", pa.int64()), ("row", pa.int64()), ("place", pa.int32())])
 KEYS = PLACES.append(pa.field("key", pa.large_binary()))  # null: the row has no key, so it stays
 FAILED = -1  # the `place` of a row that failed while keys were made
 
 
 def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the place (int32) of each output row among the output rows of its source row, from 0.
-
-    `units` and `rows` have the unit and the source row of each. The output rows of a source row must follow each other.
-    """
+    """Return the place (int32) of each output row among those of its source row, which must follow each other."""
     if not len(units):
         return np.empty(0, np.int32)
     first = np.append(True, (units[1:] != units[:-1]) | (rows[1:] != rows[:-1]))
@@ -25,8 +21,8 @@ def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def in_order(keys: pa.Table) -> pa.Table:
-    """Return the table with its rows sorted by `unit`, `row` and `place`, which is manifest order."""
-    unit, row, place = (keys[name].to_numpy() for name in ORDER)
+    """Return the table with its rows in manifest order."""
+    unit, row, place = (keys[name].to_numpy() for name in PLACES.names)
     return keys.take(pa.array(np.lexsort((place, row, unit))))
 
 
@@ -37,19 +33,16 @@ def between(places: pa.Table, first: int, last: int) -> pa.Table:
 
 
 def found_in(places: pa.Table, units: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return a bool for each row: True if the table `places` (schema `PLACES`) contains it.
+    """Return whether the table `places` contains each row, which its unit, source row and place (`numbers`) identify.
 
-    The rows are identified by `units`, by the source rows `rows`, and by `numbers`, their places among the output rows
-    of these. No row may occur twice in the arrays or in the table.
+    No row may occur twice in the arrays or in the table.
     """
-    columns = [
-        np.concatenate([places[name].to_numpy(), wanted])
-        for name, wanted in zip(ORDER, (units, rows, numbers), strict=True)
-    ]
-    order = np.lexsort((columns[2], columns[1], columns[0]))
+    identities = zip(PLACES.names, (units, rows, numbers), strict=True)
+    columns = [np.concatenate([places[name].to_numpy(), values]) for name, values in identities]
+    order = np.lexsort(columns[::-1])
     same = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:
         same &= column[order[1:]] == column[order[:-1]]
-    found = np.zeros(len(order), bool)
-    found[order[1:][same]] = found[order[:-1][same]] = True
-    return found[len(places) :]
+    is_twice = np.zeros(len(order), bool)
+    is_twice[order[1:][same]] = is_twice[order[:-1][same]] = True
+    return is_twice[len(places) :]

@@ -1,9 +1,8 @@
 """Find texts with mostly the same passages, by the Jaccard similarity of their sets of shingles.
 
-A shingle is `SHINGLE` consecutive characters of the text in lower case, with one space for any white space. Its length
-suits long texts (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, 3.2.2). MinHash estimates the
-similarity from signatures of `HASHES` numbers; the standard error at 0.8 is 0.035. The seed, the scheme and the hash of
-a shingle are fixed, so a text always has the same signature.
+A shingle is `SHINGLE` characters in lower case, with one space for any white space, a length for long texts
+(Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, 3.2.2). MinHash estimates the similarity from signatures of
+`HASHES` numbers, with a standard error of 0.035 at 0.8. Seed, scheme and hash are fixed, and so is a text's signature.
 """
 
 import zlib
@@ -18,10 +17,7 @@ MISSED = 1e-4  # the largest fraction of pairs at the threshold that agree in no
 
 
 def signatures(texts: Iterable[str | None]) -> list[bytes | None]:
-    """Return the MinHash signature of each text, as the bytes of `HASHES` uint32; None for a null or blank text.
-
-    Raise `JobError` if datasketch is not installed.
-    """
+    """Return the MinHash signature of each text, as the bytes of `HASHES` uint32; None for a null or blank text."""
     datasketch = require_extra("datasketch", "deduplicate: near, of texts", "preprocess")
     empty = datasketch.MinHash(num_perm=HASHES, seed=SEED, scheme="affine32", hashfunc=zlib.crc32)
     return [_signature(text, empty) for text in texts]
@@ -38,37 +34,39 @@ def _signature(text: str | None, empty: object) -> bytes | None:
 
 
 def near(keys: np.ndarray, threshold: float) -> np.ndarray:
-    """Return a bool for each signature: True if an earlier one that stays is similar to it, so that it must be dropped.
+    """Return whether each signature (a row of uint8) is similar to an earlier one that stays, so it must be dropped.
 
-    `keys` is an array of uint8 with one signature per row. `threshold` is the least estimated similarity of duplicates.
-    Two signatures are compared only if they agree in a band, which is a slice of their numbers. Bands are so short that
-    at most a fraction `MISSED` of the pairs at the threshold is never compared.
+    Two signatures are compared only if they agree in a band, which is a slice of their numbers.
     """
-    signatures = keys.view("<u4")
-    shared = [_shared(signatures[:, band]) for band in _bands(threshold)]
-    gone = np.zeros(len(signatures), bool)
-    kept: list[dict[int, list[int]]] = [{} for _ in shared]  # by band: the rows that stay, by the band's content
-    for row in np.flatnonzero(np.any([content >= 0 for content in shared], axis=0)).tolist():
-        own = [(band, int(content[row])) for band, content in enumerate(shared) if content[row] >= 0]
-        others = sorted({other for band, content in own for other in kept[band].get(content, ())})
-        if others and (signatures[others] == signatures[row]).mean(axis=1).max() >= threshold:
-            gone[row] = True
+    numbers = keys.view("<u4")
+    contents = np.stack([_contents(numbers[:, band]) for band in _bands(threshold)])
+    is_near = np.zeros(len(numbers), bool)
+    stays: dict[tuple[int, int], list[int]] = {}  # by band and its content: the rows that stay
+    for row in np.flatnonzero((contents >= 0).any(axis=0)).tolist():
+        buckets = []
+        for key in enumerate(contents[:, row].tolist()):
+            if key[1] >= 0:
+                buckets.append(stays.setdefault(key, []))
+        rivals = sorted(set[int]().union(*buckets))
+        if rivals and (numbers[rivals] == numbers[row]).mean(axis=1).max() >= threshold:
+            is_near[row] = True
             continue
-        for band, content in own:
-            kept[band].setdefault(content, []).append(row)
-    return gone
+        for bucket in buckets:
+            bucket.append(row)
+    return is_near
 
 
 def _bands(threshold: float) -> list[slice]:
     """Return the bands of a signature, as long as `MISSED` allows."""
-    length = max(
-        (size for size in range(1, HASHES + 1) if (1 - threshold**size) ** (HASHES // size) <= MISSED), default=1
-    )
+    length = 1
+    for size in range(2, HASHES + 1):
+        if (1 - threshold**size) ** (HASHES // size) <= MISSED:
+            length = size
     return [slice(start, start + length) for start in range(0, HASHES - length + 1, length)]
 
 
-def _shared(band: np.ndarray) -> np.ndarray:
+def _contents(band: np.ndarray) -> np.ndarray:
     """Return a number (int64) for the content of a band in each row; -1 if no other row has it."""
-    content = np.ascontiguousarray(band).view([("", band.dtype)] * band.shape[1]).reshape(-1)
-    _, numbers, counts = np.unique(content, return_inverse=True, return_counts=True)
+    contents = np.ascontiguousarray(band).view([("", band.dtype)] * band.shape[1]).reshape(-1)
+    _, numbers, counts = np.unique(contents, return_inverse=True, return_counts=True)
     return np.where(counts[numbers] > 1, numbers, -1)

@@ -1,9 +1,8 @@
 """Encode Arrow values as bytes that are equal if and only if the values are equal.
 
-The width of a type does not matter, because files of one table may differ in it. So the value 1 has the same bytes as
-int8, int64 and double, and a text has the same as string and large_string. The value -0.0 equals 0.0, and NaN equals
-NaN. Texts are compared byte by byte. Times are equal if they are the same instant. Arrays are equal if their shapes and
-values are equal, and both have integers or both have floats.
+The width of a type does not matter, because files of one table may differ in it: 1 has the same bytes as int8 and as
+double. -0.0 equals 0.0, and NaN equals NaN. Texts are compared byte by byte, and times as instants. Arrays are equal if
+their shapes and values are equal, and both have integers or both have floats.
 """
 
 import math
@@ -25,10 +24,9 @@ Encoded = list[bytes | None]
 
 
 def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
-    """Return bytes for each value of a column, equal if and only if the values are equal; None for null.
+    """Return bytes for each value of a column, or None for null. Encodings can be joined: none begins another.
 
-    No encoding is the beginning of another, so encodings can be joined. `name` is the column's name, for messages.
-    Raise `ContractError` for a type whose values cannot be compared.
+    Raise `ContractError`, with the column's `name`, for a type whose values cannot be compared.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # without a chunk
@@ -41,7 +39,7 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
     if types.is_null(kind):
         return [None] * len(array)
     if kind == TENSOR:
-        return [None if value is None else _array(value) for value in _cells(array)]
+        return list(map(_array, to_numpy(array)))
     if types.is_struct(kind):
         return _structs(array, name)
     if is_list(kind):
@@ -49,23 +47,22 @@ def encoded(column: pa.ChunkedArray | pa.Array, name: str) -> Encoded:
     if types.is_temporal(kind):
         return _times(array)
     if not (is_text(kind) or is_bytes(kind) or types.is_primitive(kind) or types.is_decimal(kind)):
-        raise ContractError(
-            f"deduplicate: expected values that can be compared in column {name!r}, found {kind}. Derive a column of "
-            "another type.",
-            "preprocess",
-        )
-    return [None if value is None else _scalar(value) for value in array.to_pylist()]
+        problem = f"expected values that can be compared in column {name!r}, found {kind}"
+        raise ContractError(f"deduplicate: {problem}. Derive a column of another type.", "preprocess")
+    return list(map(_scalar, array.to_pylist()))
 
 
 def joined(values: Sequence[bytes | None]) -> bytes:
-    """Return one encoding for several values, given the encodings of these. None, for null, equals None."""
-    return b"".join(b"-" if value is None else value for value in values)
+    """Return one encoding for several values, given the encodings of these."""
+    return b"".join(value or b"-" for value in values)
 
 
-def _scalar(value: object) -> bytes:
+def _scalar(value: object) -> bytes | None:
     match value:
+        case None:
+            return None
         case bool():
-            return b"b1" if value else b"b0"
+            return b"b%d" % value
         case int():
             return b"i%d;" % value
         case float():
@@ -82,14 +79,17 @@ def _scalar(value: object) -> bytes:
 def _number(value: float) -> bytes:
     if value.is_integer():
         return b"i%d;" % int(value)
-    return b"fnan" + b" " * 5 if math.isnan(value) else b"f" + struct.pack("<d", value)
+    if math.isnan(value):
+        return b"fnan     "  # as long as any other
+    return b"f" + struct.pack("<d", value)
 
 
 def _decimal(value: Decimal) -> bytes:
     if value == value.to_integral_value():
         return b"i%d;" % int(value)
-    near = float(value)
-    return _number(near) if Decimal(near) == value else _sized(b"d", str(value.normalize()).encode())
+    if Decimal(float(value)) == value:
+        return _number(float(value))
+    return _sized(b"d", str(value.normalize()).encode())
 
 
 def _sized(tag: bytes, content: bytes) -> bytes:
@@ -112,33 +112,28 @@ def _times(array: pa.Array) -> Encoded:
 
 def _structs(array: pa.StructArray, name: str) -> Encoded:
     """Encode the fields that are not null, by name: a field that a file lacks is null in its rows."""
-    fields = sorted(zip((field.name for field in array.type), array.flatten(), strict=True), key=lambda one: one[0])
-    names = [_sized(b"k", field.encode()) for field, _ in fields]
-    columns = [encoded(values, name) for _, values in fields]
-    rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
-    return [
-        b"{" + b"".join(key + value for key, value in zip(names, row, strict=True) if value is not None) + b"}"
-        if valid
-        else None
-        for valid, row in zip(array.is_valid().to_pylist(), rows, strict=True)
-    ]
+    fields = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    columns = {_sized(b"k", field.encode()): encoded(fields[field], name) for field in sorted(fields)}
+    structs: Encoded = []
+    for row, is_valid in enumerate(array.is_valid().to_pylist()):
+        content = b"".join(key + value for key, values in columns.items() if (value := values[row]) is not None)
+        structs.append(b"{%b}" % content if is_valid else None)
+    return structs
 
 
 def _lists(array: pa.Array, name: str) -> Encoded:
     values = encoded(array.flatten(), name)
     stops = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
     starts = [0, *stops[:-1].tolist()]
-    return [
-        b"[" + joined(values[start:stop]) + b"]" if valid else None
-        for valid, start, stop in zip(array.is_valid().to_pylist(), starts, stops.tolist(), strict=True)
-    ]
+    lists: Encoded = []
+    for is_valid, start, stop in zip(array.is_valid().to_pylist(), starts, stops.tolist(), strict=True):
+        lists.append(b"[%b]" % joined(values[start:stop]) if is_valid else None)
+    return lists
 
 
-def _cells(array: pa.Array) -> list[np.ndarray | None]:
-    return list(to_numpy(array))
-
-
-def _array(value: np.ndarray) -> bytes:
+def _array(value: np.ndarray | None) -> bytes | None:
+    if value is None:
+        return None
     if value.dtype.kind == "f":
         value = value.astype("<f8") + 0.0  # -0.0 becomes 0.0
         value[np.isnan(value)] = np.nan

@@ -18,38 +18,41 @@ def directions(column: pa.ChunkedArray) -> list[bytes | None]:
 
     The result is None for a vector that is null or zero, or has a number that is not finite.
     """
-    return [None if value is None else _direction(value) for value in to_numpy(column)]
+    return list(map(_direction, to_numpy(column)))
 
 
 def _direction(value: object) -> bytes | None:
+    if value is None:
+        return None
     vector = np.asarray(value, np.float64).reshape(-1)
     length = np.linalg.norm(vector)
-    return (vector / length).astype("<f4").tobytes() if length > 0 and np.isfinite(length) else None
+    if not 0 < length < np.inf:
+        return None
+    return (vector / length).astype("<f4").tobytes()
 
 
 def near(keys: np.ndarray, threshold: float) -> np.ndarray:
-    """Return a bool for each vector: True if an earlier one that stays is similar to it, so that it must be dropped.
+    """Return whether each vector (a row of uint8, from `directions`) is similar to an earlier one that stays.
 
-    `keys` is an array of uint8 with the bytes of one vector, from `directions`, per row. `threshold` is the least
-    cosine of duplicates.
+    `threshold` is the least cosine of duplicates.
     """
     vectors = keys.view("<f4")
     least = threshold - ROUNDING
-    gone = np.zeros(len(vectors), bool)
-    kept, count = np.empty_like(vectors), 0
+    all_near = np.zeros(len(vectors), bool)
+    kept_rows, count = np.empty_like(vectors), 0
     for start in range(0, len(vectors), ROWS_AT_ONCE):
-        some = vectors[start : start + ROWS_AT_ONCE]
-        is_near = np.zeros(len(some), bool)
+        batch = vectors[start : start + ROWS_AT_ONCE]
+        is_near = np.zeros(len(batch), bool)
         for first in range(0, count, KEPT_AT_ONCE):
-            rest = np.flatnonzero(~is_near)
-            similar = some[rest] @ kept[first : min(first + KEPT_AT_ONCE, count)].T
-            is_near[rest] = (similar >= least).any(axis=1)
-        among = np.triu(some @ some.T >= least, 1)
-        for row in range(len(some)):
+            rows = np.flatnonzero(~is_near)
+            cosines = batch[rows] @ kept_rows[first : min(first + KEPT_AT_ONCE, count)].T
+            is_near[rows] = (cosines >= least).any(axis=1)
+        later_near = np.triu(batch @ batch.T >= least, 1)
+        for row in range(len(batch)):
             if not is_near[row]:
-                is_near |= among[row]
-        gone[start : start + len(some)] = is_near
-        stay = some[~is_near]
-        kept[count : count + len(stay)] = stay
-        count += len(stay)
-    return gone
+                is_near |= later_near[row]
+        all_near[start : start + len(batch)] = is_near
+        survivors = batch[~is_near]
+        kept_rows[count : count + len(survivors)] = survivors
+        count += len(survivors)
+    return all_near

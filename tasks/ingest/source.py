@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from overnight.tasks.config.memory_bound import each_within_bound, within_bound
+from overnight.tasks.config.memory_bound import bounded, each_within_bound
 from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.reading.unit_rows import Judged, unit_blocks
@@ -21,7 +21,7 @@ from overnight.tasks.storage.input_files import input_files, input_folders
 from overnight.tasks.storage.location import File, Location
 
 GIB = 2**30
-BOUNDED: dict[str, Any] = {"units": within_bound, "common_schema": within_bound, "read": each_within_bound}
+BOUNDED: dict[str, Any] = {"units": bounded(), "common_schema": bounded(), "read": each_within_bound}
 PATHS_SHOWN = 3
 SEEN = "columns seen"  # in the metadata of units
 MaxFileBytes = Annotated[

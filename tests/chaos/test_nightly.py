@@ -1,4 +1,4 @@
-"""What is long by nature: `make nightly` runs it. CONTRIBUTING.md has the last results."""
+"""What is long by nature: `make nightly` runs it. CONTRIBUTING.md lists its parts."""
 
 import shutil
 import subprocess

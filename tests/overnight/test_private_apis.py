@@ -66,7 +66,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
         (
             private_attributes,
             {
-                "api/logging_state.py": {"_handlerList"},
+                "api/process_state.py": {"_handlerList"},
                 "tasks/resources/ray_internals.py": {"_global_node", "_topology"},
                 "flows/runs/prefect_ray_internals.py": {"_run_prefect_task"},
             },

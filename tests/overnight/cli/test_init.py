@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.cli.init import prompt_for_answers
-from overnight.cli.init_chains import CHAINS
-from overnight.cli.init_choices import Answers, offered_models, offers, source_kinds, task_choices
+from overnight.cli.init_choices import CHAINS, Answers, offered_models, offers, source_kinds, task_choices
 from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
 from overnight.flows.job.loading import load_job

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from overnight.cli import preview_view
-from overnight.cli.terminal_pictures import PIECE, drawn, protocol_of
+from overnight.cli.preview import show_preview
+from overnight.cli.rows_view import PIECE, drawn, protocol_of
 from overnight.flows.preview import Preview
 from tests import jobs
 from tests.overnight.cli.results_on_disk import typed
@@ -92,7 +92,7 @@ def test_texts_are_cut_to_the_width_and_cannot_act_on_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     evil = "\x1b]0;title\x07 [bold]" + "long " * 100
     table = pa.table({"row_id": ["a"], **{f"column {number}": [evil] for number in range(columns)}})
-    preview_view.show_preview(Preview("p", "all", table, pa.table({}), pa.table({}), 0, {"[bold]": 1.0}))
+    show_preview(Preview("p", "all", table, pa.table({}), pa.table({}), 0, {"[bold]": 1.0}))
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= width
     assert out.count("\\x1b]0;title") == columns
