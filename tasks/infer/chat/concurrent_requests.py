@@ -9,7 +9,7 @@ from typing import Any
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.openai_client import Endpoint
 from overnight.tasks.infer.chat.response_log import NoLog, key_of
-from overnight.tasks.infer.chat.settings import Answer
+from overnight.tasks.infer.chat.answer import Answer
 
 
 class ConcurrentRequests:

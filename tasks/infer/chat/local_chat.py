@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.memory_bound import bounded, shortage
-from overnight.tasks.infer.chat.settings import Answer, ChatSettings, Message
+from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
+from overnight.tasks.infer.chat.settings import ChatSettings, Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
@@ -19,7 +20,6 @@ from overnight.tasks.infer.huggingface.generation import Generated, Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, TorchPredictor
-from overnight.tasks.infer.reasoning import begins_reasoning
 from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from overnight.tasks.errors import AccessDenied, JobError, OvernightError, RowEr
 from overnight.tasks.infer.chat.completion import answer_of
 from overnight.tasks.infer.chat.faults import Blame, Fault, fault_of
 from overnight.tasks.infer.chat.rate_limiter import RateLimiter
-from overnight.tasks.infer.chat.settings import Answer
+from overnight.tasks.infer.chat.answer import Answer
 
 if TYPE_CHECKING:
     import httpx
@@ -130,7 +130,7 @@ class Endpoint:
                 fault = error
             if not fault.passes:
                 fault = await self._blamed(body, fault)
-            seconds = self._retries.wait_seconds(tries) if fault.after is None else fault.after
+            seconds = self._retries.wait_seconds(tries) if fault.retry_after is None else fault.retry_after
             spent += time.monotonic() - began + seconds  # without the waits for the limits per minute
             is_over = spent >= self._limits.retry_timeout_seconds
             if is_over or tries + 1 >= self._limits.max_tries:

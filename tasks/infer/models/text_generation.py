@@ -20,14 +20,13 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
+from overnight.tasks.infer.chat.answer import begins_reasoning, split_reasoning
+from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
-from overnight.tasks.infer.reasoning import begins_reasoning, split_reasoning
-from overnight.tasks.infer.values_as_text import as_texts
 
 
 def _summary(column: str) -> dict[str, str]:
