@@ -28,6 +28,7 @@ class Choice:
     finish_reason: str | None
     reasoning: str | None = None
     is_begun: bool = False
+    problem: str | None = None
 
     def parts(self) -> Thought:
         """Return the reasoning and the answer of this text."""
@@ -42,30 +43,23 @@ class Choice:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a model or an endpoint for a row. The journal of answers has its fields as JSON.
+    """The answer of a model or an endpoint for a row. The log of answers has its fields as JSON."""
 
-    `text` is None if there is only reasoning. Both numbers of tokens count all texts. `reasoning`
-    is what an endpoint returns apart from the text. `is_begun` is True if the prompt ends with
-    `<think>`. `others` has for each further text its text, its finish reason, and its reasoning if
-    that is apart. `problem` describes what an endpoint returned in the place of a text: the row
-    fails, and the answer is kept, because it was paid for.
-    """
-
-    text: str | None
+    text: str | None  # None: only reasoning
     prompt_tokens: int | None
-    completion_tokens: int | None
+    completion_tokens: int | None  # of all texts
     finish_reason: str | None
-    reasoning: str | None = None
-    is_begun: bool = False
-    others: Sequence[Sequence[Any]] = ()
-    problem: str | None = None
+    reasoning: str | None = None  # what an endpoint returns apart from the text
+    is_begun: bool = False  # the prompt ends with <think>
+    others: Sequence[Sequence[Any]] = ()  # further texts: text, finish reason, reasoning if that is apart
+    problem: str | None = None  # what is in the place of a text: the row fails, and the answer was paid for
 
     @property
     def choices(self) -> list[Choice]:
         """Return all texts of the answer, the first text first."""
         choices = [Choice(self.text, self.finish_reason, self.reasoning, self.is_begun)]
         for text, finish_reason, *reasoning in self.others:
-            choices.append(Choice(text, finish_reason, *(reasoning or [None]), self.is_begun))
+            choices.append(Choice(text, finish_reason, reasoning[0] if reasoning else None, self.is_begun))
         return choices
 
     @property

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from overnight.tasks.infer.chat.answer import Answer
+from overnight.tasks.infer.chat.answer import Answer, Choice
 from overnight.tasks.infer.chat.faults import Blame, Fault, fault_in, words_of_text
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
@@ -32,24 +32,14 @@ class Content:
             self.texts.append(_clean(part))
         elif isinstance(part, dict):
             kind = str(part.get("type", "text"))
-            parts = {"thinking": self.thoughts, "reasoning": self.thoughts, "refusal": self.refusals}.get(kind)
-            text = None if parts is None else _text(part.get(kind))
-            if text is None:
-                text = _text(part.get("text"))
+            lists = {"thinking": self.thoughts, "reasoning": self.thoughts, "refusal": self.refusals}
+            text = _text(part.get("text"))
+            if kind in lists and isinstance(part.get(kind), str | list):
+                text = _text(part[kind])
             if text is None:
                 self.other_types.append(kind)
             else:
-                (self.texts if parts is None else parts).append(text)
-
-
-@dataclass(frozen=True)
-class CompletionChoice:
-    """A choice of a completion: a text, reasoning, both, or the `problem` in their place."""
-
-    finish_reason: str | None
-    text: str | None = None
-    reasoning: str | None = None
-    problem: str | None = None
+                lists.get(kind, self.texts).append(text)
 
 
 def answer_of(body: bytes, texts: int) -> Answer:
@@ -58,22 +48,22 @@ def answer_of(body: bytes, texts: int) -> Answer:
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
     """
     payload = _payload(body)
-    choices = payload.get("choices")
-    choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-    error = payload.get("error") or next((choice["error"] for choice in choices if choice.get("error")), None)
-    if error:
-        raise fault_in(error)
+    items = payload.get("choices")
+    items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    for item in (payload, *items):
+        if item.get("error"):
+            raise fault_in(item["error"])
     tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
-    if not choices:
+    if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
-    first, *others = [_choice(choice) for choice in _in_order(choices)[:texts]]
+    first, *further = [_choice(item) for item in _in_order(items)[:texts]]
     return Answer(
         first.text,
         *tokens,
         first.finish_reason,
         first.reasoning,
-        others=[(other.text, other.finish_reason, other.reasoning) for other in others],
-        problem=next((choice.problem for choice in (first, *others) if choice.problem), None),
+        others=[(choice.text, choice.finish_reason, choice.reasoning) for choice in further],
+        problem=next((choice.problem for choice in (first, *further) if choice.problem), None),
     )
 
 
@@ -96,19 +86,19 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return choices
 
 
-def _choice(choice: dict[str, Any]) -> CompletionChoice:
+def _choice(choice: dict[str, Any]) -> Choice:
     finish_reason = _text(choice.get("finish_reason"))
     message = choice.get("message")
     if not isinstance(message, dict):
-        return CompletionChoice(finish_reason, problem=f"a choice without a message: {_excerpt(choice)}")
+        return Choice(None, finish_reason, problem=f"a choice without a message: {_excerpt(choice)}")
     content = _content(message.get("content"))
     text = "".join(content.texts) if content.texts else None
     reasoning = "".join(content.thoughts)
     for name in REASONING:
         reasoning = reasoning or _text(message.get(name)) or ""
     if text is None and not reasoning:
-        return CompletionChoice(finish_reason, problem=_problem(message, content, finish_reason))
-    return CompletionChoice(finish_reason, text, reasoning or None)
+        return Choice(None, finish_reason, problem=_problem(message, content, finish_reason))
+    return Choice(text, finish_reason, reasoning or None)
 
 
 def _problem(message: dict[str, Any], content: Content, finish_reason: str | None) -> str:

@@ -73,17 +73,13 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)
 
 @dataclass
 class Fault(Exception):
-    """A request without an answer. `sentence` has the server's own words, unmasked.
-
-    `retry_after` is the server's number of seconds to wait, or None. If the fault `is_sure`, a test
-    request cannot change the blame.
-    """
+    """A request without an answer."""
 
     blame: Blame
-    sentence: str
+    sentence: str  # the server's own words, unmasked
     advice: str = ""
-    retry_after: float | None = None
-    is_sure: bool = True
+    retry_after: float | None = None  # seconds to wait, if the server names them
+    is_sure: bool = True  # a test request cannot change the blame
 
     @property
     def passes(self) -> bool:
@@ -114,8 +110,8 @@ def fault_in(error: Any) -> Fault:
             status = int(code)
             break
     words = words_of(error) or str(error)
-    kind = f"error {status}" if status != 200 else "an error"
-    return _classified(status, error, words, f"{kind} with status 200: {words}", None)
+    number = "an error" if status == 200 else f"error {status}"
+    return _classified(status, error, words, f"{number} with status 200: {words}", None)
 
 
 def _classified(status: int, error: Any, words: str, sentence: str, retry_after: float | None) -> Fault:
@@ -143,14 +139,16 @@ def _blame_by_code(status: int, error: Any, words: str) -> Blame | None:
 def _of_range(status: int) -> Blame:
     if status >= 500 or status == 200:
         return Blame.SERVER
-    return Blame.ROW if status >= 400 else Blame.SETTINGS
+    if status >= 400:
+        return Blame.ROW
+    return Blame.SETTINGS
 
 
 def exceeds_alone(words: str) -> bool:
     """Return True if the words show that the request alone exceeds the limit, so that no wait helps."""
-    limit, requested = _LIMIT.search(words), _REQUESTED.search(words)
-    if limit and requested:
-        return int(requested[1].replace(",", "") or 0) > int(limit[1].replace(",", "") or 0)
+    limit, request = _LIMIT.search(words), _REQUESTED.search(words)
+    if limit and request:
+        return int(request[1].replace(",", "") or 0) > int(limit[1].replace(",", "") or 0)
     return bool(_TOO_LARGE.search(words))
 
 
@@ -186,13 +184,13 @@ def seconds_to_wait(headers: "httpx.Headers | Mapping[str, str]") -> float | Non
     Without a Retry-After, the reset of each limit counts that has nothing left.
     """
     retry_after = headers.get("retry-after", "")
-    values = [_retry_after(value) for value in ([retry_after] if "GMT" in retry_after else retry_after.split(","))]
-    values.append(_number(headers.get("retry-after-ms", ""), 1000))
-    if all(value is None for value in values):
+    parts = [retry_after] if "GMT" in retry_after else retry_after.split(",")
+    waits = [*map(_retry_after, parts), _number(headers.get("retry-after-ms", ""), 1000)]
+    if waits.count(None) == len(waits):
         for unit in ("requests", "tokens"):
             if _number(headers.get(f"x-ratelimit-remaining-{unit}", "")) == 0:
-                values.append(_duration(headers.get(f"x-ratelimit-reset-{unit}", "")))
-    return max((value for value in values if value is not None), default=None)
+                waits.append(_duration(headers.get(f"x-ratelimit-reset-{unit}", "")))
+    return max((seconds for seconds in waits if seconds is not None), default=None)
 
 
 def _retry_after(value: str) -> float | None:

@@ -1,8 +1,8 @@
-"""The common part of chat models that a worker loads with transformers: location, chat template, random numbers.
+"""The common part of chat models that a worker loads with transformers: chat template, random numbers.
 
-See settings.py for columns. With `temperature` 0, decoding is greedy. Above 0, each row draws its tokens with random
-numbers of its own, as in text_generation.py, among the tokens that `top_k` and `top_p` leave. A row's answer never
-depends on the other rows of the batch, beyond rounding.
+See settings.py for columns. With `temperature` 0, decoding is greedy. Above 0, each row draws its
+tokens with random numbers of its own, among the tokens that `top_k` and `top_p` leave. A row's answer
+never depends on the other rows of the batch, beyond rounding.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from overnight.tasks.infer.chat.settings import ChatSettings, Message
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
-from overnight.tasks.infer.huggingface.generation import Generated, Generation
+from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, TorchPredictor
@@ -52,18 +52,17 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
         return ("accelerate",) if self.device_map else ()
 
     def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Return the messages of each row as one text, in the chat template of `template`, a tokenizer or processor."""
+        """Return the messages of each row in the chat template of `template`, a tokenizer or processor."""
         with bounded(sum(len(str(message)) for row in messages for message in row)):
-            found: list[str] = template.apply_chat_template(
+            prompts: list[str] = template.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
             )
-        return found
+        return prompts
 
     def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
-        """Raise `JobError` if the chat template of `template` is missing, or refuses the messages `example`.
+        """Raise `JobError` if the chat template is missing, or refuses the messages `example`.
 
-        `template` is the model's tokenizer or processor. Every row's messages have the roles of `example`, so no row
-        could get an answer. The error names the model `checkpoint`.
+        Every row's messages have the roles of `example`, so no row could get an answer.
         """
         if not template.chat_template:
             raise checkpoint.unusable(
@@ -73,31 +72,34 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
         try:
             self.prompts(template, [example])
         except Exception as error:
-            roles = " and ".join(str(message["role"]) for message in example)
+            roles = " and ".join(self.roles())
             reason = shortage(error) if isinstance(error, MemoryError) else error
             raise checkpoint.unusable(f"its chat template refuses {roles} messages: {reason}") from error
 
     def answered(
         self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
     ) -> Outcome:
-        """Generate the answers for the rows of `batch` by `generation`, and return their columns.
+        """Generate the answers of `prompts`, one per row, and return their columns.
 
-        `prompts` has one text per row. `inputs` are the same prompts as the model's inputs: `input_ids` and
-        `attention_mask` (N x T), and others, for example of images. `device` is the device of these inputs.
+        `inputs` are the same prompts as the model's inputs on `device`, with `attention_mask` (N x T).
         """
         noises = [
             noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
             for number in range(self.num_return_sequences)
         ]
-        made = generation.run(inputs, noises)
+        rows = generation.run(inputs, noises)
         lengths = inputs["attention_mask"].sum(1).tolist()
-        begun = map(begins_reasoning, prompts)
-        rows = zip(lengths, made, begun, strict=True)
-        return self.outcome([_answer(generation, length, row, is_begun) for length, row, is_begun in rows])
-
-
-def _answer(generation: Generation, prompt_tokens: int, made: Sequence[Generated], is_begun: bool) -> Answer:
-    (text, *others), (first, *rest) = generation.texts(made), made
-    pairs = [(other, one.finish_reason) for other, one in zip(others, rest, strict=True)]
-    count = sum(one.count for one in made)
-    return Answer(text, prompt_tokens, count, first.finish_reason, is_begun=is_begun, others=pairs)
+        answers = []
+        for outputs, length, prompt in zip(rows, lengths, prompts, strict=True):
+            texts = generation.texts(outputs)
+            reasons = [output.finish_reason for output in outputs]
+            answer = Answer(
+                texts[0],
+                prompt_tokens=length,
+                completion_tokens=sum(output.count for output in outputs),
+                finish_reason=reasons[0],
+                is_begun=begins_reasoning(prompt),
+                others=list(zip(texts[1:], reasons[1:], strict=True)),
+            )
+            answers.append(answer)
+        return self.outcome(answers)

@@ -82,12 +82,12 @@ def refuse_bytes(name: str, column: pa.ChunkedArray) -> None:
     """Raise `ContractError` if the type of the column `name` has bytes, or its values are images."""
     if column.type == TENSOR:
         shapes = pc.list_value_length(pc.struct_field(column, "shape"))
-        is_refused = (pc.max(shapes).as_py() or 0) >= IMAGE_DIMENSIONS
+        is_long = (pc.max(shapes).as_py() or 0) >= IMAGE_DIMENSIONS
         kind = "images"
     else:
-        is_refused = _has_bytes(column.type)
+        is_long = _has_bytes(column.type)
         kind = f"bytes ({column.type})"
-    if is_refused:
+    if is_long:
         raise ContractError(
             f"{name}: expected a column of text or numbers for the prompt, found {kind}, which would be megabytes of "
             "text. Leave it out of the prompt, or make a text of it in preprocess. For images, kind: image_captioning "
@@ -107,10 +107,10 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 def _values(column: pa.ChunkedArray) -> Iterable[Any]:
     if column.type == TENSOR:
-        return (cell if cell is None else cell.tolist() for cell in to_numpy(column))
+        return (None if cell is None else cell.tolist() for cell in to_numpy(column))
     values = column.to_pylist()
     if types.is_floating(column.type) and column.type != pa.float64():  # 0.1, not 0.10000000149011612
-        return (value if value is None else float(str(np.float32(value))) for value in values)
+        return (value and float(str(np.float32(value))) for value in values)
     return values
 
 
@@ -127,9 +127,9 @@ def _in_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _in_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_json(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
+        return list(map(_in_json, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return _text(value)

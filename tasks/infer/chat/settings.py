@@ -124,18 +124,18 @@ class ChatSettings(Predictor):
         schema = self._answer_schema()
         types = self._types(schema)
         rows: dict[str, list[Any]] = {name: [None] * len(answers) for name in types}
-        failed: dict[int, Exception] = {}
+        errors: dict[int, Exception] = {}
         for row, answer in enumerate(answers):
             if isinstance(answer, Exception):
-                failed[row] = answer
+                errors[row] = answer
                 continue
             try:
                 for name, value in self._values(answer, schema):
                     rows[name][row] = value
             except RowError as error:
-                failed[row] = error
+                errors[row] = error
         columns = {name: self._column(name, values, types[name]) for name, values in rows.items()}
-        return Outcome(columns, failed=failed)
+        return Outcome(columns, failed=errors)
 
     def _answer_schema(self) -> "AnswerSchema | None":
         return None if self.output_schema is None else answer_schema(self.output_schema)
@@ -168,10 +168,10 @@ class ChatSettings(Predictor):
         """Raise `RowError` for an answer with too few texts."""
         if answer.problem:
             raise RowError(f"expected a text as answer, found {answer.problem}.{answer.usage}")
-        count, expected = len(answer.choices), self.num_return_sequences
-        if count < expected:
+        count, number = len(answer.choices), self.num_return_sequences
+        if count < number:
             raise InvalidValues(
-                f"expected {expected} texts, found {count}: the endpoint returns fewer than the request requires. "
+                f"expected {number} texts, found {count}: the endpoint returns fewer than the request requires. "
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{answer.usage}"
             )
         for choice in answer.choices:

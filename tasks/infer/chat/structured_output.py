@@ -99,9 +99,10 @@ def _json_text(choice: Choice) -> str:
 
 
 def _parsed(text: str) -> Any:
-    fenced = FENCED.fullmatch(text.strip())
+    if fence := FENCED.fullmatch(text.strip()):
+        text = fence.group(1)
     try:
-        return json.loads(fenced.group(1) if fenced else text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise ValueError(f"a text that is not JSON ({error})") from None
 

@@ -1,6 +1,6 @@
 """Chat completion with any instruction-tuned language model of transformers, in its own chat template.
 
-chat/settings.py describes the columns in and out, and chat/local_chat.py the sampling.
+chat/settings.py describes the columns, and chat/local_chat.py the sampling.
 """
 
 from typing import ClassVar, Literal
@@ -29,8 +29,7 @@ class Chat(LocalChat):
 
         checkpoint = self.checkpoint()
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
-        roles = ["user"] if self.system is None else ["system", "user"]
-        self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])
+        self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in self.roles()])
         model, device = load_on_devices(checkpoint, AutoModelForCausalLM, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
 

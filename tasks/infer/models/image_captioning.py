@@ -1,8 +1,8 @@
-"""Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM), prompted as in a chat.
+"""Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM).
 
-In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in chat/settings.py;
-`generated_text` is the caption. The image comes before the user's text. The model's own processor resizes images of any
-size. It takes less time if a step in `preprocess` makes them only a little larger than the model's size.
+In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in
+chat/settings.py; `generated_text` is the caption. The model's own processor resizes images of any
+size, which takes less time if a step makes them only a little larger than the model's size.
 """
 
 import inspect
@@ -50,30 +50,31 @@ class ImageCaptioning(LocalChat):
         if tokenizer is None:
             raise checkpoint.unusable(f"expected a processor of images and texts, found a {type(processor).__name__}")
         tokenizer.padding_side = "left"
-        roles = ["user"] if self.system is None else ["system", "user"]
-        example = [_with_parts({"role": role, "content": "text"}) for role in roles]
+        example = [_with_parts({"role": role, "content": "text"}) for role in self.roles()]
         self.refuse_template(checkpoint, processor, example)
         model, device = load_on_devices(checkpoint, AutoModelForImageTextToText, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
-        takes = inspect.signature(model.forward).parameters
+        arguments = inspect.signature(model.forward).parameters
 
         def predict(batch: Batch) -> Outcome:
             images = [Image.fromarray(require_image(image)) for image in batch["image"]]
             prompts = self.prompts(processor, self.messages(batch))
-            made = processor(
+            features = processor(
                 images=[[image] for image in images],
                 text=prompts,
                 padding=True,
                 return_tensors="pt",
                 add_special_tokens=False,  # the template has added its own
             ).to(device, dtype=model.dtype)
-            inputs = {name: values for name, values in made.items() if name in takes}
+            inputs = {name: values for name, values in features.items() if name in arguments}
             return self.answered(generation, inputs, batch, prompts, device)
 
         return predict
 
 
 def _with_parts(message: Message) -> Message:
-    """Return the message in the form for processors: the image, for a user's message, and the text."""
-    text = {"type": "text", "text": message["content"]}
-    return {**message, "content": [{"type": "image"}, text] if message["role"] == "user" else [text]}
+    """Return the message in the form for processors; a user's message begins with the image."""
+    parts = [{"type": "text", "text": message["content"]}]
+    if message["role"] == "user":
+        parts.insert(0, {"type": "image"})
+    return {**message, "content": parts}

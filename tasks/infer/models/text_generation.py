@@ -1,14 +1,10 @@
-"""Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
+"""Text generation with any language model: causal ones continue, encoder-decoders (T5, BART) answer.
 
-In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
-tokens; with `reasoning` also `reasoning`, see reasoning.py. No chat template is applied. `kind: chat` does that; here
-the turn markers of a model go into `prompt`. The model's config determines whether it is causal. An encoder-decoder
-for summaries gets the text alone, or the form from its training ("summarize: {text}").
-
-Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
-row draws from the model's whole distribution with its own random numbers. These depend only on `seed`, `row_id` and the
-prompt. With `num_return_sequences` above 1, `generated_text` is a list: the drawn texts, or the best of the beam
-search, the likeliest first. Its first text is the same as with `num_return_sequences: 1`.
+In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new
+text, without special tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template
+is applied. Above temperature 0, each row draws with random numbers of its own. Several texts of a
+row are a list, the likeliest of a beam search first, and the first is the text of
+`num_return_sequences: 1`.
 """
 
 import re
@@ -31,8 +27,10 @@ from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 def _summary(column: str) -> dict[str, str]:
     """Return the settings for a summary of the column. They have a prompt if the column's name fits into one."""
-    prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
-    return {"text_column": column, **prompt}
+    settings = {"text_column": column}
+    if re.fullmatch(r"\w+", column):
+        settings["prompt"] = f"Summarise: {{{column}}}"
+    return settings
 
 
 class TextGeneration(PretrainedPredictor):
@@ -101,7 +99,7 @@ class TextGeneration(PretrainedPredictor):
         return placeholders(self.prompt or "")
 
     def outputs_made(self) -> list[str] | None:
-        return ["generated_text", *(["reasoning"] if self.reasoning else [])]
+        return ["generated_text", "reasoning"] if self.reasoning else ["generated_text"]
 
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -115,21 +113,23 @@ class TextGeneration(PretrainedPredictor):
         draws, best = (self.num_return_sequences, 1) if self.temperature else (1, self.num_return_sequences)
 
         def predict(batch: Batch) -> dict:
-            given = texts(batch[self.text_column], self.text_column)
-            prompts = given if self.prompt is None else filled(self.prompt, batch)
+            prompts = texts(batch[self.text_column], self.text_column)
+            if self.prompt is not None:
+                prompts = filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
             inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
             noises = [noise_of(batch, prompts, device, self.temperature, self.seed, number=n) for n in range(draws)]
-            made = [generation.texts(row) for row in generation.run(inputs, noises, self.num_beams, best)]
+            rows = [generation.texts(row) for row in generation.run(inputs, noises, self.num_beams, best)]
+            if not self.reasoning and self.num_return_sequences == 1:
+                return {"generated_text": [text for (text,) in rows]}
             if not self.reasoning:
-                several = self.num_return_sequences > 1
-                return {"generated_text": self._column(made) if several else [text for (text,) in made]}
-            rows = zip(made, map(begins_reasoning, prompts), strict=True)
-            parts = [[split_reasoning(text, is_begun) for text in row] for row, is_begun in rows]
-            return {
-                "generated_text": self._column([[part.answer for part in row] for row in parts]),
-                "reasoning": self._column([[part.reasoning for part in row] for row in parts]),
-            }
+                return {"generated_text": self._column(rows)}
+            answers, reasonings = [], []
+            for row, prompt in zip(rows, prompts, strict=True):
+                thoughts = [split_reasoning(text, begins_reasoning(prompt)) for text in row]
+                answers.append([thought.answer for thought in thoughts])
+                reasonings.append([thought.reasoning for thought in thoughts])
+            return {"generated_text": self._column(answers), "reasoning": self._column(reasonings)}
 
         return predict
 
