@@ -44,11 +44,12 @@ def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Pla
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
     least = [_minimum(model) for model in models]
     _refuse_what_cannot_fit(models, least, every, bool(to_come))
-    fixed = [fixed_needs(model) for model in models]
+    minimal_needs = [fixed_needs(model) for model in models]
     first: Nodes = every
-    if sum_of(nodes).get("CPU", 0) > 0 and Room(nodes).take_all(_each(fixed, least)):
+    if sum_of(nodes).get("CPU", 0) > 0 and Room(nodes).take_all(_each(minimal_needs, least)):
         first = nodes
-        least = _grown(nodes, fixed, least, [EVERY if _has_worker_per_gpu(model) else 0 for model in models])
+        limits = [EVERY if _has_worker_per_gpu(model) else 0 for model in models]
+        least = _grown(nodes, minimal_needs, least, limits)
     cpus = sum_of(first)["CPU"]
     share, task_cpus = _cpu_share(models, least, first)
     needs = [_with_share(model, share) for model in models]
@@ -140,13 +141,13 @@ def _cpu_share(models: Sequence[Needs], least: list[int], nodes: Nodes) -> tuple
     """
     cpus = sum_of(nodes)["CPU"]
     task_cpus = min(1.0, cpus / 2)
-    fixed, sharing = 0.0, 0
+    claims, sharing = 0.0, 0
     for model, count in zip(models, least, strict=True):
-        fixed += (model.num_cpus or 0) * count
+        claims += (model.num_cpus or 0) * count
         sharing += count if model.num_cpus is None else 0
-    if fixed > cpus - task_cpus:
+    if claims > cpus - task_cpus:
         task_cpus = 0
-    share = _cents(min(1.0, (cpus - task_cpus - fixed) / sharing)) if sharing else 1.0
+    share = _cents(min(1.0, (cpus - task_cpus - claims) / sharing)) if sharing else 1.0
     while share and not Room(nodes).take_all(_each([_with_share(model, share) for model in models], least)):
         share = _cents(share / 2)
     return share, task_cpus
@@ -196,8 +197,8 @@ def _grown(nodes: Nodes, needs: Nodes, counts: list[int], most: list[int]) -> li
     They leave CPUs for a Ray task on each node. If no worker finds room so, they leave them on one node,
     which has CPUs and as few GPUs as possible.
     """
-    reader, *rest = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
-    for free in ([_without_task(node) for node in nodes], [_without_task(reader), *rest]):
+    reader, *nodes_behind = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
+    for free in ([_without_task(node) for node in nodes], [_without_task(reader), *nodes_behind]):
         grown = _grown_on(free, nodes, needs, counts, most)
         if grown != counts:
             return grown
