@@ -77,7 +77,7 @@ def install() -> None:
 
 
 class _Collector:
-    """The lines that this process has not sent yet. A thread sends them, so that the last ones before a crash arrive."""
+    """The lines that this process has not sent yet. A thread sends them, so that the last ones survive a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: garbage collection in its body may write

@@ -116,8 +116,12 @@ class ChatSettings(Predictor):
         for role in self.roles():
             contents = filled(getattr(self, role), batch, role)
             for messages, content in zip(rows, contents, strict=True):
-                messages.append({"role": role, "content": content})
+                messages.append(self.message(role, content))
         return rows
+
+    def message(self, role: str, text: str) -> Message:
+        """Return a message of this role; a kind of model may add other parts to its text."""
+        return {"role": role, "content": text}
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
         """Return the columns of `answers`, one per row; an exception is the row's own failure."""
