@@ -70,6 +70,11 @@ def sum_of(nodes: Nodes) -> dict[str, float]:
     return total
 
 
+def amounts_of(needs: Resources) -> str:
+    """Return the amounts of resources as text for messages, see `amount_of`."""
+    return ", ".join(amount_of(name, amount) for name, amount in needs.items())
+
+
 def amount_of(name: str, amount: float) -> str:
     """Return an amount of Ray's resource `name` as text for messages, such as `2 CPU` or `1.5 GiB of memory`."""
     if name == "memory":

@@ -45,7 +45,8 @@ def to_come(
     """
     types = []
     for resources, most in groups:
-        types.append(NodeType(resources=dict(resources), max_workers=most if most >= 0 else UNLIMITED))
+        limit = most if most >= 0 else UNLIMITED
+        types.append(NodeType(resources=dict(resources), max_workers=limit))
     return nodes_to_come(types or configured_types(cluster).values(), nodes)
 
 
@@ -62,7 +63,8 @@ def nodes_to_come(types: Iterable[NodeType], nodes: Nodes) -> list[dict[str, flo
     new_nodes = []
     for kind in types:
         alive = sum(1 for node in nodes if _is_of(kind, node))
-        new_nodes += [dict(kind.resources) for _ in range(kind.max_workers - alive)]
+        for _ in range(kind.max_workers - alive):
+            new_nodes.append(dict(kind.resources))
     return new_nodes
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from overnight.tasks.errors import PlanError
 from overnight.tasks.resources.bin_packing import Room
-from overnight.tasks.resources.needs import CENT, Needs, Nodes, Resources, amount_of, fixed_needs, sum_of
+from overnight.tasks.resources.needs import CENT, Needs, Nodes, Resources, amount_of, amounts_of, fixed_needs, sum_of
 from overnight.tasks.resources.plan import Plan, Pool
 
 EVERY = 2**31  # workers: every one that fits
@@ -42,9 +42,9 @@ def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Pla
     total = sum_of(every)
     if total.get("CPU", 0) <= 0:
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
-    least = [_minimum(model) for model in models]
+    least = list(map(_minimum, models))
     _refuse_what_cannot_fit(models, least, every, bool(to_come))
-    minimal_needs = [fixed_needs(model) for model in models]
+    minimal_needs = list(map(fixed_needs, models))
     first: Nodes = every
     if sum_of(nodes).get("CPU", 0) > 0 and Room(nodes).take_all(_each(minimal_needs, least)):
         first = nodes
@@ -53,7 +53,9 @@ def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Pla
     cpus = sum_of(first)["CPU"]
     share, task_cpus = _cpu_share(models, least, first)
     needs = [_with_share(model, share) for model in models]
-    limits = [_maximum(model, worker, share, total["CPU"]) for model, worker in zip(models, needs, strict=True)]
+    limits = []
+    for model, worker in zip(models, needs, strict=True):
+        limits.append(_maximum(model, worker, share, total["CPU"]))
     most = _grown(every, needs, least, limits)
     # A Ray task finds room at the start, and when all have come.
     task_cpus = _task_cpus(task_cpus, first, needs, least)
@@ -144,11 +146,15 @@ def _cpu_share(models: Sequence[Needs], least: list[int], nodes: Nodes) -> tuple
     claims, sharing = 0.0, 0
     for model, count in zip(models, least, strict=True):
         claims += (model.num_cpus or 0) * count
-        sharing += count if model.num_cpus is None else 0
+        if model.num_cpus is None:
+            sharing += count
     if claims > cpus - task_cpus:
         task_cpus = 0
     share = _cents(min(1.0, (cpus - task_cpus - claims) / sharing)) if sharing else 1.0
-    while share and not Room(nodes).take_all(_each([_with_share(model, share) for model in models], least)):
+    while share:
+        needs = [_with_share(model, share) for model in models]
+        if Room(nodes).take_all(_each(needs, least)):
+            break
         share = _cents(share / 2)
     return share, task_cpus
 
@@ -244,7 +250,7 @@ def _refuse_what_cannot_fit(models: Sequence[Needs], counts: Sequence[int], node
         if model.num_gpus > 1 and model.num_gpus % 1:
             raise PlanError(f"{label}: num_gpus: expected a whole number or less than 1, found {model.num_gpus:g}.")
         _refuse_amounts(label, needs, count, sum_of(workers), sum_of(nodes), is_growing)
-        amounts = ", ".join(amount_of(name, amount) for name, amount in needs.items())
+        amounts = amounts_of(needs)
         if not Room(nodes).take(needs):
             raise PlanError(
                 f"{label}: one worker needs {amounts} on one node; {none_has}. Reserve less, or add a node."

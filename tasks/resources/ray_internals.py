@@ -127,5 +127,8 @@ def reported_node_groups() -> list[tuple[dict[str, float], int]]:
     The number is negative if there is no limit. The autoscalers in Ray itself report nothing.
     """
     config = state.get_cluster_config()
-    groups = config.node_group_configs if config else ()
-    return [({name: float(n) for name, n in group.resources.items()}, group.max_count) for group in groups]
+    groups = []
+    for group in config.node_group_configs if config else ():
+        resources = {name: float(amount) for name, amount in group.resources.items()}
+        groups.append((resources, group.max_count))
+    return groups

@@ -9,7 +9,7 @@ import ray
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.resources.bin_packing import Room
 from overnight.tasks.resources.cluster import missing_now, read_nodes
-from overnight.tasks.resources.needs import amount_of
+from overnight.tasks.resources.needs import amounts_of
 from overnight.tasks.resources.plan import Plan, Pool
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
@@ -72,7 +72,7 @@ def wait_until_started(
     Raise `StageFailed`, of type NoNode or Busy. An error of the actor itself is left to its next call.
     """
     needs = pool.needs()
-    amounts = ", ".join(amount_of(name, amount) for name, amount in needs.items())
+    amounts = amounts_of(needs)
     wait = Wait(warn, busy_seconds, node_seconds)
     ready = actor.__ray_ready__.remote()
     while not ray.wait([ready], timeout=WAIT_SECONDS)[0]:

@@ -146,23 +146,15 @@ def main(address: str) -> None:
                 elif not os.fork():
                     listener.close()
                     connection.close()
-                    _live(*arguments, *descriptors)
+                    _live(*arguments, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _live(
-    folder: str,
-    path: list[str],
-    environment: dict[str, str],
-    target: bytes,
-    output: int,
-    errors: int,
-    lifeline: int,
-    *descriptors: int,
-) -> None:
+def _live(folder: str, path: list[str], environment: dict[str, str], target: bytes, descriptors: list[int]) -> None:
     """Run the forked process to its end."""
     try:
+        output, errors, lifeline, *arguments = descriptors
         gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), STANDARD_INPUT)
@@ -176,7 +168,7 @@ def _live(
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()
         hold(lifeline)
-        pickle.loads(target)(*descriptors)
+        pickle.loads(target)(*arguments)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -83,9 +83,9 @@ class Watchdog:
 
     def _isolated(self, block: pa.Table, work: Work) -> pa.Table:
         pieces, poison_rows = self.judged(block)
-        tables = {
-            row: blocks.quarantine(block[row : row + 1], error, self._stage) for row, error in poison_rows.items()
-        }
+        tables = {}
+        for row, error in poison_rows.items():
+            tables[row] = blocks.quarantine(block[row : row + 1], error, self._stage)
         for start, stop in pieces:
             piece = block[start:stop]
             with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(piece).sum())):

@@ -98,8 +98,8 @@ def fault_of(response: "httpx.Response") -> Fault:
     if isinstance(payload, list) and payload:
         payload = payload[0]
     error = payload.get("error") or payload if isinstance(payload, dict) else payload
-    sentence = f"HTTP {response.status_code}: {words}"
-    return _classified(response.status_code, error, words, sentence, seconds_to_wait(response.headers))
+    status = response.status_code
+    return _classified(status, error, words, f"HTTP {status}: {words}", seconds_to_wait(response.headers))
 
 
 def fault_in(error: Any) -> Fault:
@@ -114,7 +114,7 @@ def fault_in(error: Any) -> Fault:
     return _classified(status, error, words, f"{number} with status 200: {words}", None)
 
 
-def _classified(status: int, error: Any, words: str, sentence: str, retry_after: float | None) -> Fault:
+def _classified(status: int, error: Any, words: str, sentence: str, wait: float | None) -> Fault:
     blame, advice = BY_STATUS.get(status, (_of_range(status), ""))
     blame_by_code = _blame_by_code(status, error, words)
     if blame_by_code and blame_by_code is not blame:
@@ -125,15 +125,18 @@ def _classified(status: int, error: Any, words: str, sentence: str, retry_after:
         blame = Blame.ROW
     if blame is Blame.SETTINGS and not advice:
         advice = "see base_url, model and extra_body"
-    return Fault(blame, sentence, advice, retry_after, is_sure=bool(blame_by_code) or status not in UNSURE)
+    is_sure = blame_by_code is not None or status not in UNSURE
+    return Fault(blame, sentence, advice, wait, is_sure)
 
 
 def _blame_by_code(status: int, error: Any, words: str) -> Blame | None:
     if NO_CREDIT in words:
         return Blame.KEY
-    table = BY_CODE | (BY_CODE_AT_200 if status == 200 else {})
-    codes = (*_codes(error), words.strip().lower())
-    return next((table[code] for code in codes if code in table), None)
+    table = BY_CODE | BY_CODE_AT_200 if status == 200 else BY_CODE
+    for code in (*_codes(error), words.strip().lower()):
+        if code in table:
+            return table[code]
+    return None
 
 
 def _of_range(status: int) -> Blame:

@@ -9,13 +9,13 @@ import abc
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import model_validator
 
 from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
-from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, Message, TopK
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 class LocalChat(TorchPredictor, SavedModel, ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
-    chat_template_kwargs: Annotated[
-        dict[str, Any],
-        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
-    ] = {}
+    top_k: TopK = None
+    chat_template_kwargs: ChatTemplateKwargs = {}
     dtype: Dtype = "float32"
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
@@ -70,7 +67,8 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
             inputs = {}
             for name, tensor in self.features(template, batch, prompts).items():
                 if name in arguments:
-                    inputs[name] = tensor.to(device, model.dtype if tensor.is_floating_point() else tensor.dtype)
+                    dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
+                    inputs[name] = tensor.to(device, dtype)
             noises = [
                 noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
                 for number in range(self.num_return_sequences)

@@ -83,7 +83,10 @@ class Endpoint:
         self._url = base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")  # before the query
         self._secrets = _secrets(key, list(base.params.values()), headers)
         self._proxy = proxy_of(base.scheme, base.host)
-        self._client = _client(base.host, key, headers, limits.concurrent_requests)
+        sent_headers = {"Accept-Encoding": "gzip, deflate", **headers}
+        if key:
+            sent_headers["Authorization"] = f"Bearer {key}"
+        self._client = _client(base.host, sent_headers, limits.concurrent_requests)
         self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         self._requests = RateLimiter(limits.requests_per_minute)
         self._tokens = RateLimiter(limits.tokens_per_minute)
@@ -239,17 +242,13 @@ class Endpoint:
         return masked(text)[:MESSAGE_CHARACTERS]
 
 
-def _client(host: str, key: str | None, headers: Mapping[str, str], connections: int) -> "httpx.AsyncClient":
+def _client(host: str, headers: Mapping[str, str], connections: int) -> "httpx.AsyncClient":
     import httpx
 
     no_proxies = dict.fromkeys(("all://", "http://", "https://")) if goes_directly(host) else None
-    authorization = {"Authorization": f"Bearer {key}"} if key else {}
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
     try:
-        return httpx.AsyncClient(
-            mounts=no_proxies,
-            headers={"Accept-Encoding": "gzip, deflate", **headers, **authorization},
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        )
+        return httpx.AsyncClient(mounts=no_proxies, headers=headers, limits=limits)
     except (ValueError, ImportError) as error:  # socks:// without its library, or no URL
         raise JobError(f"the proxy of the environment cannot be used: {masked(str(error))}", "infer") from None
 

@@ -101,8 +101,8 @@ def _has_bytes(kind: pa.DataType) -> bool:
         return _has_bytes(kind.value_type)
     if types.is_nested(kind):
         return any(_has_bytes(kind.field(number).type) for number in range(kind.num_fields))
-    is_view = types.is_binary_view(kind)
-    return is_view or types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    checks = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(check(kind) for check in checks)
 
 
 def _values(column: pa.ChunkedArray) -> Iterable[Any]:

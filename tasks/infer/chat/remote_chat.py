@@ -27,17 +27,20 @@ from overnight.tasks.storage.location import Location
 TRIES_OF_A_PREVIEW = 4  # in about 4 s, if the endpoint refuses the connection
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's requests run meanwhile
 
+Body = dict[str, Any]  # the JSON object of a request
+ConcurrentRequestsLimit = Annotated[
+    PositiveInt,
+    Field(
+        description="The requests that a worker has under way at the same time.",
+        json_schema_extra={"formerly": "requests_at_once"},
+    ),
+]
+
 
 class RemoteChat(ChatSettings):
     """The settings of a chat completion per row over HTTP, with many concurrent requests."""
 
-    max_concurrent_requests: Annotated[
-        PositiveInt,
-        Field(
-            description="The requests that a worker has under way at the same time.",
-            json_schema_extra={"formerly": "requests_at_once"},
-        ),
-    ] = 32
+    max_concurrent_requests: ConcurrentRequestsLimit = 32
     timeout_seconds: Annotated[
         float, Field(gt=0, description="The time in which the endpoint has to answer a request.")
     ] = 60
@@ -97,10 +100,10 @@ class RemoteChat(ChatSettings):
         return copy
 
     @abc.abstractmethod
-    def body(self, messages: Any) -> dict[str, Any]:
+    def body(self, messages: Any) -> Body:
         """Return the JSON object that is sent to the endpoint for one row's chat messages."""
 
-    def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
+    def plain_body(self, model: str, messages: Any) -> Body:
         """Return the request body for a row, with the fields of OpenAI's protocol and `extra_body` alone."""
         body = {
             "model": model,
@@ -141,7 +144,8 @@ class RemoteChat(ChatSettings):
             requests_per_minute=requests,
             tokens_per_minute=tokens,
         )
-        requests_of_rows = ConcurrentRequests(Endpoint(url, key, headers or {}, limits), open_log(log_place))
+        endpoint = Endpoint(url, key, headers or {}, limits)
+        requests_of_rows = ConcurrentRequests(endpoint, open_log(log_place))
 
         def predict(batch: Batch) -> Outcome:
             bodies = [self.body(messages) for messages in self.messages(batch)]
@@ -157,20 +161,21 @@ class ConcurrentRequests:
         self._endpoint, self._log, self._loop = endpoint, log, asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
-    def answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
+    def answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[Answer | Exception]:
         """Return for each row the answer of its request, or its own `RowError`.
 
         An answer that is in the log is not requested again. A failure that is not a row's is raised.
         """
         try:
-            answers = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop).result()
+            future = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop)
+            answers = future.result()
         except BaseException:
             self._log.flush(now=True)
             raise
         self._log.flush()
         return answers
 
-    async def _answers(self, row_ids: Sequence[str], bodies: Sequence[dict[str, Any]]) -> list[Answer | Exception]:
+    async def _answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[Answer | Exception]:
         rows = zip(row_ids, bodies, strict=True)
         tasks = [asyncio.ensure_future(self._answer(row_id, body)) for row_id, body in rows]
         try:
@@ -179,7 +184,7 @@ class ConcurrentRequests:
             for task in tasks:
                 task.cancel()  # after an error that is not a row's fault
 
-    async def _answer(self, row_id: str, body: dict[str, Any]) -> Answer | Exception:
+    async def _answer(self, row_id: str, body: Body) -> Answer | Exception:
         key = key_of(row_id, body)
         if fields := self._log.find(key):
             return Answer(**fields)

@@ -32,6 +32,18 @@ ANSWER_COLUMNS = {
     "completion_tokens": pa.int64(),
     "finish_reason": pa.string(),
 }
+Temperature = Annotated[
+    float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
+]
+Seed = Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")]
+NumberOfTexts = Annotated[
+    PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
+]
+TopK = Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")]
+ChatTemplateKwargs = Annotated[
+    dict[str, Any],
+    Field(description="Further arguments of the model's chat template, for example enable_thinking."),
+]
 OF_ALL_TEXTS = ("prompt_tokens", "completion_tokens")  # the other columns have a value for each text
 
 
@@ -43,17 +55,13 @@ class ChatSettings(Predictor):
         None
     )
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest answer, in tokens.")] = 256
-    temperature: Annotated[
-        float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
-    ] = 0
+    temperature: Temperature = 0
     top_p: Annotated[
         float,
         Field(gt=0, le=1, description="Draws only from the likeliest tokens that together have this probability."),
     ] = 1
-    seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
-    num_return_sequences: Annotated[
-        PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
-    ] = 1
+    seed: Seed = 0
+    num_return_sequences: NumberOfTexts = 1
     output_schema: Annotated[
         Schema | None,
         Field(description="A JSON schema for the answer, which is parsed into structured_output."),
@@ -66,15 +74,13 @@ class ChatSettings(Predictor):
     @field_validator("user", "system")
     @classmethod
     def _names_columns(cls, template: str | None, info: Any) -> str | None:
-        if template is not None:
-            placeholders(template, info.field_name)
+        placeholders(template or "", info.field_name)
         return template
 
     @field_validator("output_schema")
     @classmethod
     def _is_a_schema(cls, schema: Schema | None) -> Schema | None:
-        if schema is not None:
-            answer_schema(schema)
+        answer_schema(schema)
         return schema
 
     @model_validator(mode="after")
@@ -85,7 +91,7 @@ class ChatSettings(Predictor):
 
     def content_settings(self, *but: str) -> dict[str, Any]:
         settings = super().content_settings(*but)
-        schema = self._answer_schema()
+        schema = answer_schema(self.output_schema)
         if schema is not None and schema.has_alternatives:
             settings["answer_types"] = "alternatives"  # these columns were JSON text before
         return settings
@@ -101,10 +107,12 @@ class ChatSettings(Predictor):
         return [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
 
     def outputs_made(self) -> list[str]:
-        return list(self._types(self._answer_schema()))
+        return list(self._types(answer_schema(self.output_schema)))
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        return as_texts(column, name) if name in self.prompt_columns() else super().given(name, column)
+        if name in self.prompt_columns():
+            return as_texts(column, name)
+        return super().given(name, column)
 
     def roles(self) -> list[str]:
         """Return the roles of the messages of each row, in their order."""
@@ -125,7 +133,7 @@ class ChatSettings(Predictor):
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
         """Return the columns of `answers`, one per row; an exception is the row's own failure."""
-        schema = self._answer_schema()
+        schema = answer_schema(self.output_schema)
         types = self._types(schema)
         rows: dict[str, list[Any]] = {name: [None] * len(answers) for name in types}
         errors: dict[int, Exception] = {}
@@ -141,9 +149,6 @@ class ChatSettings(Predictor):
         columns = {name: self._column(name, values, types[name]) for name, values in rows.items()}
         return Outcome(columns, failed=errors)
 
-    def _answer_schema(self) -> "AnswerSchema | None":
-        return None if self.output_schema is None else answer_schema(self.output_schema)
-
     def _types(self, schema: "AnswerSchema | None") -> dict[str, pa.DataType]:
         types = dict(ANSWER_COLUMNS)
         if self.reasoning:
@@ -155,16 +160,15 @@ class ChatSettings(Predictor):
     def _values(self, answer: Answer, schema: "AnswerSchema | None") -> Iterator[tuple[str, Any]]:
         """Yield the names and values of an answer's columns. Raise `RowError` if its row fails."""
         self._check(answer)
-        choices = answer.choices
         yield "prompt_tokens", answer.prompt_tokens
         yield "completion_tokens", answer.completion_tokens
-        yield "finish_reason", [choice.finish_reason for choice in choices]
+        yield "finish_reason", [choice.finish_reason for choice in answer.choices]
         if self.reasoning:
-            thoughts = [choice.parts() for choice in choices]
+            thoughts = [choice.parts() for choice in answer.choices]
             yield "generated_text", [thought.answer for thought in thoughts]
             yield "reasoning", [thought.reasoning for thought in thoughts]
         else:
-            yield "generated_text", [choice.text for choice in choices]
+            yield "generated_text", [choice.text for choice in answer.choices]
         if schema is not None:
             yield "structured_output", schema.values(answer)
 
@@ -193,8 +197,10 @@ class ChatSettings(Predictor):
         return pa.array([texts and texts[0] for texts in values], kind)
 
 
-def answer_schema(schema: Schema) -> "AnswerSchema":
-    """Return the parser of answers that fit `schema`. The library for JSON schemas is imported here."""
+def answer_schema(schema: Schema | None) -> "AnswerSchema | None":
+    """Return the parser of answers that fit `schema`. Only a job with a schema imports its library."""
+    if schema is None:
+        return None
     from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
     return AnswerSchema(schema)

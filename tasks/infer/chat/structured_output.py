@@ -47,7 +47,8 @@ class AnswerSchema:
         except (SchemaError, Unresolvable) as error:
             reason = error.message if isinstance(error, SchemaError) else f"found no target of $ref {error.ref!r}"
             raise ValueError(f"expected a JSON schema, found an invalid one: {reason}") from None
-        self._validator = kind(schema, registry=Registry())  # without one, a $ref to another document would be fetched
+        # Without a registry, a $ref to another document would be fetched.
+        self._validator = kind(schema, registry=Registry())
         self.type = _arrow_type(schema, targets)
         named_types = {name: _without_alternatives(target) for name, target in targets.items()}
         self.has_alternatives = self.type != _arrow_type(_without_alternatives(schema), named_types)
@@ -121,10 +122,11 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], path: tuple[str, ...] =
         return _arrow_type(targets[reference], targets, (*path, reference))
     kind = _kind(schema)
     if kind is None:
-        alternatives: list[Any] = next((schema[name] for name in ALTERNATIVES if name in schema), [])
-        return _common_type(alternatives, targets, path)
+        keyword = next((name for name in ALTERNATIVES if name in schema), "")
+        return _common_type(schema.get(keyword, []), targets, path)
     if kind == "object" and schema.get("properties"):
-        return pa.struct([(name, _arrow_type(inner, targets, path)) for name, inner in schema["properties"].items()])
+        properties = schema["properties"].items()
+        return pa.struct([(name, _arrow_type(inner, targets, path)) for name, inner in properties])
     if kind == "array" and "items" in schema:
         return pa.list_(_arrow_type(schema["items"], targets, path))
     return PLAIN.get(kind, pa.string())

@@ -139,9 +139,11 @@ class OpenAI(RemoteChat):
         outcome = super().outcome(answers)
         if not self._has_cost():
             return outcome
+        input_price = (self.price_per_million_input_tokens or 0) / MILLION
+        output_price = (self.price_per_million_output_tokens or 0) / MILLION
         cost = pc.add(
-            pc.multiply(outcome.columns["prompt_tokens"], (self.price_per_million_input_tokens or 0) / MILLION),
-            pc.multiply(outcome.columns["completion_tokens"], (self.price_per_million_output_tokens or 0) / MILLION),
+            pc.multiply(outcome.columns["prompt_tokens"], input_price),
+            pc.multiply(outcome.columns["completion_tokens"], output_price),
         )
         return Outcome({**outcome.columns, "cost": cost}, failed=outcome.failed)
 

@@ -18,6 +18,7 @@ from pydantic import Field, PositiveInt, model_validator
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
 from overnight.tasks.infer.chat.answer import begins_reasoning, split_reasoning
 from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
+from overnight.tasks.infer.chat.settings import NumberOfTexts, Seed, Temperature
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
@@ -49,14 +50,10 @@ class TextGeneration(PretrainedPredictor):
         AdjustableText | None, Field(description="The prompt, with {column} for values; default: the text alone.")
     ] = None
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest new text, in tokens.")] = 128
-    temperature: Annotated[
-        float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
-    ] = 0
+    temperature: Temperature = 0
     num_beams: Annotated[PositiveInt, Field(description="The texts that a beam search keeps; 1: no search.")] = 1
-    seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
-    num_return_sequences: Annotated[
-        PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
-    ] = 1
+    seed: Seed = 0
+    num_return_sequences: NumberOfTexts = 1
     reasoning: Annotated[
         AdjustableFlag,
         Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the text."),
@@ -89,11 +86,14 @@ class TextGeneration(PretrainedPredictor):
 
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
-        return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
+        if self.temperature and "row_id" not in columns:
+            columns.append("row_id")
+        return columns
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        is_text = name in self.prompt_columns() and name != self.text_column
-        return as_texts(column, name) if is_text else super().given(name, column)
+        if name in self.prompt_columns() and name != self.text_column:
+            return as_texts(column, name)
+        return super().given(name, column)
 
     def prompt_columns(self) -> list[str]:
         return placeholders(self.prompt or "")
@@ -110,7 +110,9 @@ class TextGeneration(PretrainedPredictor):
         kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
         model, device = load_on_devices(checkpoint, kind, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
-        draws, best = (self.num_return_sequences, 1) if self.temperature else (1, self.num_return_sequences)
+        draws, best = self.num_return_sequences, 1
+        if not self.temperature:
+            draws, best = best, draws
 
         def predict(batch: Batch) -> dict:
             prompts = texts(batch[self.text_column], self.text_column)
@@ -118,8 +120,10 @@ class TextGeneration(PretrainedPredictor):
                 prompts = filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
             inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            noises = [noise_of(batch, prompts, device, self.temperature, self.seed, number=n) for n in range(draws)]
-            rows = [generation.texts(row) for row in generation.run(inputs, noises, self.num_beams, best)]
+            noises = []
+            for number in range(draws):
+                noises.append(noise_of(batch, prompts, device, self.temperature, self.seed, number=number))
+            rows = list(map(generation.texts, generation.run(inputs, noises, self.num_beams, best)))
             if not self.reasoning and self.num_return_sequences == 1:
                 return {"generated_text": [text for (text,) in rows]}
             if not self.reasoning:

@@ -18,8 +18,9 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.accelerators import setting, share_of_memory
-from overnight.tasks.infer.chat.remote_chat import RemoteChat
+from overnight.tasks.infer.chat.remote_chat import ConcurrentRequestsLimit, RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
+from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict
@@ -43,13 +44,7 @@ class VLLM(SavedModel, RemoteChat):
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
-    max_concurrent_requests: Annotated[
-        PositiveInt,
-        Field(
-            description="The requests that a worker has under way at the same time.",
-            json_schema_extra={"formerly": "requests_at_once"},
-        ),
-    ] = 128
+    max_concurrent_requests: ConcurrentRequestsLimit = 128
     tensor_parallel_size: Annotated[PositiveInt, Field(description="The number of GPUs that share each layer.")] = 1
     pipeline_parallel_size: Annotated[
         PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
@@ -58,11 +53,8 @@ class VLLM(SavedModel, RemoteChat):
         Literal["auto", "float32", "bfloat16", "float16"],
         Field(description="The number type of the weights; auto: vLLM chooses."),
     ] = "auto"
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
-    chat_template_kwargs: Annotated[
-        dict[str, Any],
-        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
-    ] = {}
+    top_k: TopK = None
+    chat_template_kwargs: ChatTemplateKwargs = {}
     engine_settings: Annotated[
         dict[str, Any], Field(description="Further settings of vLLM's engine, by the names of its command line.")
     ] = {}
