@@ -29,7 +29,7 @@ def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Nodes) -> list[di
 def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a phrase about each node that has ended since it was `alive`, by its id, and had something to do.
 
-    `nodes` are those that the cluster has now, dead ones included, as `ray.nodes()` returns them.
+    `nodes` are the nodes of the cluster now, also dead ones, as `ray.nodes()` returns them.
     """
     nodes = [node for node in nodes if node["NodeID"] in alive]
     if alive and not nodes:

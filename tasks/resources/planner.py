@@ -31,7 +31,7 @@ ADVICE_FOR_OTHERS = (
 
 
 def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Plan:
-    """Fit the workers of `models` and the Ray tasks on the nodes alive and those that autoscaling may add.
+    """Fit the workers of `models` and the Ray tasks on the nodes alive and the nodes `to_come`.
 
     The pools start with the workers that fit on the nodes alive. If not even one of each model fits
     there, they start with the fewest that the job allows. `PlanError` has the need and the resources.

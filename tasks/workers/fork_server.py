@@ -55,7 +55,7 @@ def for_local_ray() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Run a fork server while the body runs, for this process and those that it starts, unless a server exists."""
+    """Run a fork server while the body runs, for this process and its children, unless a server exists."""
     if is_there():
         yield
         return
