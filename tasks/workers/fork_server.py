@@ -146,14 +146,15 @@ def main(address: str) -> None:
                 elif not os.fork():
                     listener.close()
                     connection.close()
-                    _live(*arguments, descriptors)
+                    _live(arguments, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _live(folder: str, path: list[str], environment: dict[str, str], target: bytes, descriptors: list[int]) -> None:
+def _live(context: tuple[str, list[str], dict[str, str], bytes], descriptors: list[int]) -> None:
     """Run the forked process to its end."""
     try:
+        folder, path, environment, target = context
         output, errors, lifeline, *arguments = descriptors
         gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
