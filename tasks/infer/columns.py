@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.infer.autotune.trial import Trial
+from overnight.tasks.infer.chat.prompts import refuse_bytes
 from overnight.tasks.infer.heavy_columns import heavy_columns
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.values_as_text import refuse_bytes
 from overnight.tasks.rows import blocks
 
 

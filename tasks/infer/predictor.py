@@ -15,7 +15,7 @@ from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, field_validator,
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Leaf
 from overnight.tasks.infer import accelerators
-from overnight.tasks.resources.accelerators import reserved
+from overnight.tasks.resources.needs import reserved
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome

@@ -5,56 +5,52 @@ from typing import Any
 
 import ray
 
+from overnight.tasks.resources.needs import Nodes, amount_of
 from overnight.tasks.resources.node_types import NodeType, to_come
-from overnight.tasks.resources.plan import Plan, amount_of
+from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
 
 IDLE = 4  # the `DeathReason` of a node that the autoscaler ended because it had nothing to do
 
 
 def read_nodes() -> list[dict[str, float]]:
-    """Return the resources of each node alive, as Ray's resource name -> amount."""
+    """Return the resources of each node alive."""
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the resources of each node that the cluster's autoscaler may still start; empty if it starts none.
+def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Nodes) -> list[dict[str, float]]:
+    """Return the resources of each node that the autoscaler may start beside the `nodes` alive.
 
-    `cluster` is the job's setting, and `nodes` has the resources of each node alive. Raise `JobError` for a file of
-    `OVERNIGHT_CLUSTER` that cannot be read.
+    `cluster` is the job's setting.
     """
     return [] if is_started_here() else to_come(reported_node_groups(), cluster, nodes)
 
 
 def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a phrase about each node that has ended, with its name, its address and the reason that Ray gives.
+    """Return a phrase about each node that has ended since it was `alive`, by its id, and had something to do.
 
-    A node that the autoscaler ended because it had nothing to do is not lost. If the cluster knows none of the nodes in
-    `alive`, it is another cluster or has a new head, and the phrase is about the whole cluster.
-
-    Args:
-        alive: The ids of the nodes that were alive before.
-        nodes: The nodes that the cluster knows now, dead ones included, as `ray.nodes()` returns them.
+    `nodes` are the nodes of the cluster now, also dead ones, as `ray.nodes()` returns them.
     """
-    known = [node for node in nodes if node["NodeID"] in alive]
-    if alive and not known:
+    nodes = [node for node in nodes if node["NodeID"] in alive]
+    if alive and not nodes:
         return ["no node of the attempt before is left: its Ray head ended, or this attempt runs on another cluster"]
-    return [
-        f"node {_name(node)} ended ({node['DeathReasonMessage'] or 'no reason'}); other nodes take its work"
-        for node in known
-        if not node["Alive"] and node["DeathReason"] != IDLE
-    ]
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    name, address = node["NodeName"], node["NodeManagerAddress"]
-    return f"{name} at {address}" if name != address else str(name)
+    phrases = []
+    for node in nodes:
+        if node["Alive"] or node["DeathReason"] == IDLE:
+            continue
+        name, address = node["NodeName"], node["NodeManagerAddress"]
+        if name != address:
+            name = f"{name} at {address}"
+        reason = node["DeathReasonMessage"] or "no reason"
+        phrases.append(f"node {name} ended ({reason}); other nodes take its work")
+    return phrases
 
 
 def missing_now(plan: Plan) -> str | None:
     """Return a phrase about a resource that the plan needs and other runs use now, or None if nothing is missing."""
     available, total = ray.available_resources(), ray.cluster_resources()
     for name, amount in plan.needs().items():
-        if available.get(name, 0) + 1e-9 < amount and total.get(name, 0) + 1e-9 >= amount:
-            return f"{amount_of(name, amount)}; {amount_of(name, available.get(name, 0))} of {total[name]:g} free"
+        free = available.get(name, 0)
+        if free + 1e-9 < amount <= total.get(name, 0) + 1e-9:
+            return f"{amount_of(name, amount)}; {amount_of(name, free)} of {total[name]:g} free"
     return None

@@ -1,16 +1,23 @@
-"""The resources that one worker of a model needs, from the job file."""
+"""The resources that one worker of a model needs, from the job file, as Ray's resource name -> amount."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from overnight.tasks.resources.plan import ANY_ACCELERATOR
+CENT = 0.01  # of a CPU or GPU: the smallest difference that plans distinguish
+ANY_ACCELERATOR = CENT / 10  # of the resource that represents a node's type of accelerator in Ray
+
+# Ray's names. GPU includes AMD's, Intel's and Apple's as well. Only this file lists them.
+ACCELERATORS = frozenset({"GPU", "NPU", "HPU", "TPU", "RBLN", "FURIOSA", "MBLT", "TTNPU", "neuron_cores"})
+
+Resources = Mapping[str, float]  # Ray's resource name -> amount
+Nodes = Sequence[Resources]  # the resources of each node
 
 
 class Needs(Protocol):
     """The settings of a model that a plan reads: the number of its workers, and the reservation of each.
 
-    `workers` is a number, or (minimum, maximum); None is as many as fit. If `num_cpus` is None, the planner decides.
-    `memory` is in bytes. `resources` has Ray's custom resources, as name -> amount. `placement`, the place of
-    preprocessing, is `auto`, `separate` or `colocated`. `name` and `kind` identify the model in messages.
+    `workers` is a number, or (minimum, maximum); None is as many as fit. If `num_cpus` is None, the
+    planner decides. `memory` is in bytes.
     """
 
     @property
@@ -34,8 +41,45 @@ class Needs(Protocol):
 
 
 def fixed_needs(model: Needs) -> dict[str, float]:
-    """Return the reservation of one worker that the planner may not make smaller: Ray's resource name -> amount."""
-    needs = {"CPU": model.num_cpus or 0, "GPU": model.num_gpus, "memory": float(model.memory or 0), **model.resources}
-    if model.accelerator_type:
-        needs[f"accelerator_type:{model.accelerator_type}"] = ANY_ACCELERATOR
-    return {name: amount for name, amount in needs.items() if amount}
+    """Return the reservation of one worker that the planner may not make smaller."""
+    return reservation(model.num_cpus or 0, model.num_gpus, model.memory, model.accelerator_type, model.resources)
+
+
+def reservation(
+    num_cpus: float, num_gpus: float, memory: int | None, accelerator_type: str | None, resources: Resources
+) -> dict[str, float]:
+    """Return a reservation by Ray's names, without amounts of zero."""
+    amounts = {"CPU": num_cpus, "GPU": num_gpus, "memory": float(memory or 0), **resources}
+    if accelerator_type:
+        amounts[f"accelerator_type:{accelerator_type}"] = ANY_ACCELERATOR
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def reserved(num_gpus: float, resources: Resources) -> dict[str, float]:
+    """Return the accelerators that a worker reserves; empty if it computes on its CPUs."""
+    amounts = {"GPU": num_gpus, **resources}
+    return {name: amount for name, amount in amounts.items() if name in ACCELERATORS and amount}
+
+
+def sum_of(nodes: Nodes) -> dict[str, float]:
+    """Return the resources of all nodes together."""
+    total: dict[str, float] = {}
+    for node in nodes:
+        for name, amount in node.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def amounts_of(needs: Resources) -> str:
+    """Return the amounts of resources as text for messages, see `amount_of`."""
+    return ", ".join(amount_of(name, amount) for name, amount in needs.items())
+
+
+def amount_of(name: str, amount: float) -> str:
+    """Return an amount of Ray's resource `name` as text for messages, such as `2 CPU` or `1.5 GiB of memory`."""
+    if name == "memory":
+        return f"{amount / 2**30:.1f} GiB of memory"
+    if name.startswith("accelerator_type:"):
+        kind = name.split(":")[1]
+        return f"accelerator {kind}" if amount else f"no {kind}"
+    return f"{amount:g} {name}"

@@ -1,13 +1,12 @@
 """The nodes that a cluster's autoscaler may start, one by one, with the types of nodes that it offers.
 
 A plan must know them: four nodes of one GPU cannot run a worker that needs four. Ray's own autoscalers do not publish
-their types. So they come from the job's `cluster`, or from the file that `OVERNIGHT_CLUSTER` names. This file is Ray's
-cluster configuration, such as `~/ray_bootstrap_config.yaml` on a head node that `ray up` started. Only `max_workers`
-and `available_node_types` of it are read.
+their types. So they come from the job's `cluster`, or from `max_workers` and `available_node_types` of the file that
+`OVERNIGHT_CLUSTER` names. This is Ray's cluster configuration, such as `~/ray_bootstrap_config.yaml` on a head node.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
+from overnight.tasks.resources.needs import Nodes, Resources
 
 VARIABLE = "OVERNIGHT_CLUSTER"
 UNLIMITED = 1000  # nodes of a group for which the autoscaler reports no limit
@@ -37,60 +37,53 @@ class NodeType(Settings):
 
 
 def to_come(
-    groups: Iterable[tuple[Mapping[str, float], int]],
-    cluster: Mapping[str, NodeType],
-    nodes: Sequence[Mapping[str, float]],
+    groups: Iterable[tuple[Resources, int]], cluster: Mapping[str, NodeType], nodes: Nodes
 ) -> list[dict[str, float]]:
-    """Return the resources of each node that may still start, given the `nodes` alive.
+    """Return the resources of each node that may still start, beside the `nodes` alive.
 
-    The types of nodes are the `groups` that the autoscaler reports: the resources of a node, and the most nodes. If it
-    reports none, they are those of the job's `cluster`, or of the file that `OVERNIGHT_CLUSTER` names. Raise `JobError`
-    for a file that cannot be read.
+    The types of nodes are the `groups` that the autoscaler reports, otherwise the configured types.
     """
-    reported = [
-        NodeType(resources=dict(resources), max_workers=most if most >= 0 else UNLIMITED) for resources, most in groups
-    ]
-    return nodes_to_come(reported or configured_types(cluster).values(), nodes)
+    types = []
+    for resources, most in groups:
+        limit = most if most >= 0 else UNLIMITED
+        types.append(NodeType(resources=dict(resources), max_workers=limit))
+    return nodes_to_come(types or configured_types(cluster).values(), nodes)
 
 
 def configured_types(cluster: Mapping[str, NodeType]) -> dict[str, NodeType]:
-    """Return the node types of the job's `cluster`, or of the file that `OVERNIGHT_CLUSTER` names; empty without any.
-
-    Raise `JobError` if that file cannot be read, or a type in it has no resources.
-    """
+    """Return the node types of the job's `cluster`, or of the file that `OVERNIGHT_CLUSTER` names."""
     path = os.environ.get(VARIABLE)
-    return dict(cluster) if cluster or not path else _types_in(Path(path).expanduser())
+    if cluster or not path:
+        return dict(cluster)
+    return _types_in(Path(path).expanduser())
 
 
-def nodes_to_come(types: Iterable[NodeType], nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the resources of each node that may still start: of each type, its maximum without the nodes alive.
-
-    `nodes` has the resources of each node alive, as Ray's resource name -> amount. A node is of a type if it has
-    exactly its CPUs, GPUs and own resources.
-    """
-    found = []
+def nodes_to_come(types: Iterable[NodeType], nodes: Nodes) -> list[dict[str, float]]:
+    """Return the resources of each node that may still start: of each type, its maximum without the `nodes` alive."""
+    new_nodes = []
     for kind in types:
         alive = sum(1 for node in nodes if _is_of(kind, node))
-        found += [dict(kind.resources) for _ in range(kind.max_workers - alive)]
-    return found
+        for _ in range(kind.max_workers - alive):
+            new_nodes.append(dict(kind.resources))
+    return new_nodes
 
 
 def _types_in(path: Path) -> dict[str, NodeType]:
-    expected = f"{VARIABLE}: expected the path of a Ray cluster configuration with available_node_types"
+    message = f"{VARIABLE}: expected the path of a Ray cluster configuration with available_node_types"
     try:
         data = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise JobError(f"{expected}, found {path}: {error}") from error
+        raise JobError(f"{message}, found {path}: {error}") from error
     types = data.get("available_node_types") if isinstance(data, dict) else None
     if not isinstance(types, dict) or not all(isinstance(kind, dict) for kind in types.values()):
-        raise JobError(f"{expected}, found none in {path}.")
+        raise JobError(f"{message}, found none in {path}.")
     most = data.get("max_workers", MOST_WORKERS)
     try:
         return {name: _node_type(kind, most) for name, kind in types.items() if kind.get("max_workers", most)}
     except ValidationError as error:
         first = error.errors()[0]
         raise JobError(
-            f"{expected}, each with the resources of its nodes; found in {path}: "
+            f"{message}, each with the resources of its nodes; found in {path}: "
             f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
         ) from error
 
@@ -100,16 +93,13 @@ def _node_type(kind: Mapping[str, Any], most: Any) -> NodeType:
     return NodeType.model_validate({"resources": resources, "max_workers": kind.get("max_workers", most)})
 
 
-def _is_of(kind: NodeType, node: Mapping[str, float]) -> bool:
-    named = [name for name in kind.resources if name.startswith("accelerator_type:")]
-    return _own(node) == _own(kind.resources) and all(name in node for name in named)
+def _is_of(kind: NodeType, node: Resources) -> bool:
+    """Return True if a node has exactly the CPUs, GPUs and own resources of a type, and its accelerators."""
+    accelerators = {name for name in kind.resources if name.startswith("accelerator_type:")}
+    return _own(node) == _own(kind.resources) and accelerators <= node.keys()
 
 
-def _own(resources: Mapping[str, float]) -> dict[str, float]:
+def _own(resources: Resources) -> dict[str, float]:
     """Return the resources without the ones that Ray measures on a node or gives to each node."""
-    given = ("memory", "object_store_memory")
-    return {
-        name: amount
-        for name, amount in resources.items()
-        if name not in given and not name.startswith(("node:", "accelerator_type:"))
-    }
+    prefixes = ("memory", "object_store_memory", "node:", "accelerator_type:")
+    return {name: amount for name, amount in resources.items() if not name.startswith(prefixes)}

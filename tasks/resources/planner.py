@@ -1,174 +1,113 @@
 """Planning: the workers of each model, and the reservations of workers and Ray tasks, so that nothing can deadlock.
 
-Ray Data starts every model's workers first and runs reads, preprocessing and writes with the remaining resources. Two
-rules, measured on Ray 2.60, keep a plan moving. First, the workers' CPUs and one Ray task of every kind fit into the
-cluster together. Second, if a Ray task reserves nothing, the number of such tasks is limited. Reading and preprocessing
-run as one operator. Writes and Prefect's tasks reserve nothing.
-
-CPU reservations are Ray's book-keeping, not threads, so they may shrink. GPUs, memory and custom resources may not.
+Ray Data starts every model's workers first and runs Ray tasks with the remaining resources. Two rules, measured on Ray
+2.60, keep a plan moving. The workers' CPUs and one Ray task of every kind fit into the cluster together. If a Ray task
+reserves nothing, the number of such tasks is limited. CPU reservations are Ray's book-keeping, not threads, so they
+may shrink. GPUs, memory and custom resources may not.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 
 from overnight.tasks.errors import PlanError
 from overnight.tasks.resources.bin_packing import Room
-from overnight.tasks.resources.colocated_plan import is_colocated, make_colocated_plan
-from overnight.tasks.resources.needs import Needs, fixed_needs
-from overnight.tasks.resources.plan import CENT, Plan, Pool, amount_of
+from overnight.tasks.resources.needs import CENT, Needs, Nodes, Resources, amount_of, amounts_of, fixed_needs, sum_of
+from overnight.tasks.resources.plan import Plan, Pool
 
 EVERY = 2**31  # workers: every one that fits
 MEMORY_SHARE = 0.9  # of a node's memory that measured workers may fill
+READ_CPUS = 0.1  # for a read beside workers that prepare their own rows: it waits more than it computes
+WORKERS_A_READ = 4  # the number of workers that one read supplies, beside the model
+
+ADVICE = {
+    "GPU": "Set num_gpus: 0 to run on CPUs, lower workers, or point RAY_ADDRESS at a cluster with GPUs. If this one "
+    "can start nodes with GPUs, name their type in cluster.",
+    "CPU": "Lower workers or num_cpus, or leave num_cpus out so that it may shrink.",
+}
+ADVICE_FOR_OTHERS = (
+    "Reserve less, or point RAY_ADDRESS at a cluster that has it. If this one can start such nodes, name their type in "
+    "cluster."
+)
 
 
-def make_plan(
-    models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], to_come: Sequence[Mapping[str, float]] = ()
-) -> Plan:
-    """Fit the workers of `models` and the Ray tasks into a cluster, and return the plan.
+def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Plan:
+    """Fit the workers of `models` and the Ray tasks on the nodes alive and the nodes `to_come`.
 
-    `nodes` has the resources of each node alive, and `to_come` those of each node that autoscaling may add. Both are
-    Ray's resource name -> amount. The pools start with the workers that fit on the nodes alive. If not even one of each
-    model fits there, they start with the fewest that the job allows. They may grow onto the nodes to come. Raise
-    `PlanError` if the fewest do not fit; the message has the model, its need and the found resources.
+    The pools start with the workers that fit on the nodes alive. If not even one of each model fits
+    there, they start with the fewest that the job allows. `PlanError` has the need and the resources.
     """
     every = [*nodes, *to_come]
-    if is_colocated(models, every):
-        return make_colocated_plan(models, nodes, to_come)
-    total = _sum(every)
+    if _is_colocated(models, every):
+        return _colocated_plan(models, nodes, to_come)
+    total = sum_of(every)
     if total.get("CPU", 0) <= 0:
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
-    least = [_minimum(model) for model in models]
-    _refuse_what_cannot_fit(models, least, every, total, bool(to_come))
-    if _fits(models, least, nodes):
+    least = list(map(_minimum, models))
+    _refuse_what_cannot_fit(models, least, every, bool(to_come))
+    minimal_needs = list(map(fixed_needs, models))
+    first: Nodes = every
+    if sum_of(nodes).get("CPU", 0) > 0 and Room(nodes).take_all(_each(minimal_needs, least)):
         first = nodes
-        least = _a_worker_a_gpu(models, nodes, least)
-    else:
-        first = every
-    cpus = _sum(first)["CPU"]
-    share, task_cpus = _cpu_share(models, least, first, cpus, min(1.0, cpus / 2))
-    needs = [_needs(model, share) for model in models]
-    most = _grown(every, needs, least, _most(models, needs, share, total["CPU"]))
-    claims = [need.get("CPU", 0) for need in needs]
-    for count, where in ((least, first), (most, every)):  # a Ray task finds room at the start, and when all have come
-        left = _sum(where)["CPU"] - sum(claim * number for claim, number in zip(claims, count, strict=True))
-        task_cpus = _task_cpus(task_cpus, left, where, claims)
-    at_once = None if task_cpus else max(1, int(cpus // 2))
-    pools = [
-        _pool(model, minimum, maximum, claim)
-        for model, minimum, maximum, claim in zip(models, least, most, claims, strict=True)
-    ]
-    is_shared = share < 1 and any(model.num_cpus is None for model in models)
-    return Plan(task_cpus, at_once, tuple(pools), _notes(at_once, share if is_shared else 1), total["CPU"])
-
-
-def _fits(models: Sequence[Needs], counts: Sequence[int], nodes: Sequence[Mapping[str, float]]) -> bool:
-    """Return True if this number of workers of each model fits on the nodes, which have CPUs."""
-    has_cpus = _sum(nodes).get("CPU", 0) > 0
-    return has_cpus and Room(nodes).take_all(_each([fixed_needs(model) for model in models], counts))
-
-
-def _spared(nodes: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
-    """Return the nodes without the CPUs that a Ray task for reading needs on each of them, at most half of a node's."""
-    return [{**node, "CPU": (cpus := node.get("CPU", 0)) - min(1.0, cpus / 2)} for node in nodes]
-
-
-def _one_spared(nodes: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
-    """Return the nodes with room for reading on one of them, which has CPUs and as few GPUs as possible."""
-    first, *others = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
-    return [*_spared([first]), *others]
-
-
-def _a_worker_a_gpu(models: Sequence[Needs], nodes: Sequence[Mapping[str, float]], least: list[int]) -> list[int]:
-    """Return the minimum of workers for each model: one per GPU if the job gives no number of workers."""
-    most = [EVERY if _is_one_a_gpu(model) else 0 for model in models]
-    return _grown(nodes, [fixed_needs(model) for model in models], least, most)
-
-
-def _is_one_a_gpu(model: Needs) -> bool:
-    return model.workers is None and bool(model.num_gpus)
-
-
-def _cpu_share(
-    models: Sequence[Needs], least: list[int], nodes: Sequence[Mapping[str, float]], cpus: float, task_cpus: float
-) -> tuple[float, float]:
-    """Return the CPUs of a worker whose model gives no `num_cpus`, at most 1, and the CPUs left for a Ray task.
-
-    The first number shrinks until every pool's minimum has room. The second is 0 if the job's own reservations leave
-    too few CPUs, because they have priority.
-    """
-    pinned = sum((model.num_cpus or 0) * count for model, count in zip(models, least, strict=True))
-    if pinned > cpus - task_cpus:
-        task_cpus = 0
-    free = sum(count for model, count in zip(models, least, strict=True) if model.num_cpus is None)
-    share = _cents(min(1.0, (cpus - task_cpus - pinned) / free)) if free else 1.0
-    while share and not Room(nodes).take_all(_each([_needs(model, share) for model in models], least)):
-        share = _cents(share / 2)
-    return share, task_cpus
-
-
-def _most(models: Sequence[Needs], needs: Sequence[Mapping[str, float]], share: float, cpus: float) -> list[int]:
-    """Return the number of workers to which each pool may grow.
-
-    A pool on CPUs grows only if each worker has a whole CPU or its reservation from the job.
-    """
-    return [
-        0 if model.num_cpus is None and share < 1 and not model.num_gpus else _maximum(model, need, cpus)
-        for model, need in zip(models, needs, strict=True)
-    ]
-
-
-def _task_cpus(task_cpus: float, left: float, nodes: Sequence[Mapping[str, float]], claims: list[float]) -> float:
-    """Return the reservation of a Ray task. At least one node has the mean of the CPUs that the workers leave."""
-    found = min(task_cpus, _cents(left / sum(1 for node in nodes if node.get("CPU", 0))))
-    while found in claims and found:
-        found = round(found - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
-    return found
-
-
-def _notes(at_once: int | None, share: float) -> tuple[str, ...]:
+        limits = [EVERY if _has_worker_per_gpu(model) else 0 for model in models]
+        least = _grown(nodes, minimal_needs, least, limits)
+    cpus = sum_of(first)["CPU"]
+    share, task_cpus = _cpu_share(models, least, first)
+    needs = [_with_share(model, share) for model in models]
+    limits = []
+    for model, worker in zip(models, needs, strict=True):
+        limits.append(_maximum(model, worker, share, total["CPU"]))
+    most = _grown(every, needs, least, limits)
+    # A Ray task finds room at the start, and when all have come.
+    task_cpus = _task_cpus(task_cpus, first, needs, least)
+    task_cpus = _task_cpus(task_cpus, every, needs, most)
+    task_concurrency = None if task_cpus else max(1, int(cpus // 2))
+    pools = [_pool(*arguments) for arguments in zip(models, least, most, needs, strict=True)]
     notes = []
-    if at_once:
+    if task_concurrency:
         notes.append(
-            f"the models reserve every CPU, so reading and preprocessing reserve none and run {at_once} at a time"
+            f"the models reserve every CPU, so reading and preprocessing reserve none and run {task_concurrency} at a "
+            "time"
         )
-    if share < 1:
+    if share < 1 and any(model.num_cpus is None for model in models):
         notes.append(f"each model worker reserves {share:g} CPU instead of 1, to leave room for reading")
-    return tuple(notes)
+    return Plan(task_cpus, task_concurrency, tuple(pools), tuple(notes), total["CPU"])
 
 
-def _pool(model: Needs, minimum: int, maximum: int, claim: float) -> Pool:
-    return Pool(
-        label=model.name or model.kind,
-        minimum=minimum,
-        maximum=maximum,
-        num_cpus=claim,
-        num_gpus=model.num_gpus,
-        initial=minimum,
-        memory=model.memory,
-        accelerator_type=model.accelerator_type,
-        resources=model.resources,
-    )
+def workers_in_memory(memory: int, nodes: Nodes) -> int:
+    """Return how many workers of `memory` bytes fit into 90 % of each node's memory, at least 1; 0 bytes: no limit."""
+    if not memory:
+        return EVERY
+    return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1)
 
 
-def workers_in_memory(memory: int, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return how many workers of `memory` bytes fit into 90 % of the memory that Ray reports for each node.
+def _is_colocated(models: Sequence[Needs], nodes: Nodes) -> bool:
+    """Return True if the model's workers prepare their own rows, one worker per CPU.
 
-    The result is at least 1. If `memory` is 0, which means unknown, the result is so large that it does not limit
-    anything.
+    With `auto`, that is so for the only model of a job that reserves nothing, if a node has a whole CPU.
     """
-    return max(sum(int(MEMORY_SHARE * node.get("memory", 0) // memory) for node in nodes), 1) if memory else EVERY
+    if any(model.placement == "colocated" for model in models):
+        return True
+    if len(models) != 1 or models[0].placement != "auto" or not _whole_cpus(nodes):
+        return False
+    return models[0].workers is None and models[0].num_cpus is None and not fixed_needs(models[0])
 
 
-def _sum(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for node in nodes:
-        for name, amount in node.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+def _colocated_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes) -> Plan:
+    """Return the plan of one model whose workers prepare their own rows. Reads use the CPU time that is left."""
+    if len(models) > 1:
+        raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
+    most = _whole_cpus([*nodes, *to_come])
+    if not most:
+        raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
+    initial = max(_whole_cpus(nodes), 1)
+    pool = Pool(models[0].name or models[0].kind, 1, most, 1 - READ_CPUS, 0, initial)
+    note = f"up to {most} workers, one per CPU, prepare their own rows (placement: colocated)"
+    reads = max(2, math.ceil(most / WORKERS_A_READ))
+    return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
 
 
-def _cents(amount: float) -> float:
-    """Round down to the steps that Ray distinguishes here, to at least zero."""
-    return max(int(amount / CENT + 1e-6), 0) / 100
+def _whole_cpus(nodes: Nodes) -> int:
+    return sum(int(node.get("CPU", 0)) for node in nodes)
 
 
 def _minimum(model: Needs) -> int:
@@ -177,112 +116,163 @@ def _minimum(model: Needs) -> int:
     return model.workers if isinstance(model.workers, int) else model.workers[0]
 
 
-def _maximum(model: Needs, needs: Mapping[str, float], cpus: float) -> int:
+def _maximum(model: Needs, needs: Resources, share: float, cpus: float) -> int:
     """Return the number of workers to which a pool may grow; 0 if it does not grow.
 
-    The default is one per GPU, and without GPUs the number of CPUs.
+    The default is one per GPU, and without GPUs the number of CPUs. A pool on CPUs grows only if each
+    worker has a whole CPU or its reservation from the job.
     """
-    if _is_one_a_gpu(model):
-        return EVERY
-    if isinstance(model.workers, int) or (model.workers is None and not needs):
+    if model.num_cpus is None and share < 1 and not model.num_gpus:
         return 0
-    return max(int(cpus), 1) if model.workers is None else model.workers[1]
+    if _has_worker_per_gpu(model):
+        return EVERY
+    if isinstance(model.workers, tuple):
+        return model.workers[1]
+    return max(int(cpus), 1) if model.workers is None and needs else 0
 
 
-def _grown(
-    nodes: Sequence[Mapping[str, float]], needs: Sequence[Mapping[str, float]], counts: list[int], most: list[int]
-) -> list[int]:
+def _has_worker_per_gpu(model: Needs) -> bool:
+    return model.workers is None and bool(model.num_gpus)
+
+
+def _cpu_share(models: Sequence[Needs], least: list[int], nodes: Nodes) -> tuple[float, float]:
+    """Return the CPUs of a worker whose model gives no `num_cpus`, at most 1, and the CPUs left for a Ray task.
+
+    The first number shrinks until every pool's minimum has room. The second is 0 if the job's own
+    reservations leave too few CPUs, because they have priority.
+    """
+    cpus = sum_of(nodes)["CPU"]
+    task_cpus = min(1.0, cpus / 2)
+    claims, sharing = 0.0, 0
+    for model, count in zip(models, least, strict=True):
+        claims += (model.num_cpus or 0) * count
+        if model.num_cpus is None:
+            sharing += count
+    if claims > cpus - task_cpus:
+        task_cpus = 0
+    share = _cents(min(1.0, (cpus - task_cpus - claims) / sharing)) if sharing else 1.0
+    while share:
+        needs = [_with_share(model, share) for model in models]
+        if Room(nodes).take_all(_each(needs, least)):
+            break
+        share = _cents(share / 2)
+    return share, task_cpus
+
+
+def _with_share(model: Needs, share: float) -> dict[str, float]:
+    """Return one worker's needs, with the shared CPU if the model gives no number."""
+    needs = fixed_needs(model)
+    if model.num_cpus is None and share:
+        needs["CPU"] = share
+    return needs
+
+
+def _task_cpus(task_cpus: float, nodes: Nodes, needs: Nodes, counts: Sequence[int]) -> float:
+    """Return the reservation of a Ray task. At least one node has the mean of the CPUs that the workers leave."""
+    free = sum_of(nodes)["CPU"]
+    for worker, count in zip(needs, counts, strict=True):
+        free -= worker.get("CPU", 0) * count
+    task_cpus = min(task_cpus, _cents(free / sum(1 for node in nodes if node.get("CPU", 0))))
+    while task_cpus and any(worker.get("CPU", 0) == task_cpus for worker in needs):
+        task_cpus = round(task_cpus - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
+    return task_cpus
+
+
+def _pool(model: Needs, minimum: int, maximum: int, needs: Resources) -> Pool:
+    return Pool(
+        label=model.name or model.kind,
+        minimum=minimum,
+        maximum=maximum,
+        num_cpus=needs.get("CPU", 0),
+        num_gpus=model.num_gpus,
+        initial=minimum,
+        memory=model.memory,
+        accelerator_type=model.accelerator_type,
+        resources=model.resources,
+    )
+
+
+def _cents(amount: float) -> float:
+    """Round down to the steps that Ray distinguishes here, to at least zero."""
+    return max(int(amount / CENT + 1e-6), 0) / 100
+
+
+def _grown(nodes: Nodes, needs: Nodes, counts: list[int], most: list[int]) -> list[int]:
     """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`.
 
-    They leave CPUs for a Ray task on each node. If no worker finds room so, they leave them on one node.
+    They leave CPUs for a Ray task on each node. If no worker finds room so, they leave them on one node,
+    which has CPUs and as few GPUs as possible.
     """
-    for spared in (_spared(nodes), _one_spared(nodes)):
-        if (found := _grown_beside(spared, nodes, needs, counts, most)) != counts:
-            return found
+    reader, *nodes_behind = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
+    for free in ([_without_task(node) for node in nodes], [_without_task(reader), *nodes_behind]):
+        grown = _grown_on(free, nodes, needs, counts, most)
+        if grown != counts:
+            return grown
     return counts
 
 
-def _grown_beside(
-    spared: Sequence[Mapping[str, float]],
-    nodes: Sequence[Mapping[str, float]],
-    needs: Sequence[Mapping[str, float]],
-    counts: list[int],
-    most: list[int],
-) -> list[int]:
-    """Return what `_grown` does. `spared` is `nodes` without the CPUs that the workers leave."""
-    room, found = Room(spared), list(counts)
+def _without_task(node: Resources) -> Resources:
+    """Return the node without the CPUs that a Ray task for reading needs there, at most half of the node's."""
+    cpus = node.get("CPU", 0)
+    return {**node, "CPU": cpus - min(1.0, cpus / 2)}
+
+
+def _grown_on(free: Nodes, nodes: Nodes, needs: Nodes, counts: list[int], most: list[int]) -> list[int]:
+    """Return what `_grown` does. `free` is `nodes` without the CPUs that the workers leave."""
+    room, grown = Room(free), list(counts)
     if not room.take_all(_each(needs, counts)):
-        return found
-    growing = [place for place in range(len(counts)) if counts[place] < most[place]]
+        return grown
+    growing = list(range(len(counts)))
     while growing:
-        growing = [place for place in growing if found[place] < most[place] and room.take(needs[place])]
-        for place in growing:
-            found[place] += 1
+        growing = [number for number in growing if grown[number] < most[number] and room.take(needs[number])]
+        for number in growing:
+            grown[number] += 1
     # Placed from the start they may fit worse than one after another, and on nodes with more room worse than with less.
-    while found != counts and not all(Room(some).take_all(_each(needs, found)) for some in (spared, nodes)):
-        added = [have - had for have, had in zip(found, counts, strict=True)]
-        found[added.index(max(added))] -= 1
-    return found
+    while grown != counts and not all(Room(some).take_all(_each(needs, grown)) for some in (free, nodes)):
+        additions = [count - before for count, before in zip(grown, counts, strict=True)]
+        grown[additions.index(max(additions))] -= 1
+    return grown
 
 
-def _each(needs: Sequence[Mapping[str, float]], counts: Sequence[int]) -> list[Mapping[str, float]]:
-    return [need for need, count in zip(needs, counts, strict=True) for _ in range(count)]
+def _each(needs: Nodes, counts: Sequence[int]) -> list[Resources]:
+    workers: list[Resources] = []
+    for worker, count in zip(needs, counts, strict=True):
+        workers += [worker] * count
+    return workers
 
 
-def _needs(model: Needs, share: float) -> dict[str, float]:
-    """Return one worker's needs, with the shared CPU if the model gives no number."""
-    shared = {"CPU": share} if model.num_cpus is None and share else {}
-    return fixed_needs(model) | shared
-
-
-def _refuse_what_cannot_fit(
-    models: Sequence[Needs],
-    counts: Sequence[int],
-    nodes: Sequence[Mapping[str, float]],
-    total: Mapping[str, float],
-    is_growing: bool,
-) -> None:
-    """Raise `PlanError` if this number of workers of each model does not fit on the nodes, which have `total` together.
-
-    If `is_growing`, some of the nodes are still to come.
-    """
-    asked: dict[str, float] = {}
-    has = "the cluster has and may start" if is_growing else "the cluster has"
-    has_none = "no node has that, and none that may start" if is_growing else "no node has that"
-    so_far: list[Mapping[str, float]] = []
+def _refuse_what_cannot_fit(models: Sequence[Needs], counts: Sequence[int], nodes: Nodes, is_growing: bool) -> None:
+    """Raise `PlanError` if this number of workers of each model does not fit. `is_growing`: some nodes are to come."""
+    none_has = "no node has that, and none that may start" if is_growing else "no node has that"
+    workers: list[Resources] = []
     for model, count in zip(models, counts, strict=True):
         label, needs = f"inference {model.name or model.kind}", fixed_needs(model)
         if model.num_gpus > 1 and model.num_gpus % 1:
             raise PlanError(f"{label}: num_gpus: expected a whole number or less than 1, found {model.num_gpus:g}.")
-        for name, amount in needs.items():
-            before = asked.get(name, 0)
-            asked[name] = before + amount * count
-            if asked[name] > total.get(name, 0) + 1e-9:
-                also = f" and the models before it {amount_of(name, before)}" if before else ""
-                raise PlanError(
-                    f"{label} needs {count} x {amount_of(name, amount)}{also}; "
-                    f"{has} {amount_of(name, total.get(name, 0))}. {_advice(name)}"
-                )
-        wanted = ", ".join(amount_of(name, amount) for name, amount in needs.items())
+        _refuse_amounts(label, needs, count, sum_of(workers), sum_of(nodes), is_growing)
+        amounts = amounts_of(needs)
         if not Room(nodes).take(needs):
-            raise PlanError(f"{label}: one worker needs {wanted} on one node; {has_none}. Reserve less, or add a node.")
-        so_far += [needs] * count
-        if not Room(nodes).take_all(so_far):
             raise PlanError(
-                f"{label}: {count} workers need {wanted} each; the nodes do not have room for all of them together. "
+                f"{label}: one worker needs {amounts} on one node; {none_has}. Reserve less, or add a node."
+            )
+        workers += [needs] * count
+        if not Room(nodes).take_all(workers):
+            raise PlanError(
+                f"{label}: {count} workers need {amounts} each; the nodes do not have room for all of them together. "
                 "Reserve less, or add a node."
             )
 
 
-def _advice(name: str) -> str:
-    if name == "GPU":
-        return (
-            "Set num_gpus: 0 to run on CPUs, lower workers, or point RAY_ADDRESS at a cluster with GPUs. If this one "
-            "can start nodes with GPUs, name their type in cluster."
-        )
-    if name == "CPU":
-        return "Lower workers or num_cpus, or leave num_cpus out so that it may shrink."
-    return (
-        "Reserve less, or point RAY_ADDRESS at a cluster that has it. If this one can start such nodes, name their "
-        "type in cluster."
-    )
+def _refuse_amounts(
+    label: str, needs: Resources, count: int, before: Resources, total: Resources, is_growing: bool
+) -> None:
+    """Raise `PlanError` if `count` workers, after the models `before`, need more than the nodes have together."""
+    has = "the cluster has and may start" if is_growing else "the cluster has"
+    for name, amount in needs.items():
+        amount_before = before.get(name, 0)
+        if amount_before + amount * count > total.get(name, 0) + 1e-9:
+            also = f" and the models before it {amount_of(name, amount_before)}" if amount_before else ""
+            raise PlanError(
+                f"{label} needs {count} x {amount_of(name, amount)}{also}; "
+                f"{has} {amount_of(name, total.get(name, 0))}. {ADVICE.get(name, ADVICE_FOR_OTHERS)}"
+            )

@@ -1,9 +1,8 @@
 """All uses of Ray that are not public: Ray 2.60's executor of a stream, its address, and how a cluster grows.
 
-Ray Data calls `on_execution_step` at every step of a stream, even when nothing moves. Only the executor's private
-topology has the progress of an operator, and the callback's class is not exported. Ray has no public call for the
-groups of nodes that an autoscaler reports, or for whether this process started Ray. It replaces a loopback address by
-one that other machines reach, except as on macOS, by a setting that it only reads when it is imported.
+Only the executor's private topology has the progress of an operator, and the callback's class is not exported. Ray has
+no public call for the groups of nodes that an autoscaler reports, or for whether this process started Ray. It replaces
+a loopback address by one that other machines reach, by a setting that it only reads when it is imported.
 `tests/tasks/resources/test_ray_internals.py` fails if any of this changes.
 """
 
@@ -30,39 +29,22 @@ from ray._private.state import state  # noqa: E402
 if TYPE_CHECKING:  # it imports pandas: a second of CPU that the process of a flow does not need
     from ray.data import Dataset
 
-__all__ = [
-    "OperatorState",
-    "ending_workers",
-    "is_started_here",
-    "joining",
-    "on_loopback",
-    "operators",
-    "reported_node_groups",
-]
-
 
 @dataclass(frozen=True)
 class OperatorState:
-    """The completed and waiting work of one operator in a running stream.
-
-    `rows_in` and `rows_out` count rows received and passed on. `tasks` run now, `queued` blocks wait, and `starting`
-    workers are not ready yet.
-    """
+    """The completed and waiting work of one operator in a running stream."""
 
     name: str
     rows_in: int
     rows_out: int
-    tasks: int
-    queued: int
-    starting: int
+    tasks: int  # that run now
+    queued: int  # blocks that wait
+    starting: int  # workers that are not ready yet
     is_complete: bool
 
 
 def operators(executor: Any) -> Iterator[OperatorState]:
-    """Yield the state of each operator of a stream, in the order in which rows pass them.
-
-    `executor` is Ray Data's executor of the stream.
-    """
+    """Yield the state of each operator of Ray Data's `executor` of a stream, in the order in which rows pass them."""
     for operator, queues in executor._topology.items():
         workers = operator.get_actor_info()
         yield OperatorState(
@@ -85,10 +67,9 @@ class _Executors(list[Any]):
 
 @contextlib.contextmanager
 def ending_workers(dataset: "Dataset", on_step: Callable[[Any], object] = id) -> Iterator[None]:
-    """End the workers of `dataset` with the body, which runs it: kill them unless the stream succeeded.
+    """End the workers of `dataset` with the body, which runs it. Call `on_step` with the executor at each step.
 
-    Call `on_step` with Ray Data's executor at each step. After a failure, Ray Data leaves idle workers to garbage
-    collection and waits for busy ones. Their CPUs and GPUs would stay reserved while a traceback or a hung call lives.
+    After a failure, Ray Data would leave idle workers to garbage collection and wait for busy ones, with their GPUs.
     """
     from ray.data._internal.execution.execution_callback import ExecutionCallback
 
@@ -123,10 +104,7 @@ def is_started_here() -> bool:
 
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
-    """Let the processes of a Ray that starts in the body listen on 127.0.0.1 alone.
-
-    This is the setting RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0. With it, Ray is of one machine, as it is on macOS.
-    """
+    """Let the processes of a Ray that starts in the body listen on 127.0.0.1 alone, as on macOS."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -136,20 +114,21 @@ def on_loopback() -> Iterator[None]:
 
 
 def joining(address: str) -> dict[str, str]:
-    """Return the variables by which a new process joins the Ray at `address`, also one that began `on_loopback`.
-
-    Otherwise `ray.init` would look for 127.0.0.1 at the node's own address, and wait without end.
-    """
-    alone = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if address.startswith("127.0.0.1:") else {}
-    return {"RAY_ADDRESS": address, **alone}
+    """Return the variables by which a new process joins the Ray at `address`, also one that began `on_loopback`."""
+    variables = {"RAY_ADDRESS": address}
+    if address.startswith("127.0.0.1:"):  # otherwise `ray.init` looks for it at the node's own address, without end
+        variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    return variables
 
 
 def reported_node_groups() -> list[tuple[dict[str, float], int]]:
-    """Return the groups of nodes that the cluster's autoscaler reports: the resources of a node, and the most nodes.
+    """Return the groups of nodes that the autoscaler reports: the resources of a node, and the most nodes.
 
-    The number is negative if there is no limit. The list is empty if the cluster does not scale, and for the
-    autoscalers in Ray itself, which report nothing.
+    The number is negative if there is no limit. The autoscalers in Ray itself report nothing.
     """
     config = state.get_cluster_config()
-    groups = config.node_group_configs if config else ()
-    return [({name: float(n) for name, n in group.resources.items()}, group.max_count) for group in groups]
+    groups = []
+    for group in config.node_group_configs if config else ():
+        resources = {name: float(amount) for name, amount in group.resources.items()}
+        groups.append((resources, group.max_count))
+    return groups

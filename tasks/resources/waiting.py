@@ -9,7 +9,8 @@ import ray
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.resources.bin_packing import Room
 from overnight.tasks.resources.cluster import missing_now, read_nodes
-from overnight.tasks.resources.plan import Plan, Pool, amount_of
+from overnight.tasks.resources.needs import amounts_of
+from overnight.tasks.resources.plan import Plan, Pool
 
 WAIT_SECONDS = 0.5  # Ray keeps a reservation for about a second after its task has ended
 QUIET_SECONDS = 3.0  # before the first warning
@@ -19,50 +20,44 @@ Warn = Callable[[str], object]
 
 
 class Wait:
-    """A wait that calls `warn` with a phrase once a minute, and ends with an error at its limit.
-
-    The limits are in seconds; None for no limit.
-    """
+    """A wait that calls `warn` with a phrase once a minute, and ends with an error at its limit; None for no limit."""
 
     def __init__(self, warn: Warn, busy_seconds: float | None, node_seconds: float | None = None) -> None:
         self._warn, self._busy_seconds, self._node_seconds = warn, busy_seconds, node_seconds
-        self._began = time.monotonic()
-        self._next_warning = self._began + QUIET_SECONDS
+        self._start = time.monotonic()
+        self._next_warning = self._start + QUIET_SECONDS
 
     def for_others(self, missing: str) -> None:
         """Note that other runs use what is `missing`. Raise `StageFailed`, of type Busy, at the limit."""
-        self._wait(
+        self._note(
             f"waiting for {missing}",
             self._busy_seconds,
             f"busy_timeout_seconds) for {missing}. Other runs use it. Run again when they have ended",
             "Busy",
         )
 
-    def for_node(self, needed: str) -> None:
-        """Note that no node has what is `needed`. Raise `StageFailed`, of type NoNode, at the limit."""
-        self._wait(
-            f"waiting for a node with {needed}, which the cluster has yet to start",
+    def for_node(self, needs: str) -> None:
+        """Note that no node has these `needs`. Raise `StageFailed`, of type NoNode, at the limit."""
+        self._note(
+            f"waiting for a node with {needs}, which the cluster has yet to start",
             self._node_seconds,
-            f"stall_timeout_seconds) for a node with {needed}, and none came. Read `ray status` on the head node: it "
+            f"stall_timeout_seconds) for a node with {needs}, and none came. Read `ray status` on the head node: it "
             "shows why the autoscaler starts none",
             "NoNode",
         )
 
-    def _wait(self, warning: str, limit: float | None, told: str, error_type: str) -> None:
+    def _note(self, warning: str, limit: float | None, explanation: str, error_type: str) -> None:
         now = time.monotonic()
-        if limit is not None and now - self._began >= limit:
-            kept = "Staged parts are kept; run again to resume."
-            raise StageFailed(f"waited {limit:g} s ({told}. {kept}", "infer", error_type)
+        if limit is not None and now - self._start >= limit:
+            message = f"waited {limit:g} s ({explanation}. Staged parts are kept; run again to resume."
+            raise StageFailed(message, "infer", error_type)
         if now >= self._next_warning:
             self._warn(warning)
             self._next_warning += SECONDS_BETWEEN_WARNINGS
 
 
 def wait_until_free(plan: Plan, busy_seconds: float | None, warn: Warn) -> None:
-    """Wait until the resources that the plan needs at the start are free. Call `warn` with what others use.
-
-    Raise `StageFailed`, of type Busy, after `busy_seconds`; None for no limit.
-    """
+    """Wait until the resources that the plan needs at the start are free. Raise `StageFailed`, of type Busy."""
     wait = Wait(warn, busy_seconds)
     while missing := missing_now(plan):
         wait.for_others(missing)
@@ -72,17 +67,16 @@ def wait_until_free(plan: Plan, busy_seconds: float | None, warn: Warn) -> None:
 def wait_until_started(
     actor: Any, pool: Pool, busy_seconds: float | None, node_seconds: float | None, warn: Warn
 ) -> None:
-    """Wait until Ray has started `actor`, which has the reservation of a worker in `pool`. Call `warn` with its need.
+    """Wait until Ray has started `actor`, which has the reservation of a worker in `pool`.
 
-    Raise `StageFailed`, of type NoNode, if no node has the reservation after `node_seconds`, and of type Busy, if it is
-    in use after `busy_seconds`; None for no limit. An error of the actor itself is left to its next call.
+    Raise `StageFailed`, of type NoNode or Busy. An error of the actor itself is left to its next call.
     """
     needs = pool.needs()
-    needed = ", ".join(amount_of(name, amount) for name, amount in needs.items())
+    amounts = amounts_of(needs)
     wait = Wait(warn, busy_seconds, node_seconds)
     ready = actor.__ray_ready__.remote()
     while not ray.wait([ready], timeout=WAIT_SECONDS)[0]:
         if Room(read_nodes()).take(needs):
-            wait.for_others(needed)
+            wait.for_others(amounts)
         else:
-            wait.for_node(needed)
+            wait.for_node(amounts)

@@ -1,10 +1,8 @@
 """A process that has imported the models' libraries and forks other processes: importing PyTorch takes seconds.
 
-`python -m overnight.tasks.workers.fork_server ADDRESS` listens on that Unix socket until its standard input ends.
-Clients find the address in `OVERNIGHT_FORK_SERVER`. They request imports, or a fork that runs a function. The server
-itself only imports: threads and devices would not survive a fork. The only other thread is jemalloc's, from PyArrow's
-import, which prepares for forks by itself (`pthread_atfork`). With `OVERNIGHT_FORK_SERVER=0` no server starts, and
-every process of Ray imports for itself, as on a cluster.
+Clients, which are Ray's workers, find its Unix socket in `OVERNIGHT_FORK_SERVER`; 0 starts no server. The server itself
+only imports: threads and devices would not survive a fork. The only other thread is jemalloc's, from PyArrow's import,
+which prepares for forks by itself (`pthread_atfork`). `docs/decisions.md` has the figures.
 
     client                           fork server                     forked process
     a dot, and open descriptors  ->  accepts
@@ -13,11 +11,8 @@ every process of Ray imports for itself, as on a cluster.
       environment, target))                                          runs target(*descriptors), ends
     closes its lifeline, or dies ----------------------------------> ends immediately
 
-The lifeline is a pipe between a client and a forked process. `docs/decisions.md` has the figures with and without the
-server.
-
-Python's multiprocessing.forkserver works alike, but only for the process that started it. Here Ray's workers are the
-clients.
+The lifeline is a pipe between a client and a forked process. Python's multiprocessing.forkserver works alike, but only
+for the process that started it.
 """
 
 import contextlib
@@ -49,23 +44,18 @@ _is_let_go = threading.Event()
 def for_local_ray() -> contextlib.AbstractContextManager[None]:
     """Return a context that runs a fork server for the local Ray that this process starts.
 
-    Ray's workers inherit the server's address.
-
-    No server runs if Ray is already there or remote, or on another system than Linux: the frameworks of macOS do not
-    survive a fork.
+    No server runs if Ray is already there or remote, or on macOS, whose frameworks do not survive a fork.
     """
     ray = sys.modules.get("ray")
-    is_ours = not (os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
-    is_wanted = os.environ.get(ADDRESS) != OFF
-    return started() if is_ours and is_wanted and sys.platform == "linux" else contextlib.nullcontext()
+    has_ray = os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized())
+    if has_ray or os.environ.get(ADDRESS) == OFF or sys.platform != "linux":
+        return contextlib.nullcontext()
+    return started()
 
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Run a fork server while the body runs, for this process and the processes that it starts in the body.
-
-    If a server exists already, start no other one, and leave its end to the process that started it.
-    """
+    """Run a fork server while the body runs, for this process and its children, unless a server exists."""
     if is_there():
         yield
         return
@@ -89,57 +79,48 @@ def started() -> Iterator[None]:
 
 def is_there() -> bool:
     """Return True if this process's environment has the address of a live fork server."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        return ADDRESS in os.environ and asking.connect_ex(os.environ[ADDRESS]) == 0
+    with socket.socket(socket.AF_UNIX) as client:
+        return ADDRESS in os.environ and client.connect_ex(os.environ[ADDRESS]) == 0
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Let the fork server, if there is one, import these modules, and do not wait for it.
-
-    If an import fails in the server, the process that needs the module imports it itself.
-    """
+    """Let the fork server, if there is one, import these modules, and do not wait for it."""
     if modules and is_there():
-        _ask(("import", list(modules)))
+        _send(("import", list(modules)))
 
 
 def fork(
     target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool, environment: Mapping[str, str]
 ) -> int:
-    """Run `target(*descriptors)` in a process that the server forks, with all modules requested so far imported.
+    """Run `target(*descriptors)` in a process that the server forks, with this process's folder, paths and output.
 
-    The forked process has this process's folder, paths and output, and copies of its open `descriptors`. If `is_quiet`,
-    its output is discarded, because this process's output is the user's terminal.
-
-    Return a file descriptor that keeps the forked process alive. That process ends when `target` returns, when the
-    descriptor is closed, or when this process ends.
+    Its output is discarded if `is_quiet`. Return the file descriptor of its lifeline: the forked process ends when
+    `target` returns, when the descriptor is closed, or when this process ends.
     """
     import cloudpickle
 
-    lifeline, kept = os.pipe()
+    far_end, lifeline = os.pipe()
     context = (os.getcwd(), list(sys.path), dict(environment), cloudpickle.dumps(target))
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    output = [nowhere, nowhere] if is_quiet else [STANDARD_OUTPUT, STANDARD_ERROR]
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    output = [devnull, devnull] if is_quiet else [STANDARD_OUTPUT, STANDARD_ERROR]
     try:
-        _ask(("fork", context), [*output, lifeline, *descriptors])
+        _send(("fork", context), [*output, far_end, *descriptors])
     finally:
-        os.close(nowhere)
-        os.close(lifeline)
-    return kept
+        os.close(devnull)
+        os.close(far_end)
+    return lifeline
 
 
-def _ask(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.connect(os.environ[ADDRESS])
-        socket.send_fds(asking, [b"."], list(descriptors))
-        with Connection(asking.detach()) as connection:
+def _send(request: tuple[str, Any], descriptors: Sequence[int] = ()) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.environ[ADDRESS])
+        socket.send_fds(client, [b"."], list(descriptors))
+        with Connection(client.detach()) as connection:
             connection.send(request)
 
 
 def main(address: str) -> None:
-    """Run the fork server on the Unix socket `address`, until standard input ends.
-
-    It serves one request after another. So a forked process has all imports that were requested before it.
-    """
+    """Run the fork server on the Unix socket `address`, until standard input ends, one request after another."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forked ones
     # Python 3.12 warns of any thread, also of jemalloc's.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -152,40 +133,29 @@ def main(address: str) -> None:
 
         user_output.install()  # before it imports libraries that log
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
-            asking, _ = listener.accept()
-            _, descriptors, _, _ = socket.recv_fds(asking, 1, MOST_DESCRIPTORS)
+            client, _ = listener.accept()
+            _, descriptors, _, _ = socket.recv_fds(client, 1, MOST_DESCRIPTORS)
             # Some clients only check that the server exists.
-            with Connection(asking.detach()) as connection, contextlib.suppress(EOFError, ConnectionError):
-                kind, wanted = connection.recv()
+            with Connection(client.detach()) as connection, contextlib.suppress(EOFError, ConnectionError):
+                kind, arguments = connection.recv()
                 if kind == "import":
-                    _import(wanted)
+                    for module in arguments:
+                        with contextlib.suppress(Exception):  # the process that needs it imports it itself
+                            importlib.import_module(module)
+                    gc.freeze()
                 elif not os.fork():
                     listener.close()
                     connection.close()
-                    _live(*wanted, *descriptors)
+                    _live(arguments, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _import(modules: list[str]) -> None:
-    for module in modules:
-        with contextlib.suppress(Exception):
-            importlib.import_module(module)
-    gc.freeze()
-
-
-def _live(
-    folder: str,
-    path: list[str],
-    environment: dict[str, str],
-    target: bytes,
-    output: int,
-    errors: int,
-    lifeline: int,
-    *descriptors: int,
-) -> None:
+def _live(context: tuple[str, list[str], dict[str, str], bytes], descriptors: list[int]) -> None:
     """Run the forked process to its end."""
     try:
+        folder, path, environment, target = context
+        output, errors, lifeline, *arguments = descriptors
         gc.enable()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), STANDARD_INPUT)
@@ -199,7 +169,7 @@ def _live(
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()
         hold(lifeline)
-        pickle.loads(target)(*descriptors)
+        pickle.loads(target)(*arguments)
     except BaseException:
         traceback.print_exc()
     finally:

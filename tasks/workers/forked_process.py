@@ -1,10 +1,7 @@
 """Make an object in a process of its own. This process calls the object's methods, and answers its questions.
 
 Ray's processes wake up a hundred times per second, and have threads that user code must not meet. A model therefore
-lives in a process of its own, and Ray's worker is a thin shell around it: they end together. Another process on the
-same node may take the object over: the first worker of a model takes it from the trial, so it is loaded once.
-
-The process is forked from the fork server, or a new one of Python's:
+has a process of its own, and ends with Ray's worker. The first worker of a model takes the process from the trial.
 
     starter                               process of its own
     starts it, and holds its lifeline ->  makes the object
@@ -43,7 +40,7 @@ OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
 SECONDS_RELEASED = 60.0  # the longest that a released process waits for its next user
 MOST_CALLS = 200  # that run at the same time: a message takes 253 descriptors, one for each
-START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import {0} as found; found.main()"
+START = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); import {0} as module; module.main()"
 
 _questions: list["Future[Connection]"] = []  # in a process of its own: the connection to its user
 _questions_lock = threading.Lock()
@@ -54,17 +51,10 @@ class ProcessDied(Exception):
 
 
 class Begun:
-    """A process of its own that begins to make an object, the result of `make`, before a `Forked` uses it.
+    """A process of its own that begins to make an object, the result of the picklable function `make`.
 
-    The first `Forked` that gets this `Begun` uses the object, in this process or in one to which the `Begun` is sent.
-    After its `release`, the next one does. Until then, the process also ends with this process, or when this process
-    drops the `Begun`.
-
-    Args:
-        make: A picklable function that returns the object.
-        is_quiet: Its standard streams are discarded.
-        forks: It may be forked from the fork server, if there is one.
-        environment: Variables that it has besides those of this process.
+    The first `Forked` that gets this `Begun` uses the object, also in another process; after its `release` the next
+    one. Until then, the process also ends with this process, or when this process drops the `Begun`.
     """
 
     def __init__(
@@ -74,6 +64,7 @@ class Begun:
         forks: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        """Begin to make the object. `is_quiet`: discard its output. `forks`: the fork server may fork its process."""
         self.place: Any = None  # where it runs, for those who choose a process by it
         folder = tempfile.mkdtemp(prefix="overnight-")  # with mode 0700
         self.address = os.path.join(folder, "calls")
@@ -81,12 +72,12 @@ class Begun:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen()  # before any client knows the address
-            live = partial(_live, make, self.address)
-            lifeline = start(live, [listener.fileno()], is_quiet, {**os.environ, **(environment or {})})
+            target = partial(_live, make, self.address)
+            lifeline = start(target, [listener.fileno()], is_quiet, {**os.environ, **(environment or {})})
         self._finalizer: Any = weakref.finalize(self, _end, lifeline, folder)
 
     def released(self) -> "Begun":
-        """Return what the next user connects by, after a release: the process then needs this one no more."""
+        """Return this `Begun` for the next user. The process no longer ends with this one."""
         if self._finalizer:
             self._finalizer.detach()
         return self
@@ -103,10 +94,8 @@ class Begun:
 class Forked:
     """An object in a process of its own, which ends with this process.
 
-    `make` is a picklable function that returns the object there, or a `Begun` that is already making it. If that
-    process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. If
-    `takes_output`, its standard streams become those of this process. Up to `calls_at_once` threads may call it. The
-    constructor raises the errors of `make`, and `ProcessDied` if that process ends first, or has another user.
+    If that process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. Up to
+    `calls_at_once` threads may call it.
     """
 
     def __init__(
@@ -116,30 +105,33 @@ class Forked:
         takes_output: bool = False,
         calls_at_once: int = 1,
     ) -> None:
+        """Raise the errors of `make`, and `ProcessDied` if that process ends first, or has another user.
+
+        If `takes_output`, its standard streams become those of this process.
+        """
         self._begun = make if isinstance(make, Begun) else Begun(make)
         pairs = [socket.socketpair() for _ in range(min(calls_at_once, MOST_CALLS))]  # the first is for questions
-        answers, *others = [Connection(here.detach()) for here, _ in pairs]
+        questions, *connections = [Connection(near.detach()) for near, _ in pairs]
+        descriptors = [far.fileno() for _, far in pairs]
+        if takes_output:
+            descriptors += OUTPUT
         try:
             calls = Client(self._begun.address)
             with socket.socket(fileno=os.dup(calls.fileno())) as channel:
-                descriptors = [*(there.fileno() for _, there in pairs), *(OUTPUT if takes_output else ())]
                 socket.send_fds(channel, [bytes([len(pairs)])], descriptors)
         except (FileNotFoundError, ConnectionError) as error:
             raise ProcessDied from error
         finally:
-            for _, there in pairs:
-                there.close()
-        threading.Thread(target=_answer, args=(answers, answer), daemon=True).start()
+            for _, far in pairs:
+                far.close()
+        threading.Thread(target=_answer, args=(questions, answer), daemon=True).start()
         list(_replies(calls))
         self._free: queue.LifoQueue[Connection] = queue.LifoQueue()
-        for connection in (*others, calls):  # a call alone has the main thread there
+        for connection in (*connections, calls):  # a call alone has the main thread there
             self._free.put(connection)
 
     def release(self) -> Begun:
-        """Give up the object without ending its process, and return what the next `Forked` uses it by.
-
-        It has to be used within a minute. No call may be under way.
-        """
+        """Return the object for the next `Forked`, within a minute. No call may be under way."""
         connections = [self._free.get_nowait() for _ in range(self._free.qsize())]
         _send(connections[0], (RELEASE, ()))
         list(_replies(connections[0]))
@@ -148,10 +140,7 @@ class Forked:
         return self._begun.released()
 
     def call(self, method: str, *arguments: Any) -> Iterator[Any]:
-        """Call a method of the object with these arguments. Yield the values that it yields, or its return value.
-
-        Raise the method's errors, and `ProcessDied` if the process ends first.
-        """
+        """Call a method of the object. Yield the values that it yields, or its return value, and raise its errors."""
         connection = self._free.get()
         replies = _replies(connection)
         try:
@@ -182,10 +171,7 @@ def _replies(calls: Connection) -> Iterator[Any]:
 
 
 def _spawn(target: Callable[..., None], descriptors: list[int], is_quiet: bool, environment: Mapping[str, str]) -> int:
-    """Run `target(*descriptors)` in a new process of Python, which has this process's folder, paths and output.
-
-    Return its lifeline, as `fork_server.fork` does.
-    """
+    """Do what `fork_server.fork` does, by a new process of Python."""
     import cloudpickle
 
     output = subprocess.DEVNULL if is_quiet else None
@@ -225,16 +211,12 @@ def main() -> None:
 
 
 def in_process_of_its_own(work: Callable[[], T], answer: Callable[..., Any]) -> T:
-    """Run `work` in a process of its own, which ends afterwards, and return its result.
-
-    If that process calls `ask`, a thread here calls `answer` with the same arguments, and sends back the result. Raise
-    the errors of `work`, and `ProcessDied` if the process ends first.
-    """
-    [found] = Forked(partial(_itself, work), answer).call("__call__")
-    return cast(T, found)
+    """Run `work` in a process of its own, see `Forked`, and return its result."""
+    [result] = Forked(partial(_same, work), answer).call("__call__")
+    return cast(T, result)
 
 
-def _itself(thing: T) -> T:
+def _same(thing: T) -> T:
     return thing
 
 
@@ -248,15 +230,12 @@ def ending_together() -> Iterator[None]:
 
 
 def is_forked() -> bool:
-    """Return True if this process works for another one, its user, as a process of its own."""
+    """Return True if this process is a process of its own, which works for another one."""
     return bool(_questions)
 
 
 def ask(*question: Any) -> Any:
-    """Call the user's function `answer` from a process of its own, and return its result. `question` are its arguments.
-
-    The user is the process whose `Forked` uses this one; wait until it exists. Raise the errors of `answer`.
-    """
+    """Call the user's function `answer` with these arguments, and return its result. Wait until there is a user."""
     with _questions_lock:
         questions = _questions[0].result()
         _send(questions, question)
@@ -327,16 +306,16 @@ class _Users:
             count, descriptors, _, _ = socket.recv_fds(user, 1, MOST_CALLS + len(OUTPUT))
             if not count:
                 self.end()
-            asking, *others = [Connection(descriptor) for descriptor in descriptors[: count[0]]]
-            for descriptor, place in zip(descriptors[count[0] :], OUTPUT, strict=False):
-                os.dup2(descriptor, place)
+            questions, *connections = [Connection(descriptor) for descriptor in descriptors[: count[0]]]
+            for descriptor, stream in zip(descriptors[count[0] :], OUTPUT, strict=False):
+                os.dup2(descriptor, stream)
                 os.close(descriptor)
             self._is_released = False
-            _questions[0].set_result(asking)
-            calls = select.poll()
-            calls.register(user, 0)  # poll reports a hang-up without a mask
-            self._calls.put([Connection(os.dup(user.fileno())), *others])
-            calls.poll()
+            _questions[0].set_result(questions)
+            hang_up = select.poll()
+            hang_up.register(user, 0)  # poll reports a hang-up without a mask
+            self._calls.put([Connection(os.dup(user.fileno())), *connections])
+            hang_up.poll()
             if not self._is_released:
                 self.end()
             user.close()
@@ -345,25 +324,25 @@ class _Users:
 def _live(make: Callable[[], Any], address: str, listening: int) -> None:
     """Run the process of its own."""
     users = _Users(address, listening)
-    made: Any = None
+    thing: Any = None
     failure = None
     try:
-        made = make()
+        thing = make()
     except Exception as error:
         failure = error
     while True:
-        calls, *others = users.next()
+        calls, *connections = users.next()
         with contextlib.suppress(EOFError, ConnectionError):
             if failure:
                 _send(calls, ("raise", _sendable(failure)))
                 return
             _send(calls, ("end", None))
-            for other in others:
-                threading.Thread(target=_serve_calls, args=(other, made, users), daemon=True).start()
-        _serve_calls(calls, made, users)
+            for connection in connections:
+                threading.Thread(target=_serve_calls, args=(connection, thing, users), daemon=True).start()
+        _serve_calls(calls, thing, users)
 
 
-def _serve_calls(calls: Connection, made: Any, users: _Users) -> None:
+def _serve_calls(calls: Connection, thing: Any, users: _Users) -> None:
     """Answer the calls of one thread of a user, until it closes the connection."""
     with calls, contextlib.suppress(EOFError, ConnectionError):
         while True:
@@ -372,13 +351,13 @@ def _serve_calls(calls: Connection, made: Any, users: _Users) -> None:
                 users.release()
                 _send(calls, ("end", None))
             else:
-                _reply(calls, getattr(made, method), arguments)
+                _reply(calls, getattr(thing, method), arguments)
 
 
 def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
-        found = work(*arguments)
-        for value in found if isinstance(found, Iterator) else (found,):
+        result = work(*arguments)
+        for value in result if isinstance(result, Iterator) else (result,):
             _send(connection, ("value", value))
     except Exception as error:
         _send(connection, ("raise", _sendable(error)))
@@ -387,10 +366,7 @@ def _reply(connection: Connection, work: Callable[..., Any], arguments: tuple[An
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return the error, or one with the same message if it cannot be pickled. Its traceback goes to the worker's log.
-
-    An Overnight error needs no traceback.
-    """
+    """Return the error, or one with its message if it cannot be pickled. Its traceback goes to the worker's log."""
     if not isinstance(error, OvernightError):
         traceback.print_exception(error)
     from overnight.tasks.workers.pickling import is_picklable

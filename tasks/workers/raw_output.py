@@ -1,8 +1,7 @@
 """Read what C code and child processes write past Python's streams, in the log files that Ray gives a worker.
 
-The descriptors 1 and 2 of a worker, and of a process forked for it, are files of Ray. `RawOutput` reads what was added
-to one of them while user code ran. It leaves out Ray's marks, and lines that Python's own stream wrote. In another
-process, whose output is a terminal or a pipe, there is nothing to read.
+The descriptors 1 and 2 of a worker, and of a process forked for it, are files of Ray. In another process, whose output
+is a terminal or a pipe, there is nothing to read.
 """
 
 import contextlib
@@ -23,24 +22,24 @@ class RawOutput:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._begun = b""
+        self._rest = b""  # text without a line end
 
     def skip(self) -> None:
         """Leave out all lines that the file has so far."""
-        self._begun = b""
+        self._rest = b""
         self._file.seek(0, os.SEEK_END)
 
     def lines(self, printed: Counter[str], is_last: bool) -> Iterator[str]:
-        """Yield the lines that were added to the file since the last call, except lines that Python's own stream wrote.
+        """Yield the lines that were added to the file since the last call, without Ray's marks.
 
-        `printed` counts these lines by their text; each one that is left out is also removed from it. If `is_last`,
-        text after the last line end counts as a line.
+        Lines in `printed`, which counts those of Python's own streams, are left out here and removed there. If
+        `is_last`, text after the last line end counts as a line.
         """
         while piece := self._file.read(PIECE_BYTES):
-            *lines, self._begun = (self._begun + piece).split(b"\n")
+            *lines, self._rest = (self._rest + piece).split(b"\n")
             yield from self._unknown(lines, printed)
-        if is_last and self._begun:
-            lines, self._begun = [self._begun], b""
+        if is_last and self._rest:
+            lines, self._rest = [self._rest], b""
             yield from self._unknown(lines, printed)
 
     @staticmethod
@@ -54,32 +53,22 @@ class RawOutput:
 
 
 def raw_outputs() -> list[RawOutput]:
-    """Return readers of the log files to which Ray sends this process's stdout and stderr.
-
-    The list is empty if the output is a terminal or a pipe, or on another system than Linux.
-    """
-    found = []
+    """Return readers of the log files to which Ray sends this process's stdout and stderr, on Linux."""
+    outputs = []
     for descriptor in (1, 2):
-        place = f"/proc/self/fd/{descriptor}"
+        path = f"/proc/self/fd/{descriptor}"
         with contextlib.suppress(OSError):  # no Linux, or the file is gone
-            if _LOG.search(os.readlink(place)):
-                found.append(RawOutput(open(place, "rb", buffering=0)))  # noqa: SIM115 - closed with the process
-    return found
+            if _LOG.search(os.readlink(path)):
+                outputs.append(RawOutput(open(path, "rb", buffering=0)))  # noqa: SIM115 - closed with the process
+    return outputs
 
 
 def flush_c_streams() -> None:
-    """Flush the output buffers of C's standard library, so that the log files have all that C code printed.
-
-    Without this call, C writes to a file only when a buffer is full or the process ends. If the library
-    cannot be called, nothing happens.
-    """
+    """Flush the output buffers of C's standard library, so that the log files have all that C code printed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
 
 
 def last_text(line: str) -> str:
-    """Return the text that a terminal shows of a line, which is the text after its last carriage return.
-
-    Progress bars overwrite their text by a carriage return.
-    """
+    """Return the text of a line after its last carriage return: a progress bar overwrites its text."""
     return line.rstrip("\r").rpartition("\r")[2]

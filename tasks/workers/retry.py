@@ -18,13 +18,12 @@ _log = logging.getLogger("overnight.patience")
 def with_retries(work: Work, stage: str) -> Work:
     """Return a function that does `work` on the rows of one block, and tries again after transient errors.
 
-    The waits grow. If several rows still fail after the last wait, and each also fails alone, the service is down, and
-    it raises `ServiceUnavailable` with this stage. Otherwise it raises the error again. Later calls of the function
-    then do not wait, so that the caller can find the failing rows.
+    If several rows still fail after the last wait, each also alone, it raises `ServiceUnavailable`. Later calls of the
+    function do not wait, so that the caller can find the failing rows.
     """
     waits = list(RETRIES.waits())
 
-    def tried_again(live: pa.Table) -> Outcome:
+    def retry(live: pa.Table) -> Outcome:
         while True:
             try:
                 return _without_passing(work(live)) if waits else work(live)
@@ -39,7 +38,7 @@ def with_retries(work: Work, stage: str) -> Work:
                 if not waits and len(live) > 1:
                     _refuse_if_down(work, live, error, stage)
 
-    return tried_again
+    return retry
 
 
 def _without_passing(outcome: Outcome) -> Outcome:
@@ -57,8 +56,8 @@ def _refuse_if_down(work: Work, live: pa.Table, error: Exception, stage: str) ->
             return
         except OvernightError:
             raise
-        except Exception as alone:
-            if not is_passing(alone):
+        except Exception as row_error:
+            if not is_passing(row_error):
                 return
     raise ServiceUnavailable(
         f"none of {len(live)} rows succeeded in {RETRIES.max_tries} tries: {type(error).__name__}: {error}. "

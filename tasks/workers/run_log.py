@@ -22,12 +22,9 @@ class RunLog:
         self._last.extend(lines[room:])
 
     def since(self, number: int) -> tuple[int, list[str]]:
-        """Return the number of all lines so far, and the kept lines after the first `number` lines.
-
-        If `number` is greater than all, it counts the lines of an earlier log, which was lost; then return all kept
-        lines.
-        """
-        number = number if number <= self._count else 0
+        """Return the number of all lines so far, and the kept lines after the first `number` lines."""
+        if number > self._count:  # it counts the lines of an earlier log, which was lost
+            number = 0
         between = self._count - len(self._first) - len(self._last)
         start = max(number - len(self._first) - between, 0)
         return self._count, [*self._first[number:], *list(self._last)[start:]]
@@ -35,6 +32,7 @@ class RunLog:
 
 def text(count: int, lines: list[str]) -> str:
     """Return the kept lines of a log of `count` lines as one text; a line in their midst counts the others."""
-    omitted = count - len(lines)
-    marker = [f"... {omitted:,} lines are left out here ..."] if omitted else []
-    return "".join(f"{line}\n" for line in [*lines[:FIRST_LINES], *marker, *lines[FIRST_LINES:]])
+    if count > len(lines):
+        marker = f"... {count - len(lines):,} lines are left out here ..."
+        lines = [*lines[:FIRST_LINES], marker, *lines[FIRST_LINES:]]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,9 +1,7 @@
 """One named Ray actor per run, to which all of its workers report quarantined rows, running rows, incidents and lines.
 
-The flow's own process owns it, so it outlives any worker and every attempt, and ends with the run. Without an actor
-(when a leaf is tried by itself), reports are dropped. A process forked for a worker reports through that worker. The
-import of this file imports neither Ray, which a process without a supervisor does not need, nor PyArrow, which the
-supervisor's own process does not need.
+The flow's own process owns it, so it outlives every attempt. Without an actor, reports are dropped. A process of its
+own reports through its worker. The import of this file imports neither Ray nor PyArrow: some processes need only one.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
 from overnight.tasks.storage.failed_requests import take_problems
-from overnight.tasks.workers import forked_process, run_log
+from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, HandBegun, PoisonRowTracker, WorkerEvent
+from overnight.tasks.workers.run_log import RunLog, text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +53,7 @@ class UnitsRead:
 
 @dataclass(frozen=True)
 class RowsPassed:
-    """`rows` rows of one input have passed a stage inside a worker that does the work of several."""
+    """Rows of one input have passed a stage inside a worker that does the work of several."""
 
     attempt: str
     stage: str
@@ -122,13 +121,13 @@ class Supervisor(PoisonRowTracker):
         self._details: dict[tuple[int, int], dict[str, str]] = {}
         self._incidents: Counter[Incident] = Counter()
         self._ends: dict[tuple[str, int], int] = {}
-        self._passed: dict[tuple[str, str, tuple[int, int]], int] = {}
+        self._rows_passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
         self._batch_sizes: dict[str, BatchSizeFound] = {}  # by model, of the worker that spoke last
-        self._log = run_log.RunLog()
+        self._log = RunLog()
 
     def on(self, event: Event) -> None:
-        """Record an event. What is counted for a block or an input counts once, however often it is reported."""
+        """Record an event. A block or an input counts once, however often it is reported."""
         match event:
             case QuarantineAllowed():
                 self._allowed, self._quarantined, self._details = event, set(), {}
@@ -136,7 +135,7 @@ class Supervisor(PoisonRowTracker):
                 self._ends[attempt, unit] = ends
             case RowsPassed(attempt, stage, first, rows):
                 key = (attempt, stage, first)
-                self._passed[key] = max(rows, self._passed.get(key, 0))
+                self._rows_passed[key] = max(rows, self._rows_passed.get(key, 0))
             case Incident():
                 self._incidents[event] += 1
             case DeviceMemoryTaken(size):
@@ -151,8 +150,7 @@ class Supervisor(PoisonRowTracker):
     def quarantined(self, units: list[int], numbers: list[int], details: list[dict[str, str]]) -> str | None:
         """Record quarantined rows by their units and row numbers. Return why the run must stop; None if it may go on.
 
-        `details` has at least one dict with the columns of the quarantine; they are for the first of these rows, in
-        order. A row that Ray runs twice counts once. The final count comes from the staged parts.
+        `details` has the columns of the quarantine for the first of these rows. A row that Ray runs twice counts once.
         """
         if self._allowed is None:
             return None
@@ -181,10 +179,10 @@ class Supervisor(PoisonRowTracker):
 
     def snapshot(self, attempt: str) -> Snapshot:
         """Return what is recorded of the run so far, with the counts of `attempt`."""
-        passed: Counter[str] = Counter()
-        for (of, stage, _), rows in self._passed.items():
+        rows_by_stage: Counter[str] = Counter()
+        for (of, stage, _), rows in self._rows_passed.items():
             if of == attempt:
-                passed[stage] += rows
+                rows_by_stage[stage] += rows
         incidents = sorted(self._incidents.items(), key=lambda item: (item[0].stage, item[0].what))
         return Snapshot(
             [{"stage": event.stage, "what": event.what, "times": times} for event, times in incidents],
@@ -192,7 +190,7 @@ class Supervisor(PoisonRowTracker):
             self._device_memory,
             {model: {"rows": batch.rows, "reason": batch.reason} for model, batch in self._batch_sizes.items()},
             sum(ends for (of, _), ends in self._ends.items() if of == attempt),
-            dict(passed),
+            dict(rows_by_stage),
         )
 
 
@@ -202,17 +200,21 @@ def actor_name(run: Run) -> str:
 
 @contextlib.contextmanager
 def supervised(run: Run) -> Iterator[None]:
-    """Run the run's supervisor, a named Ray actor, while the body runs.
+    """Run the run's supervisor, a named Ray actor, while the body runs, on this node if Ray can place it here.
 
-    It is on the node of this process if Ray can place it there. If it is lost, it starts again with empty state. The
-    state saves time, and no row depends on it.
+    If it is lost, it starts again with empty state. The state saves time, and no row depends on it.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    again = {"max_restarts": -1, "max_task_retries": -1}
-    actor = ray.remote(Supervisor).options(name=actor_name(run), num_cpus=0, scheduling_strategy=here, **again).remote()
+    actor_class = ray.remote(Supervisor).options(
+        name=actor_name(run),
+        num_cpus=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
+        max_restarts=-1,
+        max_task_retries=-1,
+    )
+    actor = actor_class.remote()
     try:
         yield
     finally:
@@ -221,10 +223,7 @@ def supervised(run: Run) -> Iterator[None]:
 
 
 def ask(run: Run, question: Callable[[Supervisor, *Arguments], Answer], *arguments: *Arguments) -> Answer | None:
-    """Call `question`, a method of `Supervisor`, in the run's supervisor. Return its answer; None without a supervisor.
-
-    A forked process calls it through its parent.
-    """
+    """Call `question`, a method of the run's supervisor. Return its answer; None without a supervisor."""
     if forked_process.is_forked():
         return forked_process.ask(run, question, *arguments)
     if actor := _supervisor(run):
@@ -235,10 +234,7 @@ def ask(run: Run, question: Callable[[Supervisor, *Arguments], Answer], *argumen
 
 
 def emit(run: Run, event: Event) -> None:
-    """Record an event in the run's supervisor, if there is one; wait only for `LastWords`.
-
-    A forked process always waits, because it reports through its parent.
-    """
+    """Record an event in the run's supervisor, if there is one. Wait for `LastWords`, and in a process of its own."""
     if forked_process.is_forked() or isinstance(event, LastWords):
         ask(run, Supervisor.on, event)
     elif actor := _supervisor(run):
@@ -255,12 +251,11 @@ def leave(run: Run, worker: str) -> None:
 
 
 def is_there(run: Run) -> bool:
-    """Return True if this process can reach a supervisor of the run. Of a forked process this is assumed."""
+    """Return True if this process can reach a supervisor of the run, as each process of its own does."""
     return forked_process.is_forked() or _supervisor(run) is not None
 
 
 def _supervisor(run: Run) -> Any:
-    """Return a Ray actor handle; None if there is no supervisor."""
     name, ray = actor_name(run), sys.modules.get("ray")  # a process that did not import Ray is not connected to it
     if name not in _supervisors and ray is not None and ray.is_initialized():
         with contextlib.suppress(ValueError):
@@ -269,10 +264,9 @@ def _supervisor(run: Run) -> Any:
 
 
 def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> None:
-    """Report to the run's supervisor the rows that are quarantined in `block`, but not in `before`.
+    """Report the rows that are quarantined in `block`, but not in `before`, the block before the work.
 
-    `before` is the block before the work; if it is None, report all quarantined rows. Raise `TooManyQuarantined` if the
-    run now has more quarantined rows than its limit.
+    Raise `TooManyQuarantined` if the run now has more quarantined rows than its limit.
     """
     import pyarrow as pa
 
@@ -284,24 +278,21 @@ def report_quarantined(block: pa.Table, before: pa.Table | None, run: Run) -> No
         states = states & (before["__state"].to_numpy() != blocks.QUARANTINED)
     if not states.any():
         return
-    new = block.filter(pa.array(states))
-    names = {name: name if name in blocks.IDENTITY else f"__{name}" for name in QUARANTINE.names}
-    shown = new.select([name for name in names.values() if name in new.column_names])[:DETAILS_AT_ONCE].to_pylist()
-    details = [{name: str(row.get(column, "")) for name, column in names.items()} for row in shown]
-    if stop := ask(run, Supervisor.quarantined, new["__unit"].to_pylist(), new["__row"].to_pylist(), details):
+    rows = block.filter(pa.array(states))
+    columns = {name: name if name in blocks.IDENTITY else f"__{name}" for name in QUARANTINE.names}
+    first = rows.select([name for name in columns.values() if name in rows.column_names])[:DETAILS_AT_ONCE]
+    details = [{name: str(row.get(column, "")) for name, column in columns.items()} for row in first.to_pylist()]
+    if stop := ask(run, Supervisor.quarantined, rows["__unit"].to_pylist(), rows["__row"].to_pylist(), details):
         raise TooManyQuarantined(stop, details[0]["stage"])
 
 
 def report(run: Run, stage: str, what: str, is_warning: bool = False) -> None:
-    """Record an incident of a stage for the receipt, without waiting.
-
-    `what` is a sentence, in which secrets are masked. If `is_warning`, it is also one of the receipt's warnings.
-    """
+    """Record an incident of a stage for the receipt, without waiting. Secrets in the sentence `what` are masked."""
     emit(run, Incident(stage, masked(what), is_warning))
 
 
 def report_storage_problems(run: Run, stage: str) -> None:
-    """Record what this process had to wait for in the storage since the last call, as incidents of the stage."""
+    """Record what this process has waited for in the storage, as incidents of the stage."""
     for problem in take_problems():
         report(run, stage, problem)
 
@@ -312,9 +303,9 @@ def snapshot(run: Run) -> Snapshot:
 
 
 def kept_log(run: Run) -> str | None:
-    """Write the output of user code to the file `run.log`, and return the file's place; None if there is no output."""
+    """Write the output of user code to the file `run.log`, and return its path; None if there is no output."""
     count, lines = ask(run, Supervisor.lines_since, 0) or (0, [])
     if not count:
         return None
-    run.log.write_bytes(run_log.text(count, lines).encode())
+    run.log.write_bytes(text(count, lines).encode())
     return str(run.log)

@@ -1,9 +1,8 @@
 """Collect the output of models, steps and their libraries for the run's log: stdout, stderr and `logging`.
 
-`collected` sends each line that is written while its body runs to the run's supervisor. The streams work as before, so
-a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets warnings of all code. It also
-gets the other messages of the user's own code, which Python drops. Output of C code and child processes comes from the
-worker's log file when the body ends, see `raw_output.py`.
+The streams work as before, so a Ray worker's own log has the lines too. If no code configures `logging`, stderr gets
+warnings of all code, and the other messages of the user's own code, which Python drops. Output of C code and child
+processes comes from the worker's log file when the body ends, see `raw_output.py`.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ _is_left_alone: contextvars.ContextVar[bool] = contextvars.ContextVar("is_left_a
 
 @contextlib.contextmanager
 def left_alone() -> Iterator[None]:
-    """Make `collected` do nothing while the body runs: the process's streams and `logging` stay as they are."""
+    """Make `collected` do nothing while the body runs."""
     token = _is_left_alone.set(True)
     try:
         yield
@@ -65,8 +64,7 @@ def collected(run: Run, source: str) -> Iterator[None]:
 def install() -> None:
     """Replace stdout, stderr and the last handler of `logging` by ones that can collect lines for the run's log.
 
-    Do so again after user code has replaced them. A process calls this before it imports libraries that log, because
-    their handlers keep the stream that they find.
+    A process calls this before it imports libraries that log, because their handlers keep the stream that they find.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -79,17 +77,14 @@ def install() -> None:
 
 
 class _Collector:
-    """The lines that this process has not sent yet. A thread sends them, so that the last lines before a crash arrive.
-
-    Several threads may enter `collected`, also one inside the other.
-    """
+    """The lines that this process has not sent yet. A thread sends them, so that the last ones survive a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: garbage collection in its body may write
         self._sending = threading.Lock()
         self._process = 0
         self._lines: list[str] = []
-        self._bodies = self._second = self._count = self._left_out = 0
+        self._bodies = self._second = self._count = self._excess = 0
         self._run: Run | None = None
         self._newest = ""  # the source for threads that the user's code started
         self._written = threading.Event()
@@ -99,10 +94,7 @@ class _Collector:
 
     @property
     def is_on(self) -> bool:
-        """Return True if lines are collected here.
-
-        A process that user code forks has the body, but no sending thread.
-        """
+        """Return True if lines are collected here. A process that user code forks has no sending thread."""
         return self._bodies > 0 and self._process == os.getpid()
 
     def begin(self, run: Run, source: str) -> None:
@@ -149,29 +141,31 @@ class _Collector:
         self.add(_shown(text))
 
     def add(self, line: str) -> None:
-        told = self._told(line)
+        line = self._with_source(line)
         with self._lock:
             if (second := int(time.monotonic())) != self._second:
-                self._note_left_out()
+                self._note_excess()
                 self._second, self._count = second, 0
             self._count += 1
             if self._count > LINES_A_SECOND:
-                self._left_out += 1
+                self._excess += 1
                 return
-            self._lines.append(told)
+            self._lines.append(line)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep_sending, name="console", daemon=True)
                 self._thread.start()
         self._written.set()
 
-    def _told(self, text: str) -> str:
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")[11:23]
-        return f"{at} {_source.get() or self._newest} [{platform.node()}:{os.getpid()}] {text}"
+    def _with_source(self, text: str) -> str:
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")[11:23]
+        return f"{moment} {_source.get() or self._newest} [{platform.node()}:{os.getpid()}] {text}"
 
-    def _note_left_out(self) -> None:
-        if self._left_out:
-            self._lines.append(self._told(f"({self._left_out:,} lines left out: more than {LINES_A_SECOND} a second)"))
-            self._left_out = 0
+    def _note_excess(self) -> None:
+        if self._excess:
+            self._lines.append(
+                self._with_source(f"({self._excess:,} lines left out: more than {LINES_A_SECOND} a second)")
+            )
+            self._excess = 0
 
     def _keep_sending(self) -> None:
         while True:
@@ -183,7 +177,7 @@ class _Collector:
     def _send(self) -> None:
         with self._sending:
             with self._lock:
-                self._note_left_out()
+                self._note_excess()
                 lines, self._lines, run = self._lines, [], self._run
             if lines and run:
                 with contextlib.suppress(Exception):  # the output of a model must not cost a row
@@ -195,15 +189,15 @@ class _Tee:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._begun = ""
+        self._tail = ""  # text without a line end
 
     def write(self, text: str) -> int:
         if _collector.is_on:
-            *lines, begun = (self._begun + text).split("\n")
-            self._begun = last_text(begun) + "\r" * begun.endswith("\r")
+            *lines, tail = (self._tail + text).split("\n")
+            self._tail = last_text(tail) + "\r" * tail.endswith("\r")
             for line in lines:
                 self._add(line)
-            if len(self._begun) > LONGEST_LINE:
+            if len(self._tail) > LONGEST_LINE:
                 self.end_line()
         return self._stream.write(text)
 
@@ -213,8 +207,8 @@ class _Tee:
 
     def end_line(self) -> None:
         """Collect the text that has no line end yet."""
-        begun, self._begun = self._begun, ""
-        self._add(begun)
+        line, self._tail = self._tail, ""
+        self._add(line)
 
     def _add(self, line: str) -> None:
         if text := last_text(line).rstrip():
@@ -237,9 +231,11 @@ class _LastResort(logging.Handler):
 
 
 def _shown(text: str) -> str:
-    cut = f" ... (of {len(text):,} characters)" if len(text) > LONGEST_LINE else ""
-    shown = printable(masked(text[: 4 * LONGEST_LINE]))[:LONGEST_LINE]  # masked first: half a secret has no form
-    return shown.encode(errors="replace").decode() + cut
+    line = printable(masked(text[: 4 * LONGEST_LINE]))[:LONGEST_LINE]  # masked first: half a secret has no form
+    line = line.encode(errors="replace").decode()
+    if len(text) > LONGEST_LINE:
+        line += f" ... (of {len(text):,} characters)"
+    return line
 
 
 _collector = _Collector()

@@ -1,7 +1,7 @@
 """Run work in a process that rows may kill: with a time limit on every call, and with care after a worker died.
 
-`poison_rows.py` interprets deaths, and this file reports to it through the run's supervisor. This file ends its own
-process when only a new one can continue: after a row took too long, or broke the device.
+`poison_rows.py` interprets deaths, and this file reports to it through the run's supervisor. It ends its own process
+after a row took too long, or broke the device.
 """
 
 import contextlib
@@ -36,8 +36,7 @@ Work = Callable[[pa.Table], pa.Table]
 class Watchdog:
     """Runs a stage's work on blocks in this process, with a time limit, and reports to the run's supervisor.
 
-    `label` names the work in reports. `pace` is the seconds that the work takes for a row, measured on a sample, or 0
-    if unknown. The time limit grows with it.
+    `label` names the work in reports. The time limit grows with `pace`, the seconds for a row of a sample, or 0.
     """
 
     def __init__(self, run: Run, stage: str, label: str, pace: float) -> None:
@@ -47,8 +46,7 @@ class Watchdog:
     def run(self, block: pa.Table, work: Work, isolation: RowIsolation) -> pa.Table:
         """Return the result of `work` for all rows of `block` together, or in pieces if `isolation` is on.
 
-        In pieces, known poison rows are quarantined without work. The process ends if the work takes longer than the
-        run's row timeout allows.
+        In pieces, known poison rows are quarantined without work.
         """
         if isolation.is_on and len(block) and supervisor.is_there(self._run):
             return self._isolated(block, work)
@@ -56,20 +54,18 @@ class Watchdog:
             return self._timed(block, work)
 
     @contextlib.contextmanager
-    def at(self, block: pa.Table, known: RowIsolation | None = None) -> Iterator[RowIsolation]:
+    def at(self, block: pa.Table, isolation: RowIsolation | None = None) -> Iterator[RowIsolation]:
         """Record that this worker runs a block while the body runs, and yield how the block's rows must run.
 
-        They run in pieces if a worker died while it ran the block, or if a poison row in it is known. If `known` is not
-        None, it is yielded, and nothing is recorded.
-
-        This is for Ray tasks, which Ray runs again from the beginning. If the process ends in the body, the record
-        stays, and shows that this worker died.
+        A given `isolation` is yielded, and nothing is recorded. This is for Ray tasks, which Ray runs again from the
+        beginning. If the process ends in the body, the record stays, and shows that this worker died.
         """
-        if known is not None or not len(block):
-            yield known or TOGETHER
+        if isolation is not None or not len(block):
+            yield isolation or TOGETHER
             return
-        died, is_on = supervisor.ask(self._run, Supervisor.arrive, self._worker, self._name(block)) or (False, False)
-        if died:
+        answer = supervisor.ask(self._run, Supervisor.arrive, self._worker, self._name(block))
+        has_death, is_on = answer or (False, False)
+        if has_death:
             supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
         try:
             yield RowIsolation(is_on)
@@ -77,10 +73,7 @@ class Watchdog:
             supervisor.leave(self._run, self._worker)  # it waits: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
-        """Report `error`, which has broken this process, and end the process, so that a new one tries again.
-
-        If there is no supervisor, do nothing.
-        """
+        """Report `error`, and end the process, so that a new one tries again. Without a supervisor, do nothing."""
         if supervisor.is_there(self._run):
             name = type(error).__name__
             supervisor.report(self._run, self._stage, f"{self._label}: a worker ended itself after {name}: {error}")
@@ -89,31 +82,28 @@ class Watchdog:
             os._exit(1)
 
     def _isolated(self, block: pa.Table, work: Work) -> pa.Table:
-        pieces, condemned = self.judged(block)
-        done = [(row, blocks.quarantine(block[row : row + 1], error, self._stage)) for row, error in condemned.items()]
+        pieces, poison_rows = self.judged(block)
+        tables = {}
+        for row, error in poison_rows.items():
+            tables[row] = blocks.quarantine(block[row : row + 1], error, self._stage)
         for start, stop in pieces:
-            with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(block[start:stop]).sum())):
-                done.append((start, self._timed(block[start:stop], work)))
-        return rebatch.joined(table for _, table in sorted(done, key=lambda item: item[0]))
+            piece = block[start:stop]
+            with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(piece).sum())):
+                tables[start] = self._timed(piece, work)
+        return rebatch.joined(tables[start] for start in sorted(tables))
 
     def judged(self, block: pa.Table) -> tuple[list[tuple[int, int]], dict[int, RowError]]:
-        """Return how a block that killed a worker must run: its pieces, and its poison rows with their errors.
-
-        A piece is (start, stop), rows start <= n < stop of the block. Poison rows must not run.
-        """
+        """Return how a block that killed a worker must run: its pieces, (start, stop), and its poison rows' errors."""
         for worker in supervisor.ask(self._run, Supervisor.suspects, self._worker, self._name(block)) or ():
             if _ended_by_limit(worker):
                 supervisor.emit(self._run, DeathExplained(worker, self._timeout(), is_certain=True))
         judgement = supervisor.ask(self._run, Supervisor.judge, self._worker, self._name(block), len(block))
-        pieces, condemned = judgement or ([(0, len(block))], {})
-        return pieces, {row: _error(*reason) for row, reason in condemned.items()}
+        pieces, reasons = judgement or ([(0, len(block))], {})
+        return pieces, {row: _error(*reason) for row, reason in reasons.items()}
 
     @contextlib.contextmanager
     def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
-        """Record that the rows start <= n < stop of the block run while the body runs.
-
-        If the process ends in the body, one of them counts as the cause.
-        """
+        """Record that these rows of the block run. If the process ends in the body, one of them is the cause."""
         supervisor.emit(self._run, HandBegun(self._worker, self._name(block), start, stop))
         yield
         supervisor.emit(self._run, HandEnded(self._worker))
@@ -151,10 +141,11 @@ class Watchdog:
         return None if limit is None else limit + SLACK * self._pace * count
 
     def _timed(self, block: pa.Table, work: Work) -> pa.Table:
-        started = time.perf_counter()
-        done = work(block)
-        self._pace = max(self._pace, (time.perf_counter() - started) / max(int(blocks.counts(block).sum()), 1))
-        return done
+        start = time.perf_counter()
+        result = work(block)
+        seconds = time.perf_counter() - start
+        self._pace = max(self._pace, seconds / max(int(blocks.counts(block).sum()), 1))
+        return result
 
     def _name(self, block: pa.Table) -> Hashable:
         return (self._label, block["__unit"][0].as_py(), block["__row"][0].as_py(), len(block))
@@ -166,23 +157,22 @@ _deadlines_lock = threading.Lock()
 
 @contextlib.contextmanager
 def _process_limited(seconds: float | None, file: int = STANDARD_ERROR) -> Iterator[None]:
-    """End the process after `seconds`, with a traceback in `file`.
+    """End the process after `seconds`, with a traceback in `file`, also if a row hangs in C code.
 
-    It uses faulthandler's watchdog, a thread in C. So it also works if a row hangs in C code and blocks Python's other
-    threads. A process has one watchdog, which is set to the earliest deadline.
+    faulthandler's watchdog is a thread in C. A process has one, which is set to the earliest deadline.
     """
     if seconds is None:
         yield
         return
-    mine = object()
+    call = object()
     with _deadlines_lock:
-        _deadlines[mine] = time.monotonic() + seconds, file
+        _deadlines[call] = time.monotonic() + seconds, file
         _watch()
     try:
         yield
     finally:
         with _deadlines_lock:
-            del _deadlines[mine]
+            del _deadlines[call]
             _watch()
 
 

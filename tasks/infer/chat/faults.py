@@ -1,17 +1,19 @@
-"""Whose fault a failed request is, and whether it can pass by itself: one table for all dialects of endpoints.
+"""The cause of a failed request, and whether it can pass by itself: one table for all endpoints.
 
-    blame      answers                                              tries
-    ROW        400, 413, 422, 451 and other 4xx; a filter; a 429    1
+    blame      answers                                             tries
+    ROW        400, 413, 422, 451 and other 4xx; a filter; a 429   1
                of a limit that this request alone exceeds
-    KEY        401, 402, 403; no quota, no credit                   1. A 403 is the row's if a test request succeeds
-    SETTINGS   404, 405, 501, a redirect; an unknown model          1. The row's if a test request succeeds
-    LIMIT      429                                                  until `retry_timeout_seconds`; all requests wait
-    SERVER     408, 409, 424, 5xx; a time-out, a cut connection,    `max_tries` if other requests succeed, otherwise
-               a web page, an answer that is not JSON               until `retry_timeout_seconds`
+    KEY        401, 402, 403; no quota, no credit                  1; a 403 is the row's, if a test
+                                                                   request succeeds
+    SETTINGS   404, 405, 501, a redirect; an unknown model         1; the row's, if a test request succeeds
+    LIMIT      429                                                 until `retry_timeout_seconds`; all wait
+    SERVER     408, 409, 424, 5xx; a time-out, a cut connection,   `max_tries` if other requests succeed,
+               a web page, an answer that is not JSON              until `retry_timeout_seconds` otherwise
 
-An error with status 200 counts by its `code`. This file knows no request and sends none.
+An error with status 200 counts by its `code`.
 """
 
+import contextlib
 import enum
 import json
 import math
@@ -44,8 +46,7 @@ BY_STATUS = {
     405: (Blame.SETTINGS, "no chat completions there; see base_url"),
     407: (Blame.SETTINGS, "the proxy of the environment requires a password"),
     408: (Blame.SERVER, ""),
-    409: (Blame.SERVER, ""),
-    **dict.fromkeys((423, 424, 425, 498, 499), (Blame.SERVER, "")),  # a model that loads, no capacity, a cut request
+    **dict.fromkeys((409, 423, 424, 425, 498, 499), (Blame.SERVER, "")),  # a model that loads, a cut request
     429: (Blame.LIMIT, ""),
     501: (Blame.SETTINGS, "no chat completions there; see base_url"),
 }
@@ -72,17 +73,13 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)
 
 @dataclass
 class Fault(Exception):
-    """A request without an answer.
-
-    `sentence` has the server's own words, unmasked. `advice` is about the cause. `after` is the server's number of
-    seconds to wait, or None. If the fault `is_sure`, a test request cannot change the blame.
-    """
+    """A request without an answer."""
 
     blame: Blame
-    sentence: str
+    sentence: str  # the server's own words, unmasked
     advice: str = ""
-    after: float | None = None
-    is_sure: bool = True
+    retry_after: float | None = None  # seconds to wait, if the server names them
+    is_sure: bool = True  # a test request cannot change the blame
 
     @property
     def passes(self) -> bool:
@@ -92,62 +89,70 @@ class Fault(Exception):
 
 def fault_of(response: "httpx.Response") -> Fault:
     """Return the fault of a response with a status other than 200."""
-    status, payload = response.status_code, _json(response.content)
+    payload = None
+    with contextlib.suppress(ValueError, RecursionError):
+        payload = json.loads(response.content)
     words = words_of(payload) or words_of_text(response.text)
     if target := response.headers.get("location"):
         words = f"it redirects to {target} {words}".rstrip()
-    return _classified(status, error_of(payload), words, f"HTTP {status}: {words}", seconds_to_wait(response.headers))
+    if isinstance(payload, list) and payload:
+        payload = payload[0]
+    error = payload.get("error") or payload if isinstance(payload, dict) else payload
+    status = response.status_code
+    return _classified(status, error, words, f"HTTP {status}: {words}", seconds_to_wait(response.headers))
 
 
 def fault_in(error: Any) -> Fault:
     """Return the fault that an error in an answer with status 200 describes."""
-    codes = _codes(error)
-    status = next((int(code) for code in codes if code.isdigit() and 300 <= int(code) < 600), 200)
+    status = 200
+    for code in _codes(error):
+        if code.isdigit() and 300 <= int(code) < 600:
+            status = int(code)
+            break
     words = words_of(error) or str(error)
-    shown = f"error {status}" if status != 200 else "an error"
-    return _classified(status, error, words, f"{shown} with status 200: {words}", None)
+    number = "an error" if status == 200 else f"error {status}"
+    return _classified(status, error, words, f"{number} with status 200: {words}", None)
 
 
-def _classified(status: int, error: Any, words: str, sentence: str, after: float | None) -> Fault:
-    codes = [*_codes(error), words.strip().lower()]
-    at_200 = BY_CODE_AT_200 if status == 200 else {}
-    by_code = next((blame for code in codes if (blame := BY_CODE.get(code) or at_200.get(code))), None)
-    if NO_CREDIT in words:
-        by_code = Blame.KEY
+def _classified(status: int, error: Any, words: str, sentence: str, wait: float | None) -> Fault:
+    blame, advice = BY_STATUS.get(status, (_of_range(status), ""))
+    blame_by_code = _blame_by_code(status, error, words)
+    if blame_by_code and blame_by_code is not blame:
+        blame, advice = blame_by_code, ""
     if status == 401:
         sentence = sentence.removesuffix(words).rstrip(": ")  # the words may have a part of the key
-    blame, advice = BY_STATUS.get(status, (_of_range(status), ""))
-    if by_code:
-        is_same = blame is by_code
-        blame, advice = by_code, advice if is_same else ""
     if blame is Blame.LIMIT and exceeds_alone(words):
         blame = Blame.ROW
     if blame is Blame.SETTINGS and not advice:
         advice = "see base_url, model and extra_body"
-    return Fault(blame, sentence, advice, after, is_sure=by_code is not None or status not in UNSURE)
+    is_sure = blame_by_code is not None or status not in UNSURE
+    return Fault(blame, sentence, advice, wait, is_sure)
+
+
+def _blame_by_code(status: int, error: Any, words: str) -> Blame | None:
+    if NO_CREDIT in words:
+        return Blame.KEY
+    table = BY_CODE | BY_CODE_AT_200 if status == 200 else BY_CODE
+    for code in (*_codes(error), words.strip().lower()):
+        if code in table:
+            return table[code]
+    return None
 
 
 def _of_range(status: int) -> Blame:
     if status >= 500 or status == 200:
         return Blame.SERVER
-    return Blame.ROW if status >= 400 else Blame.SETTINGS
+    if status >= 400:
+        return Blame.ROW
+    return Blame.SETTINGS
 
 
 def exceeds_alone(words: str) -> bool:
-    """Return True if the words of a limit show that the request exceeds it by its own size, so that no wait helps."""
-    limit, requested = _LIMIT.search(words), _REQUESTED.search(words)
-    if limit and requested:
-        return int(requested[1].replace(",", "") or 0) > int(limit[1].replace(",", "") or 0)
+    """Return True if the words show that the request alone exceeds the limit, so that no wait helps."""
+    limit, request = _LIMIT.search(words), _REQUESTED.search(words)
+    if limit and request:
+        return int(request[1].replace(",", "") or 0) > int(limit[1].replace(",", "") or 0)
     return bool(_TOO_LARGE.search(words))
-
-
-def error_of(payload: Any) -> Any:
-    """Return the error in the JSON of an answer, in any of the forms of gateways; the payload itself without one."""
-    if isinstance(payload, list) and payload:
-        payload = payload[0]
-    if isinstance(payload, dict):
-        return payload.get("error") or payload
-    return payload
 
 
 def words_of(payload: Any) -> str:
@@ -170,38 +175,29 @@ def words_of_text(text: str) -> str:
 def _codes(error: Any) -> list[str]:
     if not isinstance(error, dict):
         return []
-    inner = error.get("innererror")
-    found = [error.get(name) for name in ("code", "type", "status")] + [
-        inner.get("code") if isinstance(inner, dict) else 0
-    ]
-    return [str(code).lower() for code in found if isinstance(code, str | int) and code]
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+    codes = [error.get(name) for name in ("code", "type", "status")]
+    if isinstance(error.get("innererror"), dict):
+        codes.append(error["innererror"].get("code"))
+    return [str(code).lower() for code in codes if isinstance(code, str | int) and code]
 
 
 def seconds_to_wait(headers: "httpx.Headers | Mapping[str, str]") -> float | None:
     """Return the seconds that the server requires as a wait; None if its headers have no time.
 
-    Retry-After is a number or a date. Without it, the reset of each limit counts that has nothing left.
+    Without a Retry-After, the reset of each limit counts that has nothing left.
     """
-    given = headers.get("retry-after", "")
-    values = [_retry_after(value) for value in ([given] if "GMT" in given else given.split(","))]
-    values.append(_number(headers.get("retry-after-ms", ""), 1000))
-    if all(value is None for value in values):
-        values = [
-            _duration(headers.get(f"x-ratelimit-reset-{what}", ""))
-            for what in ("requests", "tokens")
-            if _number(headers.get(f"x-ratelimit-remaining-{what}", "")) == 0
-        ]
-    return max((value for value in values if value is not None), default=None)
+    retry_after = headers.get("retry-after", "")
+    parts = [retry_after] if "GMT" in retry_after else retry_after.split(",")
+    waits = [*map(_retry_after, parts), _number(headers.get("retry-after-ms", ""), 1000)]
+    if waits.count(None) == len(waits):
+        for unit in ("requests", "tokens"):
+            if _number(headers.get(f"x-ratelimit-remaining-{unit}", "")) == 0:
+                waits.append(_duration(headers.get(f"x-ratelimit-reset-{unit}", "")))
+    return max((seconds for seconds in waits if seconds is not None), default=None)
 
 
 def _retry_after(value: str) -> float | None:
+    """Return the seconds of a number or a date."""
     seconds = _number(value)
     if seconds is None:
         try:
@@ -224,5 +220,5 @@ def _duration(value: str) -> float | None:
     parts = _DURATION.fullmatch(value.strip())
     if not value.strip() or not parts:
         return _number(value)
-    hours, minutes, seconds, thousandths = (float(part or 0) for part in parts.groups())
-    return hours * 3600 + minutes * 60 + seconds + thousandths / 1000
+    hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000

@@ -1,25 +1,28 @@
-"""The common part of chat models that a worker loads with transformers: location, chat template, random numbers.
+"""The common part of chat models that a worker loads with transformers: chat template, random numbers.
 
-See settings.py for columns. With `temperature` 0, decoding is greedy. Above 0, each row draws its tokens with random
-numbers of its own, as in text_generation.py, among the tokens that `top_k` and `top_p` leave. A row's answer never
-depends on the other rows of the batch, beyond rounding.
+See settings.py for columns. With `temperature` 0, decoding is greedy. Above 0, each row draws its
+tokens with random numbers of its own, among the tokens that `top_k` and `top_p` leave. A row's answer
+never depends on the other rows of the batch, beyond rounding.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+import abc
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import model_validator
 
 from overnight.tasks.config.memory_bound import bounded, shortage
-from overnight.tasks.infer.chat.settings import Answer, ChatSettings, Message
+from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
+from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, Message, TopK
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, refuse_unreserved
+from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generated, Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import SavedModel
-from overnight.tasks.infer.predictor import Batch, TorchPredictor
-from overnight.tasks.infer.reasoning import begins_reasoning
+from overnight.tasks.infer.predictor import Batch, Predict, TorchPredictor
 from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
@@ -29,11 +32,8 @@ if TYPE_CHECKING:
 class LocalChat(TorchPredictor, SavedModel, ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
-    chat_template_kwargs: Annotated[
-        dict[str, Any],
-        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
-    ] = {}
+    top_k: TopK = None
+    chat_template_kwargs: ChatTemplateKwargs = {}
     dtype: Dtype = "float32"
     device_map: DeviceMap = None
     max_memory: MaxMemory = None
@@ -51,53 +51,65 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
     def libraries(self) -> tuple[str, ...]:
         return ("accelerate",) if self.device_map else ()
 
-    def prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Return the messages of each row as one text, in the chat template of `template`, a tokenizer or processor."""
+    @abc.abstractmethod
+    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        """Return the model's inputs (N x T) for the prompts of a batch, by the tokenizer or processor `template`."""
+
+    def answering(self, checkpoint: Checkpoint, template: Any, tokenizer: Any, model_class: Any) -> Predict:
+        """Load the model, and return the function that answers the messages of a batch."""
+        self._refuse_template(checkpoint, template)
+        model, device = load_on_devices(checkpoint, model_class, self)
+        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        arguments = inspect.signature(model.forward).parameters
+
+        def predict(batch: Batch) -> Outcome:
+            prompts = self._prompts(template, self.messages(batch))
+            inputs = {}
+            for name, tensor in self.features(template, batch, prompts).items():
+                if name in arguments:
+                    dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
+                    inputs[name] = tensor.to(device, dtype)
+            noises = [
+                noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
+                for number in range(self.num_return_sequences)
+            ]
+            rows = generation.run(inputs, noises)
+            lengths = inputs["attention_mask"].sum(1).tolist()
+            return self.outcome(list(map(partial(_answer, generation), rows, lengths, prompts)))
+
+        return predict
+
+    def _prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
+        """Return the messages of each row in the chat template of `template`."""
         with bounded(sum(len(str(message)) for row in messages for message in row)):
-            found: list[str] = template.apply_chat_template(
+            prompts: list[str] = template.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
             )
-        return found
+        return prompts
 
-    def refuse_template(self, checkpoint: Checkpoint, template: Any, example: Sequence[Message]) -> None:
-        """Raise `JobError` if the chat template of `template` is missing, or refuses the messages `example`.
-
-        `template` is the model's tokenizer or processor. Every row's messages have the roles of `example`, so no row
-        could get an answer. The error names the model `checkpoint`.
-        """
+    def _refuse_template(self, checkpoint: Checkpoint, template: Any) -> None:
+        """Raise `JobError` if there is no chat template, or it refuses the roles of every row's messages."""
         if not template.chat_template:
             raise checkpoint.unusable(
                 "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
                 "kind: text_generation with a prompt"
             )
         try:
-            self.prompts(template, [example])
+            self._prompts(template, [[self.message(role, "text") for role in self.roles()]])
         except Exception as error:
-            roles = " and ".join(str(message["role"]) for message in example)
+            roles = " and ".join(self.roles())
             reason = shortage(error) if isinstance(error, MemoryError) else error
             raise checkpoint.unusable(f"its chat template refuses {roles} messages: {reason}") from error
 
-    def answered(
-        self, generation: Generation, inputs: dict[str, Any], batch: Batch, prompts: list[str], device: "torch.device"
-    ) -> Outcome:
-        """Generate the answers for the rows of `batch` by `generation`, and return their columns.
 
-        `prompts` has one text per row. `inputs` are the same prompts as the model's inputs: `input_ids` and
-        `attention_mask` (N x T), and others, for example of images. `device` is the device of these inputs.
-        """
-        noises = [
-            noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
-            for number in range(self.num_return_sequences)
-        ]
-        made = generation.run(inputs, noises)
-        lengths = inputs["attention_mask"].sum(1).tolist()
-        begun = map(begins_reasoning, prompts)
-        rows = zip(lengths, made, begun, strict=True)
-        return self.outcome([_answer(generation, length, row, is_begun) for length, row, is_begun in rows])
-
-
-def _answer(generation: Generation, prompt_tokens: int, made: Sequence[Generated], is_begun: bool) -> Answer:
-    (text, *others), (first, *rest) = generation.texts(made), made
-    pairs = [(other, one.finish_reason) for other, one in zip(others, rest, strict=True)]
-    count = sum(one.count for one in made)
-    return Answer(text, prompt_tokens, count, first.finish_reason, is_begun=is_begun, others=pairs)
+def _answer(generation: Generation, outputs: Sequence[Generated], prompt_tokens: int, prompt: str) -> Answer:
+    texts = generation.texts(outputs)
+    reasons = [output.finish_reason for output in outputs]
+    return Answer(
+        texts[0],
+        prompt_tokens,
+        completion_tokens=sum(output.count for output in outputs),
+        finish_reason=reasons[0],
+        is_begun=begins_reasoning(prompt),
+        others=list(zip(texts[1:], reasons[1:], strict=True)),
+    )

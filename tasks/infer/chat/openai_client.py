@@ -1,20 +1,14 @@
-"""A client of one OpenAI-compatible endpoint: it sends requests for chat completions, and tries again if that may help.
+"""A client of one OpenAI-compatible endpoint: it sends requests, and tries again if that may help.
 
-`faults.py` has the table of faults: whose each is, and how often a request is tried. `completion.py` reads answers.
-After the last try, the error shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is
-tried again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether others succeed.
-
-`Retry-After` is respected, and after a 429 delays all requests. No message and no log contains the key, or the value
-of a header from the settings. Requests to this machine's own addresses use no proxy.
+`faults.py` has the table of faults, and `completion.py` reads answers. After the last try, the error
+shows the cause: the row (`RowError`), the service (`ServiceUnavailable`, and `infer` is tried
+again), the key (`AccessDenied`) or the settings (`JobError`). A short test request shows whether
+others succeed. No message and no log contains the key, or the value of a header of the settings.
 """
 
 import asyncio
-import ipaddress
 import logging
-import os
-import socket
 import time
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import AccessDenied, JobError, OvernightError, RowError, ServiceUnavailable
+from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.completion import answer_of
 from overnight.tasks.infer.chat.faults import Blame, Fault, fault_of
+from overnight.tasks.infer.chat.proxy import goes_directly, proxy_of
 from overnight.tasks.infer.chat.rate_limiter import RateLimiter
-from overnight.tasks.infer.chat.settings import Answer
 
 if TYPE_CHECKING:
     import httpx
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
+TEST_SECONDS = 20.0
 SECONDS_BETWEEN_WARNINGS = 60.0
 CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 MESSAGE_CHARACTERS = 300
@@ -45,179 +41,175 @@ _log = logging.getLogger("overnight.endpoint")
 
 
 @dataclass(frozen=True)
-class RetryLimits:
-    """The limits of a request to a chat endpoint.
+class Limits:
+    """The limits of one worker's requests to an endpoint.
 
-    `timeout_seconds` is the time for one response, and `retry_timeout_seconds` the time for all tries. After
-    `max_tries` tries, the request itself counts as the cause of its failure, if other requests succeed. Otherwise it is
-    tried for the rest of the time, unless `gives_up` is True.
+    After `max_tries` tries, the request itself counts as the cause of its failure, if other requests
+    succeed. Otherwise it is tried for the rest of the time, unless `gives_up` is True.
     """
 
+    concurrent_requests: int
     timeout_seconds: float
     retry_timeout_seconds: float
     max_tries: int
-    gives_up: bool = False
+    texts_per_answer: int
+    gives_up: bool
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+
+
+@dataclass
+class Request:
+    """A request that is under way: its body, and its tries so far."""
+
+    body: dict[str, Any]
+    tries: int = 0
+    seconds: float = 0  # of all tries and the waits after them, without those for the limits per minute
+    is_suspect: bool = False  # another request succeeded beside its last try
 
 
 class Endpoint:
-    """A client of one endpoint, for one event loop, with at most `at_once` requests at a time.
+    """A client of one endpoint, for one event loop."""
 
-    `url` is the endpoint's URL without `/chat/completions`. `key` is the API key; None sends no key. `headers` are
-    further headers; their values are secrets. Error messages show `url` without the values of its query. `limits`
-    bounds the time and the tries of each request. `requests` limits the requests per minute, and `tokens` their tokens.
-    An answer has at most `texts` texts. Raises `JobError` if `url` is not an HTTP URL with a host.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        key: str | None,
-        at_once: int,
-        limits: RetryLimits,
-        requests: RateLimiter,
-        tokens: RateLimiter,
-        texts: int = 1,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, url: str, key: str | None, headers: Mapping[str, str], limits: Limits) -> None:
+        """Raise `JobError` if `url`, which has no `/chat/completions`, is not an HTTP URL with a host."""
         import httpx
 
         if not url.startswith(("http://", "https://")) or not httpx.URL(url).host:
             raise JobError("base_url: expected http:// or https:// and a host, found another form.", "infer")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs a line per request
-        asked = httpx.URL(url)
-        self._url, self._limits = masked(url.rstrip("/")), limits
+        base = httpx.URL(url)
+        self._shown_url, self._limits = masked(url.rstrip("/")), limits
+        self._url = base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")  # before the query
+        self._secrets = _secrets(key, list(base.params.values()), headers)
+        self._proxy = proxy_of(base.scheme, base.host)
+        sent_headers = {"Accept-Encoding": "gzip, deflate", **headers}
+        if key:
+            sent_headers["Authorization"] = f"Bearer {key}"
+        self._client = _client(base.host, sent_headers, limits.concurrent_requests)
         self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        self._asked = asked.copy_with(path=f"{asked.path.rstrip('/')}/chat/completions")  # before the query
-        own = dict(headers or {})
-        words = [word for value in own.values() for word in (value, *value.split())]
-        values = [value for value in (*asked.params.values(), *words) if len(value) >= SHORTEST_SECRET]
-        self._secrets = sorted({secret for secret in (key, *values) if secret}, key=len, reverse=True)
-        self._requests, self._tokens, self._texts = requests, tokens, texts
-        goes_direct = is_own_machine(asked.host) or is_in_no_proxy(asked.host)
-        self._proxy = "" if goes_direct else proxy_of(asked.scheme, asked.host)
-        try:
-            self._client = httpx.AsyncClient(
-                mounts=dict.fromkeys(("all://", "http://", "https://")) if goes_direct else None,
-                headers={"Accept-Encoding": "gzip, deflate"}
-                | own
-                | ({"Authorization": f"Bearer {key}"} if key else {}),
-                limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once),
-            )
-        except (ValueError, ImportError) as error:  # socks:// without its library, or no URL
-            raise JobError(f"the proxy of the environment cannot be used: {masked(str(error))}", "infer") from None
-        self._slots, self._seeing = asyncio.Semaphore(at_once), asyncio.Lock()
+        self._requests = RateLimiter(limits.requests_per_minute)
+        self._tokens = RateLimiter(limits.tokens_per_minute)
+        self._slots, self._test_lock = asyncio.Semaphore(limits.concurrent_requests), asyncio.Lock()
         self._not_before = self._last_success = self._next_warning = 0.0
         self._largest_success = 0.0  # in tokens, as estimated
 
-    async def ask(self, body: dict[str, Any]) -> Answer:
-        """Send a request with the JSON object `body`, try again if that may help, and return the answer.
-
-        Raise `RowError` if this request is the cause of a failure. Raise `AccessDenied` or `JobError` if the key or the
-        settings are the cause, and `ServiceUnavailable` if no request succeeds.
-        """
+    async def answer(self, body: dict[str, Any]) -> Answer:
+        """Send a request with the JSON object `body`, try again if that may help, and return the answer."""
         async with self._slots:
-            return await self._post_with_retries(body)
+            request = Request(body)
+            while True:
+                await self._wait_for_turn(body)
+                start = time.monotonic()
+                budget = self._limits.retry_timeout_seconds - request.seconds
+                seconds = min(self._limits.timeout_seconds, max(budget, 1.0))
+                try:
+                    return await self._post(body, seconds, self._limits.texts_per_answer)
+                except Fault as error:
+                    fault = error
+                if not fault.passes:
+                    fault = await self._blamed(body, fault)
+                request.tries += 1
+                wait_seconds = fault.retry_after
+                if wait_seconds is None:
+                    wait_seconds = self._retries.wait_seconds(request.tries)
+                request.seconds += time.monotonic() - start + wait_seconds
+                await self._raise_at_the_end(request, fault, start)
+                if fault.blame is Blame.LIMIT:
+                    self._not_before = max(self._not_before, time.monotonic() + wait_seconds)
+                self._warn(fault, start, wait_seconds, budget)
+                await asyncio.sleep(wait_seconds)
 
-    async def _post_with_retries(self, body: dict[str, Any]) -> Answer:
-        spent, tries, is_suspect = 0.0, 0, False
-        while True:
-            await self._turn(body)
-            began, tries = time.monotonic(), tries + 1
-            rest = self._limits.retry_timeout_seconds - spent
-            try:
-                return await self._once(body, min(self._limits.timeout_seconds, max(rest, 1.0)), self._texts)
-            except Fault as error:
-                fault = error
-            if not fault.passes:
-                fault = await self._blamed(body, fault)
-            seconds = self._retries.wait_seconds(tries) if fault.after is None else fault.after
-            spent += time.monotonic() - began + seconds  # without the waits for the limits per minute
-            is_over = spent >= self._limits.retry_timeout_seconds
-            if is_over or tries + 1 >= self._limits.max_tries:
-                was_suspect, is_suspect = is_suspect, await self._is_alone(body, fault, began)
-                if is_suspect and (
-                    was_suspect or is_over
-                ):  # not the first time: the service may have recovered just then
-                    raise RowError(f"{self._shown(fault.sentence)}, in {tries} tries; other requests succeed.")
-            if is_over or (self._limits.gives_up and tries >= self._limits.max_tries):
-                advice = "" if self._limits.gives_up else " The answers so far are kept; run again to resume."
-                advice += " Set requests_per_minute to its limit." if fault.blame is Blame.LIMIT else ""
-                raise ServiceUnavailable(
-                    f"{self._url}: no request succeeded in {tries} tries and {spent:.0f} s: "
-                    f"{self._shown(fault.sentence)}.{advice}",
-                    "infer",
-                )
-            if fault.blame is Blame.LIMIT:
-                self._not_before = max(self._not_before, time.monotonic() + seconds)
-            self._warn(fault, began, seconds, rest)
-            await asyncio.sleep(seconds)
-
-    async def _turn(self, body: dict[str, Any]) -> None:
+    async def _wait_for_turn(self, body: dict[str, Any]) -> None:
         while (seconds := self._not_before - time.monotonic()) > 0:
             await asyncio.sleep(seconds)
         await self._tokens.wait(_tokens_at_most(body))
         await self._requests.wait()
 
+    async def _raise_at_the_end(self, request: Request, fault: Fault, start: float) -> None:
+        """Raise `RowError` or `ServiceUnavailable` after the last try of a request."""
+        limits = self._limits
+        is_over = request.seconds >= limits.retry_timeout_seconds
+        if is_over or request.tries + 1 >= limits.max_tries:
+            was_suspect = request.is_suspect
+            request.is_suspect = await self._is_alone(request.body, fault, start)
+            # Not the first time: the service may have recovered just then.
+            if request.is_suspect and (was_suspect or is_over):
+                raise RowError(f"{self._shown(fault.sentence)}, in {request.tries} tries; other requests succeed.")
+        if is_over or (limits.gives_up and request.tries >= limits.max_tries):
+            advice = "" if limits.gives_up else " The answers so far are kept; run again to resume."
+            if fault.blame is Blame.LIMIT:
+                advice += " Set requests_per_minute to its limit."
+            raise ServiceUnavailable(
+                f"{self._shown_url}: no request succeeded in {request.tries} tries and {request.seconds:.0f} s: "
+                f"{self._shown(fault.sentence)}.{advice}",
+                "infer",
+            )
+
     async def _blamed(self, body: dict[str, Any], fault: Fault) -> Fault:
         """Raise the error of a fault that does not pass by itself.
 
-        Return the passing fault of the test request, if that hides whose fault it is.
+        Return the passing fault of the test request, if that hides the cause.
         """
         if fault.blame is Blame.ROW:
             raise RowError(f"expected an answer, found {self._shown(fault.sentence)}")
         if not fault.is_sure:
             try:
                 await self._test(body, time.monotonic())
-            except Fault as other:
-                if other.passes:
-                    return other
-                fault = other if other.blame is not Blame.ROW else fault
+            except Fault as test_fault:
+                if test_fault.passes:
+                    return test_fault
+                if test_fault.blame is not Blame.ROW:
+                    fault = test_fault
             else:
                 raise RowError(f"expected an answer, found {self._shown(fault.sentence)}; other requests succeed.")
         raise self._refusal(fault)
 
     def _refusal(self, fault: Fault) -> OvernightError:
-        advice = f"{fault.advice}: " if fault.advice else ""
+        sentence = self._shown(fault.sentence)
+        if fault.advice:
+            sentence = f"{fault.advice}: {sentence}"
         kind = AccessDenied if fault.blame is Blame.KEY else JobError
-        return kind(f"{self._url}: {advice}{self._shown(fault.sentence)}", "infer")
+        return kind(f"{self._shown_url}: {sentence}", "infer")
 
     async def _is_alone(self, body: dict[str, Any], fault: Fault, since: float) -> bool:
         """Return True if other requests succeed, so that a passing fault is the row's own.
 
         A limit is the row's own only if the row is larger than each request that succeeded.
         """
-        if fault.blame is Blame.LIMIT and _tokens_at_most(body) <= self._largest_success:
-            return False
+        if fault.blame is Blame.LIMIT:
+            if _tokens_at_most(body) <= self._largest_success:
+                return False
+            since = time.monotonic()
         try:
-            await self._test(body, time.monotonic() if fault.blame is Blame.LIMIT else since)
-        except Fault as other:
-            if other.blame in (Blame.KEY, Blame.SETTINGS):
-                raise self._refusal(other) from None
+            await self._test(body, since)
+        except Fault as test_fault:
+            if test_fault.blame in (Blame.KEY, Blame.SETTINGS):
+                raise self._refusal(test_fault) from None
             return False
         return True
 
     async def _test(self, body: dict[str, Any], since: float) -> None:
-        """Return if another request has succeeded since `since`, or a short test request succeeds now.
-
-        Raise the `Fault` of the test request.
-        """
-        async with self._seeing:
+        """Raise the `Fault` of a short test request, unless another request has succeeded after `since`."""
+        async with self._test_lock:
             if self._last_success > since:
                 return
-            harmless = {name: value for name, value in body.items() if name not in ONLY_OF_ROWS}
-            harmless |= {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in body}
-            harmless["messages"] = [{"role": "user", "content": "Hi"}]
-            await self._once(harmless, min(self._limits.timeout_seconds, 20.0))
+            short = {name: value for name, value in body.items() if name not in ONLY_OF_ROWS}
+            for name in ("max_tokens", "max_completion_tokens"):
+                if name in body:
+                    short[name] = 1
+            short["messages"] = [{"role": "user", "content": "Hi"}]
+            await self._post(short, min(self._limits.timeout_seconds, TEST_SECONDS), 1)
 
-    async def _once(self, body: dict[str, Any], seconds: float, texts: int = 1) -> Answer:
+    async def _post(self, body: dict[str, Any], seconds: float, texts: int) -> Answer:
         import httpx
 
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._client.stream("POST", self._asked, json=body, timeout=None) as streamed,
+                self._client.stream("POST", self._url, json=body, timeout=None) as stream,
             ):
-                response = await _whole(streamed)
+                response = await _whole(stream)
         except TimeoutError:
             raise Fault(Blame.SERVER, f"no answer within {seconds:.3g} s") from None
         except httpx.RequestError as error:
@@ -227,20 +219,21 @@ class Endpoint:
             raise fault_of(response)
         answer = answer_of(response.content, texts)
         self._last_success = time.monotonic()
-        self._largest_success = max(self._largest_success, _tokens_at_most(body))
+        estimate = _tokens_at_most(body)
+        self._largest_success = max(self._largest_success, estimate)
         if answer.prompt_tokens is not None and answer.completion_tokens is not None:
-            self._tokens.correct(answer.prompt_tokens + answer.completion_tokens - _tokens_at_most(body))
+            self._tokens.correct(answer.prompt_tokens + answer.completion_tokens - estimate)
         return answer
 
-    def _warn(self, fault: Fault, began: float, seconds: float, rest: float) -> None:
+    def _warn(self, fault: Fault, start: float, wait_seconds: float, budget: float) -> None:
         """Log a fault; as a warning if nothing succeeds, the first time immediately and then once a minute."""
-        is_away = self._last_success < began and time.monotonic() >= self._next_warning
-        if is_away:
+        level = logging.INFO
+        if self._last_success < start and time.monotonic() >= self._next_warning:
+            level = logging.WARNING
             self._next_warning = time.monotonic() + SECONDS_BETWEEN_WARNINGS
-        bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{rest:.0f} s"
-        words = "%s: %s; trying again in %.1f s, for at most %s"
-        level = logging.WARNING if is_away else logging.INFO
-        _log.log(level, words, self._url, self._shown(fault.sentence), seconds, bound)
+        bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{budget:.0f} s"
+        message = "%s: %s; trying again in %.1f s, for at most %s"
+        _log.log(level, message, self._shown_url, self._shown(fault.sentence), wait_seconds, bound)
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.encode(errors="replace").decode().split())
@@ -249,14 +242,26 @@ class Endpoint:
         return masked(text)[:MESSAGE_CHARACTERS]
 
 
-def is_own_machine(host: str) -> bool:
-    """Return True if `host` is a name or an address of the loopback interface, in any form: localhost, ::1, 127.1."""
-    name = host.strip("[]").rstrip(".").lower()
-    if name == "localhost" or name.endswith((".localhost", ".localdomain")):
-        return True
-    address = _address(name)
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return mapped is not None and (mapped.is_loopback or mapped.is_unspecified)
+def _client(host: str, headers: Mapping[str, str], connections: int) -> "httpx.AsyncClient":
+    import httpx
+
+    no_proxies = dict.fromkeys(("all://", "http://", "https://")) if goes_directly(host) else None
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+    try:
+        return httpx.AsyncClient(mounts=no_proxies, headers=headers, limits=limits)
+    except (ValueError, ImportError) as error:  # socks:// without its library, or no URL
+        raise JobError(f"the proxy of the environment cannot be used: {masked(str(error))}", "infer") from None
+
+
+def _secrets(key: str | None, query_values: list[str], headers: Mapping[str, str]) -> list[str]:
+    """Return the texts that no message may have, the longest first."""
+    values = query_values
+    for header in headers.values():
+        values += [header, *header.split()]  # also the key alone, in `Basic key`
+    secrets = {value for value in values if len(value) >= SHORTEST_SECRET}
+    if key:
+        secrets.add(key)
+    return sorted(secrets, key=len, reverse=True)
 
 
 async def _whole(response: "httpx.Response") -> "httpx.Response":
@@ -277,37 +282,8 @@ async def _whole(response: "httpx.Response") -> "httpx.Response":
     return httpx.Response(response.status_code, headers=headers, content=bytes(content))
 
 
-def is_in_no_proxy(host: str) -> bool:
-    """Return True if `host` is an address in a network of NO_PROXY, such as 10.0.0.0/8; httpx compares only names."""
-    address = _address(host.strip("[]"))
-    for entry in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")).split(","):
-        try:
-            if address and "/" in entry and address in ipaddress.ip_network(entry.strip(), strict=False):
-                return True
-        except ValueError:
-            continue
-    return False
-
-
-def proxy_of(scheme: str, host: str) -> str:
-    """Return the address of the environment's proxy for a host, without user and password; empty for none."""
-    proxies = urllib.request.getproxies()
-    proxy = "" if urllib.request.proxy_bypass(host) else proxies.get(scheme) or proxies.get("all", "")
-    return masked(proxy)
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        try:
-            return ipaddress.IPv4Address(socket.inet_aton(name))  # 127.1 and 0x7f.1, as curl and the C library read it
-        except (OSError, UnicodeError):
-            return None
-
-
 def _tokens_at_most(body: dict[str, Any]) -> float:
     """Return an estimate of the tokens of a request and its answer, which is too high for most texts."""
     characters = sum(len(str(message["content"])) for message in body["messages"])
-    made = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    return characters / CHARACTERS_A_TOKEN + int(made) * int(body.get("n") or 1)
+    answer_tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    return characters / CHARACTERS_A_TOKEN + int(answer_tokens) * int(body.get("n") or 1)

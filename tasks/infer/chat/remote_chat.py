@@ -1,21 +1,24 @@
 """The common part of chat models over HTTP: settings, request bodies from messages, and columns from answers.
 
-`kind: openai` uses any endpoint with OpenAI's protocol, and `kind: vllm` a server that its worker starts. See
-settings.py for columns, openai_client.py for retries and the causes of failures, response_log.py for the reuse of
+`kind: openai` uses any endpoint with OpenAI's protocol, and `kind: vllm` a server that its worker
+starts. See openai_client.py for retries and the causes of failures, response_log.py for the reuse of
 answers after a crash.
 """
 
 import abc
+import asyncio
 import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from overnight.tasks.infer.chat.concurrent_requests import ConcurrentRequests
-from overnight.tasks.infer.chat.openai_client import Endpoint, RetryLimits
-from overnight.tasks.infer.chat.rate_limiter import RateLimiter
-from overnight.tasks.infer.chat.response_log import open_log
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.answer import Answer
+from overnight.tasks.infer.chat.openai_client import Endpoint, Limits
+from overnight.tasks.infer.chat.response_log import NoLog, key_of, open_log
 from overnight.tasks.infer.chat.settings import ChatSettings
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
@@ -24,17 +27,20 @@ from overnight.tasks.storage.location import Location
 TRIES_OF_A_PREVIEW = 4  # in about 4 s, if the endpoint refuses the connection
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's requests run meanwhile
 
+Body = dict[str, Any]  # the JSON object of a request
+ConcurrentRequestsLimit = Annotated[
+    PositiveInt,
+    Field(
+        description="The requests that a worker has under way at the same time.",
+        json_schema_extra={"formerly": "requests_at_once"},
+    ),
+]
+
 
 class RemoteChat(ChatSettings):
     """The settings of a chat completion per row over HTTP, with many concurrent requests."""
 
-    max_concurrent_requests: Annotated[
-        PositiveInt,
-        Field(
-            description="The requests that a worker has under way at the same time.",
-            json_schema_extra={"formerly": "requests_at_once"},
-        ),
-    ] = 32
+    max_concurrent_requests: ConcurrentRequestsLimit = 32
     timeout_seconds: Annotated[
         float, Field(gt=0, description="The time in which the endpoint has to answer a request.")
     ] = 60
@@ -94,25 +100,25 @@ class RemoteChat(ChatSettings):
         return copy
 
     @abc.abstractmethod
-    def body(self, messages: Any) -> dict[str, Any]:
+    def body(self, messages: Any) -> Body:
         """Return the JSON object that is sent to the endpoint for one row's chat messages."""
 
-    def plain_body(self, model: str, messages: Any) -> dict[str, Any]:
-        """Return the request body for one row's chat `messages`, with the fields of OpenAI's protocol alone.
-
-        `model` is the model's name at the endpoint. The setting `extra_body` then adds, changes or removes fields.
-        """
+    def plain_body(self, model: str, messages: Any) -> Body:
+        """Return the request body for a row, with the fields of OpenAI's protocol and `extra_body` alone."""
         body = {
             "model": model,
             "messages": messages,
             "max_tokens": self.max_new_tokens,
             "temperature": self.temperature,
-            "top_p": self.top_p if self.top_p < 1 else None,
             "seed": self.seed,
-            "n": self.num_return_sequences if self.num_return_sequences > 1 else None,
-            "response_format": self.output_schema
-            and {"type": "json_schema", "json_schema": {"name": "answer", "schema": self.output_schema}},
         }
+        if self.top_p < 1:
+            body["top_p"] = self.top_p
+        if self.num_return_sequences > 1:
+            body["n"] = self.num_return_sequences
+        if self.output_schema:
+            schema = {"name": "answer", "schema": self.output_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
 
     def asking(
@@ -124,22 +130,67 @@ class RemoteChat(ChatSettings):
         tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Predict:
-        """Return a function that takes a batch, gets answers from the endpoint at `url`, and returns their columns.
+        """Return the function that gets a batch's answers from the endpoint at `url`.
 
-        `key` is the API key; None sends no key. `headers` are sent with each request. The function sends at most
-        `requests` requests and `tokens` tokens per minute; None sets no limit. The directory `log_place` keeps the
-        answers for a resumed run; None keeps no answer.
+        `requests` and `tokens` are limits per minute. The directory `log_place` keeps the answers.
         """
-        limits = RetryLimits(self.timeout_seconds, self.retry_timeout_seconds, self.max_tries, self._gives_up)
-        paces = RateLimiter(requests), RateLimiter(tokens)
-
-        def make_endpoint() -> Endpoint:
-            return Endpoint(url, key, self.max_concurrent_requests, limits, *paces, self.num_return_sequences, headers)
-
-        asking = ConcurrentRequests(make_endpoint, open_log(log_place))
+        limits = Limits(
+            self.max_concurrent_requests,
+            self.timeout_seconds,
+            self.retry_timeout_seconds,
+            self.max_tries,
+            texts_per_answer=self.num_return_sequences,
+            gives_up=self._gives_up,
+            requests_per_minute=requests,
+            tokens_per_minute=tokens,
+        )
+        endpoint = Endpoint(url, key, headers or {}, limits)
+        requests_of_rows = ConcurrentRequests(endpoint, open_log(log_place))
 
         def predict(batch: Batch) -> Outcome:
             bodies = [self.body(messages) for messages in self.messages(batch)]
-            return self.outcome(asking.answers(batch["row_id"].tolist(), bodies))
+            return self.outcome(requests_of_rows.answers(batch["row_id"].tolist(), bodies))
 
         return predict
+
+
+class ConcurrentRequests:
+    """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own."""
+
+    def __init__(self, endpoint: Endpoint, log: NoLog) -> None:
+        self._endpoint, self._log, self._loop = endpoint, log, asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
+
+    def answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[Answer | Exception]:
+        """Return for each row the answer of its request, or its own `RowError`.
+
+        An answer that is in the log is not requested again. A failure that is not a row's is raised.
+        """
+        try:
+            future = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop)
+            answers = future.result()
+        except BaseException:
+            self._log.flush(now=True)
+            raise
+        self._log.flush()
+        return answers
+
+    async def _answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[Answer | Exception]:
+        rows = zip(row_ids, bodies, strict=True)
+        tasks = [asyncio.ensure_future(self._answer(row_id, body)) for row_id, body in rows]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()  # after an error that is not a row's fault
+
+    async def _answer(self, row_id: str, body: Body) -> Answer | Exception:
+        key = key_of(row_id, body)
+        if fields := self._log.find(key):
+            return Answer(**fields)
+        try:
+            answer = await self._endpoint.answer(body)
+        except RowError as error:
+            return error
+        self._log.add(key, asdict(answer))
+        return answer

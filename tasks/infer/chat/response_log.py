@@ -1,11 +1,10 @@
-"""A log of paid answers: after a crash, rows that are not settled reuse their answers instead of new requests.
+"""A log of paid answers: after a crash, rows that are not settled reuse their answers.
 
-    <generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, one line per answer
+    <generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, a line per answer
 
-On a local disk, a line is written to the operating system before its answer is used, so a killed process loses none. An
-object store cannot append. There, answers wait for `flush`, for about `SECONDS_A_FILE` seconds, and a crash loses these
-answers. A key identifies the request and its row. Answers of earlier processes stay in their files, and are found
-through an index of 28 bytes per answer. The log is removed when its rows are published.
+On a local disk, a line is written to the operating system before its answer is used. An object store
+cannot append: there a crash loses the answers of about `SECONDS_A_FILE` seconds. Answers of earlier
+processes stay in their files. The log is removed when its rows are published.
 """
 
 import contextlib
@@ -31,48 +30,44 @@ INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), (
 
 
 class NoLog:
-    """The interface of a log of a model's answers by key. This class keeps nothing and finds nothing.
-
-    Keys are from `key_of`.
-    """
+    """The interface of a log of a model's answers, by keys of `key_of`. This class keeps nothing."""
 
     def find(self, key: str) -> Any:
-        """Return the answer that is kept under `key`, or None if the log has no such answer."""
+        """Return the answer with this key, or None if the log has no such answer."""
         return None
 
     def add(self, key: str, answer: Any) -> None:
         """Keep `answer`, a value that JSON can represent, under `key`."""
 
     def flush(self, now: bool = False) -> None:
-        """Write the answers that are only in memory, if `SECONDS_A_FILE` seconds have passed since the last write.
-
-        If `now`, write them in any case.
-        """
+        """Write the answers that are only in memory, at most every `SECONDS_A_FILE` seconds unless `now`."""
 
 
 class ResponseLog(NoLog):
-    """The log of one model's answers in the directory `place`, to which each process writes files of its own.
+    """The log of one model's answers in a directory, to which each process writes files of its own.
 
-    It finds the answers of earlier processes, and the first ones of its own.
+    It finds the answers of earlier processes, by an index of 28 bytes per answer, and the first of its own.
     """
 
-    def __init__(self, place: Location) -> None:
-        self._place, self._lock = place, threading.Lock()
-        self._name, self._number, self._waiting, self._written_at = uuid.uuid4().hex, 0, bytearray(), -math.inf
-        self._appended: Any = None
+    def __init__(self, folder: Location) -> None:
+        self._folder, self._lock = folder, threading.Lock()
+        self._name, self._number = uuid.uuid4().hex, 0
+        self._buffer, self._last_write = bytearray(), -math.inf
+        self._file: Any = None
         self._first: dict[str, Any] = {}
-        self._files = place.names()
-        self._index = self._read()
+        self._files = folder.names()
+        self._index = self._read_index()
 
     def find(self, key: str) -> Any:
         if key in self._first:
             return self._first[key]
         number = _number(key)
-        first = np.searchsorted(self._index["key"], number)
-        for found in self._index[first:]:
-            if found["key"] != number:
+        for entry in self._index[np.searchsorted(self._index["key"], number) :]:
+            if entry["key"] != number:
                 return None
-            line = self._line(self._files[found["file"]], int(found["start"]), int(found["length"]))
+            with (self._folder / self._files[entry["file"]]).open() as file:
+                file.seek(int(entry["start"]))
+                line = json.loads(file.read(int(entry["length"])))
             if line["key"] == key:
                 return line["answer"]
         return None
@@ -82,60 +77,50 @@ class ResponseLog(NoLog):
         with self._lock:
             if len(self._first) < FIRST_ANSWERS:
                 self._first[key] = answer
-            if self._append(line):
-                return
-            self._waiting += line
+            if not self._append(line):
+                self._buffer += line
 
     def flush(self, now: bool = False) -> None:
         with self._lock:
-            if self._waiting and (now or time.monotonic() >= self._written_at + SECONDS_A_FILE):
-                self._write_waiting()
+            if self._buffer and (now or time.monotonic() >= self._last_write + SECONDS_A_FILE):
+                (self._folder / f"{self._name}-{self._number:06}.jsonl").write_bytes(bytes(self._buffer))
+                self._number += 1
+                self._buffer.clear()
+                self._last_write = time.monotonic()
 
     def _append(self, line: bytes) -> bool:
         """Append the line and return True. Return False if the store cannot append."""
-        if self._appended is None:
-            filesystem, path = self._place.open_filesystem()
+        if self._file is None:
+            filesystem, path = self._folder.open_filesystem()
             if not is_local(filesystem):
                 return False
             Path(path).mkdir(parents=True, exist_ok=True)
-            self._appended = Path(path, f"{self._name}.jsonl").open("ab", buffering=0)  # noqa: SIM115 - kept open
-        with translate_storage_errors("write", self._place):
-            self._appended.write(line)
+            self._file = Path(path, f"{self._name}.jsonl").open("ab", buffering=0)  # noqa: SIM115 - kept open
+        with translate_storage_errors("write", self._folder):
+            self._file.write(line)
         return True
 
-    def _write_waiting(self) -> None:
-        (self._place / f"{self._name}-{self._number:06}.jsonl").write_bytes(bytes(self._waiting))
-        self._number += 1
-        self._waiting.clear()
-        self._written_at = time.monotonic()
-
-    def _read(self) -> np.ndarray:
-        found = []
-        for file, name in enumerate(self._files):
+    def _read_index(self) -> np.ndarray:
+        entries = []
+        for number, name in enumerate(self._files):
             start = 0
-            with (self._place / name).open() as lines:
+            with (self._folder / name).open() as lines:
                 for line in lines:
                     with contextlib.suppress(ValueError, KeyError):  # cut off when its process died
-                        found.append((_number(json.loads(line)["key"]), file, start, len(line)))
+                        entries.append((_number(json.loads(line)["key"]), number, start, len(line)))
                     start += len(line)
-        index = np.array(found, INDEX)
+        index = np.array(entries, INDEX)
         return index[np.argsort(index["key"], kind="stable")]
 
-    def _line(self, name: str, start: int, length: int) -> dict[str, Any]:
-        with (self._place / name).open() as file:
-            file.seek(start)
-            line: dict[str, Any] = json.loads(file.read(length))
-        return line
+
+def open_log(folder: Location | None) -> NoLog:
+    """Return the log in a directory, or a log that keeps nothing if `folder` is None."""
+    return ResponseLog(folder) if folder else NoLog()
 
 
-def open_log(place: Location | None) -> NoLog:
-    """Return the log in the directory `place`, or a log that keeps nothing if `place` is None."""
-    return ResponseLog(place) if place else NoLog()
-
-
-def key_of(row_id: str, asked: Any) -> str:
-    """Return the key of an answer: a hash, in hexadecimal, of the row's id and the request body `asked`."""
-    return hashlib.sha256(json.dumps([row_id, asked], sort_keys=True).encode()).hexdigest()
+def key_of(row_id: str, body: Any) -> str:
+    """Return the key of an answer: a hash, in hexadecimal, of the row's id and the request body."""
+    return hashlib.sha256(json.dumps([row_id, body], sort_keys=True).encode()).hexdigest()
 
 
 def _number(key: str) -> int:

@@ -1,15 +1,16 @@
 """Chat completion with any instruction-tuned language model of transformers, in its own chat template.
 
-chat/settings.py describes the columns in and out, and chat/local_chat.py the sampling.
+chat/settings.py describes the columns, and chat/local_chat.py the sampling.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
-from overnight.tasks.infer.huggingface.device_map import load_on_devices
-from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.rows.result import Outcome
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Chat(LocalChat):
@@ -29,15 +30,8 @@ class Chat(LocalChat):
 
         checkpoint = self.checkpoint()
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
-        roles = ["user"] if self.system is None else ["system", "user"]
-        self.refuse_template(checkpoint, tokenizer, [{"role": role, "content": "text"} for role in roles])
-        model, device = load_on_devices(checkpoint, AutoModelForCausalLM, self)
-        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        return self.answering(checkpoint, tokenizer, tokenizer, AutoModelForCausalLM)
 
-        def predict(batch: Batch) -> Outcome:
-            prompts = self.prompts(tokenizer, self.messages(batch))
-            tokens = tokenizer(prompts, padding=True, return_tensors="pt", add_special_tokens=False).to(device)
-            inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            return self.answered(generation, inputs, batch, prompts, device)
-
-        return predict
+    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        tensors = template(prompts, padding=True, return_tensors="pt", add_special_tokens=False)
+        return {name: tensors[name] for name in ("input_ids", "attention_mask")}

@@ -1,23 +1,23 @@
-"""Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM), prompted as in a chat.
+"""Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM).
 
-In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in chat/settings.py;
-`generated_text` is the caption. The image comes before the user's text. The model's own processor resizes images of any
-size. It takes less time if a step in `preprocess` makes them only a little larger than the model's size.
+In: `image`, uint8 RGB arrays, and the columns that `system` and `user` name. Out: as in
+chat/settings.py; `generated_text` is the caption. The model's own processor resizes images of any
+size, which takes less time if a step makes them only a little larger than the model's size.
 """
 
-import inspect
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL import Image
 from pydantic import Field
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
-from overnight.tasks.infer.huggingface.device_map import load_on_devices
-from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.image_inputs import require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.rows.result import Outcome
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ImageCaptioning(LocalChat):
@@ -38,8 +38,11 @@ class ImageCaptioning(LocalChat):
     def inputs(self) -> list[str]:
         return list(dict.fromkeys(["image", *super().inputs()]))
 
-    def messages(self, batch: Batch) -> list[list[Message]]:
-        return [[_with_parts(message) for message in messages] for messages in super().messages(batch)]
+    def message(self, role: str, text: str) -> Message:
+        parts = [{"type": "text", "text": text}]
+        if role == "user":
+            parts.insert(0, {"type": "image"})
+        return {"role": role, "content": parts}
 
     def load(self) -> Predict:
         from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -50,30 +53,14 @@ class ImageCaptioning(LocalChat):
         if tokenizer is None:
             raise checkpoint.unusable(f"expected a processor of images and texts, found a {type(processor).__name__}")
         tokenizer.padding_side = "left"
-        roles = ["user"] if self.system is None else ["system", "user"]
-        example = [_with_parts({"role": role, "content": "text"}) for role in roles]
-        self.refuse_template(checkpoint, processor, example)
-        model, device = load_on_devices(checkpoint, AutoModelForImageTextToText, self)
-        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
-        takes = inspect.signature(model.forward).parameters
+        return self.answering(checkpoint, processor, tokenizer, AutoModelForImageTextToText)
 
-        def predict(batch: Batch) -> Outcome:
-            images = [Image.fromarray(require_image(image)) for image in batch["image"]]
-            prompts = self.prompts(processor, self.messages(batch))
-            made = processor(
-                images=[[image] for image in images],
-                text=prompts,
-                padding=True,
-                return_tensors="pt",
-                add_special_tokens=False,  # the template has added its own
-            ).to(device, dtype=model.dtype)
-            inputs = {name: values for name, values in made.items() if name in takes}
-            return self.answered(generation, inputs, batch, prompts, device)
-
-        return predict
-
-
-def _with_parts(message: Message) -> Message:
-    """Return the message in the form for processors: the image, for a user's message, and the text."""
-    text = {"type": "text", "text": message["content"]}
-    return {**message, "content": [{"type": "image"}, text] if message["role"] == "user" else [text]}
+    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        features: Mapping[str, torch.Tensor] = template(
+            images=[[Image.fromarray(require_image(image))] for image in batch["image"]],
+            text=prompts,
+            padding=True,
+            return_tensors="pt",
+            add_special_tokens=False,  # the template has added its own
+        )
+        return features

@@ -1,17 +1,14 @@
 """Chat completion over any endpoint with OpenAI's protocol: OpenAI, Azure, vLLM, llama.cpp, a gateway.
 
-In and out: see chat/settings.py. With both prices there is also `cost` (float64), in the currency of the prices. Many
-requests run concurrently; limits per minute apply to the whole run. The key is the value of an environment variable on
-the workers: only its name is written anywhere.
-
-There is one worker, unless the job sets more, because a worker mostly waits.
+In and out: see chat/settings.py. With both prices there is also `cost` (float64), in the currency of
+the prices. Limits per minute apply to the whole run. The key is the value of an environment variable
+on the workers: only its name is written anywhere.
 """
 
 import os
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
@@ -105,41 +102,61 @@ class OpenAI(RemoteChat):
         return self.plain_body(self.model, messages)
 
     def outputs_made(self) -> list[str]:
-        has_cost = None not in (self.price_per_million_input_tokens, self.price_per_million_output_tokens)
-        return [*super().outputs_made(), *(["cost"] if has_cost else [])]
+        columns = super().outputs_made()
+        if self._has_cost():
+            columns.append("cost")
+        return columns
 
     def load(self) -> Predict:
         return self.load_with(None)
 
     def load_with(self, log_place: Location | None) -> Predict:
-        if self.api_key_env:
-            hide_variable(self.api_key_env)
-        key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else None
-        if key is not None and not (key and key.isascii() and key.isprintable()):
-            found = "is not a valid key" if key else "is not set where the workers run"
-            raise JobError(f"api_key_env: the environment variable {self.api_key_env} {found}. Set it.", "infer")
-        most = self.workers if isinstance(self.workers, int) else self.workers[1]
+        workers = self.workers if isinstance(self.workers, int) else self.workers[1]
         requests, tokens = self.requests_per_minute, self.tokens_per_minute
-        headers = {name: _header(name, value) for name, value in self.headers.items()}
         return self.asking(
-            expand(self.base_url), key, log_place, requests and requests / most, tokens and tokens / most, headers
+            expand(self.base_url),
+            self._key(),
+            log_place,
+            requests and requests / workers,
+            tokens and tokens / workers,
+            {name: _header(name, value) for name, value in self.headers.items()},
         )
 
+    def _key(self) -> str | None:
+        if self.api_key_env is None:
+            return None
+        hide_variable(self.api_key_env)
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not _is_printable(key):
+            problem = "is not a valid key" if key else "is not set where the workers run"
+            raise JobError(f"api_key_env: the environment variable {self.api_key_env} {problem}. Set it.", "infer")
+        return key
+
+    def _has_cost(self) -> bool:
+        return None not in (self.price_per_million_input_tokens, self.price_per_million_output_tokens)
+
     def outcome(self, answers: Any) -> Outcome:
-        found = super().outcome(answers)
-        prices = self.price_per_million_input_tokens, self.price_per_million_output_tokens
-        if None not in prices:
-            counts = [found.columns[name].cast(pa.float64()) for name in ("prompt_tokens", "completion_tokens")]
-            costs = [pc.multiply(count, (price or 0) / MILLION) for count, price in zip(counts, prices, strict=True)]
-            return Outcome({**found.columns, "cost": pc.add(*costs)}, failed=found.failed)
-        return found
+        outcome = super().outcome(answers)
+        if not self._has_cost():
+            return outcome
+        input_price = (self.price_per_million_input_tokens or 0) / MILLION
+        output_price = (self.price_per_million_output_tokens or 0) / MILLION
+        cost = pc.add(
+            pc.multiply(outcome.columns["prompt_tokens"], input_price),
+            pc.multiply(outcome.columns["completion_tokens"], output_price),
+        )
+        return Outcome({**outcome.columns, "cost": cost}, failed=outcome.failed)
 
 
 def _header(name: str, value: str) -> str:
-    """Return the value of a header with its variables filled in. Raise `JobError` if no header can have it."""
+    """Return the value of a header with its variables filled in."""
     for variable in VARIABLE.findall(value):
         hide_variable(variable)
     text = expand(value).strip()
-    if not (text and text.isascii() and text.isprintable()):
+    if not _is_printable(text):
         raise JobError(f"headers: {name}: the variables of {value} give no valid value of a header. Set them.", "infer")
     return text
+
+
+def _is_printable(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable()

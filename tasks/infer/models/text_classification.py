@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from overnight.tasks.infer.chat.prompts import texts
 from overnight.tasks.infer.huggingface.class_labels import TopK, columns_of, confidences, labelled
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.prompt_templates import texts
 
 
 class TextClassification(TextPredictor):

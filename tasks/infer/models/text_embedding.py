@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from overnight.tasks.infer.chat.prompts import texts
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.length_bucketing import Encoded, batches_by_length
 from overnight.tasks.infer.huggingface.pooling import pool, sentence_settings
@@ -20,7 +21,6 @@ from overnight.tasks.infer.huggingface.predictor import TextPredictor
 from overnight.tasks.infer.huggingface.sentence_transformer import encode_function
 from overnight.tasks.infer.huggingface.tokenization import tokenize_function
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.prompt_templates import texts
 
 
 class TextEmbedding(TextPredictor):

@@ -1,14 +1,10 @@
-"""Text generation with any language model of transformers: causal ones continue, encoder-decoders (T5, BART) answer.
+"""Text generation with any language model: causal ones continue, encoder-decoders (T5, BART) answer.
 
-In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
-tokens; with `reasoning` also `reasoning`, see reasoning.py. No chat template is applied. `kind: chat` does that; here
-the turn markers of a model go into `prompt`. The model's config determines whether it is causal. An encoder-decoder
-for summaries gets the text alone, or the form from its training ("summarize: {text}").
-
-Temperature 0 takes the likeliest token, or with `num_beams` the likeliest text that a beam search finds. Above 0, each
-row draws from the model's whole distribution with its own random numbers. These depend only on `seed`, `row_id` and the
-prompt. With `num_return_sequences` above 1, `generated_text` is a list: the drawn texts, or the best of the beam
-search, the likeliest first. Its first text is the same as with `num_return_sequences: 1`.
+In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new
+text, without special tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template
+is applied. Above temperature 0, each row draws with random numbers of its own. Several texts of a
+row are a list, the likeliest of a beam search first, and the first is the text of
+`num_return_sequences: 1`.
 """
 
 import re
@@ -20,20 +16,22 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
+from overnight.tasks.infer.chat.answer import begins_reasoning, split_reasoning
+from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
+from overnight.tasks.infer.chat.settings import NumberOfTexts, Seed, Temperature
 from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
 from overnight.tasks.infer.huggingface.generation import Generation
 from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.prompt_templates import filled, placeholders, texts
-from overnight.tasks.infer.reasoning import begins_reasoning, split_reasoning
-from overnight.tasks.infer.values_as_text import as_texts
 
 
 def _summary(column: str) -> dict[str, str]:
     """Return the settings for a summary of the column. They have a prompt if the column's name fits into one."""
-    prompt = {"prompt": f"Summarise: {{{column}}}"} if re.fullmatch(r"\w+", column) else {}
-    return {"text_column": column, **prompt}
+    settings = {"text_column": column}
+    if re.fullmatch(r"\w+", column):
+        settings["prompt"] = f"Summarise: {{{column}}}"
+    return settings
 
 
 class TextGeneration(PretrainedPredictor):
@@ -52,14 +50,10 @@ class TextGeneration(PretrainedPredictor):
         AdjustableText | None, Field(description="The prompt, with {column} for values; default: the text alone.")
     ] = None
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest new text, in tokens.")] = 128
-    temperature: Annotated[
-        float, Field(ge=0, description="0 takes the likeliest token; above 0, tokens are drawn at random.")
-    ] = 0
+    temperature: Temperature = 0
     num_beams: Annotated[PositiveInt, Field(description="The texts that a beam search keeps; 1: no search.")] = 1
-    seed: Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")] = 0
-    num_return_sequences: Annotated[
-        PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
-    ] = 1
+    seed: Seed = 0
+    num_return_sequences: NumberOfTexts = 1
     reasoning: Annotated[
         AdjustableFlag,
         Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the text."),
@@ -92,17 +86,20 @@ class TextGeneration(PretrainedPredictor):
 
     def inputs(self) -> list[str]:
         columns = [self.text_column] if self.prompt is None else placeholders(self.prompt)
-        return [*columns, "row_id"] if self.temperature and "row_id" not in columns else columns
+        if self.temperature and "row_id" not in columns:
+            columns.append("row_id")
+        return columns
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        is_text = name in self.prompt_columns() and name != self.text_column
-        return as_texts(column, name) if is_text else super().given(name, column)
+        if name in self.prompt_columns() and name != self.text_column:
+            return as_texts(column, name)
+        return super().given(name, column)
 
     def prompt_columns(self) -> list[str]:
         return placeholders(self.prompt or "")
 
     def outputs_made(self) -> list[str] | None:
-        return ["generated_text", *(["reasoning"] if self.reasoning else [])]
+        return ["generated_text", "reasoning"] if self.reasoning else ["generated_text"]
 
     def load(self) -> Predict:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -113,24 +110,30 @@ class TextGeneration(PretrainedPredictor):
         kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
         model, device = load_on_devices(checkpoint, kind, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
-        draws, best = (self.num_return_sequences, 1) if self.temperature else (1, self.num_return_sequences)
+        draws, best = self.num_return_sequences, 1
+        if not self.temperature:
+            draws, best = best, draws
 
         def predict(batch: Batch) -> dict:
-            given = texts(batch[self.text_column], self.text_column)
-            prompts = given if self.prompt is None else filled(self.prompt, batch)
+            prompts = texts(batch[self.text_column], self.text_column)
+            if self.prompt is not None:
+                prompts = filled(self.prompt, batch)
             tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(device)
             inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            noises = [noise_of(batch, prompts, device, self.temperature, self.seed, number=n) for n in range(draws)]
-            made = [generation.texts(row) for row in generation.run(inputs, noises, self.num_beams, best)]
+            noises = []
+            for number in range(draws):
+                noises.append(noise_of(batch, prompts, device, self.temperature, self.seed, number=number))
+            rows = list(map(generation.texts, generation.run(inputs, noises, self.num_beams, best)))
+            if not self.reasoning and self.num_return_sequences == 1:
+                return {"generated_text": [text for (text,) in rows]}
             if not self.reasoning:
-                several = self.num_return_sequences > 1
-                return {"generated_text": self._column(made) if several else [text for (text,) in made]}
-            rows = zip(made, map(begins_reasoning, prompts), strict=True)
-            parts = [[split_reasoning(text, is_begun) for text in row] for row, is_begun in rows]
-            return {
-                "generated_text": self._column([[part.answer for part in row] for row in parts]),
-                "reasoning": self._column([[part.reasoning for part in row] for row in parts]),
-            }
+                return {"generated_text": self._column(rows)}
+            answers, reasonings = [], []
+            for row, prompt in zip(rows, prompts, strict=True):
+                thoughts = [split_reasoning(text, begins_reasoning(prompt)) for text in row]
+                answers.append([thought.answer for thought in thoughts])
+                reasonings.append([thought.reasoning for thought in thoughts])
+            return {"generated_text": self._column(answers), "reasoning": self._column(reasonings)}
 
         return predict
 

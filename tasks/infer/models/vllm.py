@@ -1,13 +1,9 @@
 """Chat completion on vLLM: each worker starts its own vLLM server, and keeps many concurrent requests to it.
 
-In and out: chat/settings.py. vLLM batches continuously. `tensor_parallel_size` and `pipeline_parallel_size` spread a
-model over the worker's accelerators. Further options of vLLM's engine are in `engine_settings` under the names of its
-command line (`{max_num_seqs: 64, max_model_len: 8192, enforce_eager: true}`). With
-`distributed_executor_backend: ray` among them, vLLM takes GPUs of several nodes by its own placement groups, and the
-worker reserves none.
-
-vLLM requires another FastAPI version than Prefect, so it has a separate environment: `python` names its interpreter on
-the nodes. The server listens only on the loopback address, requires a key, and ends with its worker.
+In and out: chat/settings.py. With `distributed_executor_backend: ray` in `engine_settings`, vLLM
+takes GPUs of several nodes by its own placement groups, and the worker reserves none. vLLM requires
+another FastAPI version than Prefect, so `python` names the interpreter of a separate environment.
+The server listens only on the loopback address, requires a key, and ends with its worker.
 """
 
 import importlib.util
@@ -22,8 +18,9 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.accelerators import setting, share_of_memory
-from overnight.tasks.infer.chat.remote_chat import RemoteChat
+from overnight.tasks.infer.chat.remote_chat import ConcurrentRequestsLimit, RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
+from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict
@@ -47,13 +44,7 @@ class VLLM(SavedModel, RemoteChat):
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
-    max_concurrent_requests: Annotated[
-        PositiveInt,
-        Field(
-            description="The requests that a worker has under way at the same time.",
-            json_schema_extra={"formerly": "requests_at_once"},
-        ),
-    ] = 128
+    max_concurrent_requests: ConcurrentRequestsLimit = 128
     tensor_parallel_size: Annotated[PositiveInt, Field(description="The number of GPUs that share each layer.")] = 1
     pipeline_parallel_size: Annotated[
         PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
@@ -62,11 +53,8 @@ class VLLM(SavedModel, RemoteChat):
         Literal["auto", "float32", "bfloat16", "float16"],
         Field(description="The number type of the weights; auto: vLLM chooses."),
     ] = "auto"
-    top_k: Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")] = None
-    chat_template_kwargs: Annotated[
-        dict[str, Any],
-        Field(description="Further arguments of the model's chat template, for example enable_thinking."),
-    ] = {}
+    top_k: TopK = None
+    chat_template_kwargs: ChatTemplateKwargs = {}
     engine_settings: Annotated[
         dict[str, Any], Field(description="Further settings of vLLM's engine, by the names of its command line.")
     ] = {}
@@ -75,16 +63,21 @@ class VLLM(SavedModel, RemoteChat):
     ] = 1800
 
     operational: ClassVar[tuple[str, ...]] = (
-        *("python", "tensor_parallel_size", "pipeline_parallel_size", "start_timeout_seconds"),
+        "python",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "start_timeout_seconds",
     )
 
     @model_validator(mode="after")
     def _devices_are_reserved(self) -> "VLLM":
-        needed = self.tensor_parallel_size * self.pipeline_parallel_size
+        if self.engine_settings.get("distributed_executor_backend") == "ray":
+            return self
+        devices = self.tensor_parallel_size * self.pipeline_parallel_size
         for name, amount in self.accelerators().items():
-            if amount != needed and not (self._is_on_ray() or amount < 1 == needed):
+            if amount != devices and not amount < 1 == devices:
                 raise ValueError(
-                    f"{setting(name)}: expected {needed} for tensor_parallel_size {self.tensor_parallel_size} and "
+                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.tensor_parallel_size} and "
                     f"pipeline_parallel_size {self.pipeline_parallel_size}, found {amount:g}"
                 )
         return self
@@ -108,8 +101,12 @@ class VLLM(SavedModel, RemoteChat):
         return settings
 
     def body(self, messages: Any) -> dict[str, Any]:
-        more = {"top_k": self.top_k, "chat_template_kwargs": self.chat_template_kwargs or None}
-        return {name: value for name, value in (more | self.plain_body(SERVED, messages)).items() if value is not None}
+        body = self.plain_body(SERVED, messages)
+        if self.top_k is not None:
+            body.setdefault("top_k", self.top_k)
+        if self.chat_template_kwargs:
+            body.setdefault("chat_template_kwargs", self.chat_template_kwargs)
+        return body
 
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:
@@ -119,13 +116,16 @@ class VLLM(SavedModel, RemoteChat):
                 "interpreter in python. kind: chat does not need vLLM.",
                 "infer",
             )
-        interpreter, key = expand(self.python) if self.python else sys.executable, secrets.token_hex(16)
+        interpreter = expand(self.python) if self.python else sys.executable
+        environment = dict(os.environ)
+        if self.python:
+            environment.pop("PYTHONPATH", None)  # the modules of this worker
+        key = secrets.token_hex(16)
         checkpoint = self.checkpoint()
         try:
-            share = self._share_of_memory(interpreter) if self.gpu_memory else None
-            server = ChildServer(
-                self.command(interpreter, checkpoint, share), self._environment() | {"VLLM_API_KEY": key}
-            )
+            share = self._share_of_memory(interpreter, environment) if self.gpu_memory else None
+            command = self.command(interpreter, checkpoint, share)
+            server = ChildServer(command, environment | {"VLLM_API_KEY": key})
         except OSError as error:
             raise JobError(f"python: {self.python} cannot be run: {error}", "infer") from error
         if problem := server.wait("/health", self.start_timeout_seconds):
@@ -134,47 +134,30 @@ class VLLM(SavedModel, RemoteChat):
         ask = self.asking(f"http://127.0.0.1:{server.port}/v1", key, None)
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
-            if ended := server.ended():
-                told = f"model {self.model}: vLLM's server ended: {ended.replace(key, '***')}"
-                raise ServiceUnavailable(told, "infer")
+            if problem := server.ended():
+                message = f"model {self.model}: vLLM's server ended: {problem.replace(key, '***')}"
+                raise ServiceUnavailable(message, "infer")
             return ask(batch)
 
         return predict
 
-    def _is_on_ray(self) -> bool:
-        return self.engine_settings.get("distributed_executor_backend") == "ray"
-
-    def _environment(self) -> dict[str, str]:
-        """Return the environment variables for the server: those of this worker, with the cluster's address.
-
-        If vLLM has its own interpreter, this worker's modules are left out.
-        """
-        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not self.python}
-
-    def _share_of_memory(self, interpreter: str) -> float:
-        """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports.
-
-        Raise `JobError` if it reports none, or if the device has less.
-        """
+    def _share_of_memory(self, interpreter: str, environment: dict[str, str]) -> float:
+        """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports."""
         assert self.gpu_memory
-        done = subprocess.run(
-            [interpreter, "-c", DEVICE_MEMORY], env=self._environment(), capture_output=True, text=True, check=False
+        process = subprocess.run(
+            [interpreter, "-c", DEVICE_MEMORY], env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
+        if process.returncode:
+            lines = process.stderr.strip().splitlines() or ["no output"]
             raise JobError(
-                f"gpu_memory: {interpreter} does not report the memory of the device: "
-                f"{(done.stderr.strip().splitlines() or ['no output'])[-1]}. Correct vLLM's environment, or leave "
-                "gpu_memory out.",
+                f"gpu_memory: {interpreter} does not report the memory of the device: {lines[-1]}. Correct vLLM's "
+                "environment, or leave gpu_memory out.",
                 "infer",
             )
-        return share_of_memory(self.gpu_memory, int(done.stdout))
+        return share_of_memory(self.gpu_memory, int(process.stdout))
 
     def command(self, interpreter: str, checkpoint: Checkpoint, memory_share: float | None = None) -> list[str]:
-        """Return the command that starts vLLM's server for the model; the port must be filled in for `{port}`.
-
-        `interpreter` is the path of the Python in vLLM's environment. `memory_share` is the share of each device's
-        memory that vLLM may take; None for its default.
-        """
+        """Return the command that starts vLLM's server for the model, with `{port}` in place of the port."""
         settings = {
             "host": "127.0.0.1",
             "port": "{port}",
@@ -188,17 +171,13 @@ class VLLM(SavedModel, RemoteChat):
             UTILIZATION: memory_share,
             "disable_uvicorn_access_log": True,
         } | self.engine_settings
-        return [
-            *(interpreter, "-m", "vllm.entrypoints.openai.api_server"),
-            *(part for name, value in settings.items() for part in _option(name, value)),
-        ]
-
-
-def _option(name: str, value: Any) -> list[str]:
-    """Return the option for vLLM's command line as a list, which is empty for null."""
-    flag = name.replace("_", "-")
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [f"--{flag}" if value else f"--no-{flag}"]
-    return [f"--{flag}", json.dumps(value) if isinstance(value, dict | list) else str(value)]
+        command = [interpreter, "-m", "vllm.entrypoints.openai.api_server"]
+        for name, value in settings.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                command.append(f"--{flag}" if value else f"--no-{flag}")
+            elif isinstance(value, dict | list):
+                command += [f"--{flag}", json.dumps(value)]
+            elif value is not None:
+                command += [f"--{flag}", str(value)]
+        return command

@@ -16,7 +16,7 @@ from ray._private.accelerators import get_all_accelerator_resource_names
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer import accelerators
 from overnight.tasks.infer.kinds import AnyPredictor
-from overnight.tasks.resources.accelerators import ACCELERATORS, reserved
+from overnight.tasks.resources.needs import ACCELERATORS, reserved
 
 NOT_FOUND = pytest.mark.skipif(torch.accelerator.is_available(), reason="an accelerator is found")
 

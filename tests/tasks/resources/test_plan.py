@@ -2,7 +2,8 @@
 
 import pytest
 
-from overnight.tasks.resources.plan import ANY_ACCELERATOR, Plan, Pool, amount_of
+from overnight.tasks.resources.needs import ANY_ACCELERATOR, amount_of
+from overnight.tasks.resources.plan import Plan, Pool
 
 FULL = Pool("a", 2, 3, 0.5, 0.25, initial=2, memory=2**30, accelerator_type="T4", resources={"NPU": 1})
 BARE = Pool("b", 1, 4, 1, 0)

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.chat.settings import Answer
+from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.chat import Chat

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.infer.chat.settings import Answer
+from overnight.tasks.infer.chat.answer import Answer, Thought, begins_reasoning, split_reasoning
 from overnight.tasks.infer.models.openai import OpenAI
-from overnight.tasks.infer.reasoning import Thought, begins_reasoning, split_reasoning
 from overnight.tasks.storage.location import Location
 from tests.contracts.endpoints.suite import batch_of
 from tests.tasks.infer.chat_server import MOOD, ChatServer, completion
