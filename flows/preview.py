@@ -166,7 +166,7 @@ class _InProcess:
             self.warnings += [model.fallback] if model.fallback else []
         with self._stage("infer", name):
             done = rebatch.joined(worker.on([block], TOGETHER))
-        made = worker.made
+        made = worker.outputs
         del worker
         release_memory()
         return done, made

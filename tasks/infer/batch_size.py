@@ -15,8 +15,7 @@ SIZES_BEYOND = 2  # larger sizes to try after one that was not better: the next 
 class BatchSize:
     """The rows of the next call, as `rows`. The search of one worker begins at `first` rows.
 
-    `reason` is a phrase for the receipt. If not `is_searched`, only a call that is too large for the memory changes
-    the size.
+    `reason` is a phrase for the receipt. Unless `is_searched`, only a call that is out of memory changes the size.
     """
 
     def __init__(self, first: int, is_searched: bool, reason: str) -> None:
@@ -26,11 +25,6 @@ class BatchSize:
         self._calls: list[float] = []
         self._memory = _peak_memory()
 
-    @property
-    def largest(self) -> int:
-        """Return the most rows that a later call may have."""
-        return max(LARGEST, self.rows) if self._is_searched else self.rows
-
     def measure(self, rows: int, seconds: float) -> bool:
         """Take the seconds of a call of `rows` rows. Return True if the size or its reason changed."""
         if not self._is_searched or rows != self.rows:
@@ -39,7 +33,6 @@ class BatchSize:
         if len(self._calls) < CALLS:
             return False
         cost, self._calls = min(self._calls), []
-        tried = f"{rows} rows at {1000 * cost:.2f} ms a row"
         if cost < self._seconds * (1 - WORTH_IT):
             self._best, self._seconds = rows, cost
         if 2 * rows > min(LARGEST, self._best * 2**SIZES_BEYOND):
@@ -47,7 +40,8 @@ class BatchSize:
         elif not self._has_room():
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time might not fit into the memory")
         else:
-            self.rows, self.reason = 2 * rows, f"the search had not ended: {tried}"
+            self.rows = 2 * rows
+            self.reason = f"the search had not ended: {rows} rows at {1000 * cost:.2f} ms a row"
         return True
 
     def reduce(self, rows: int) -> None:

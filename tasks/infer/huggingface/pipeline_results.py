@@ -1,9 +1,8 @@
 """The results of a transformers pipeline as typed columns.
 
-In: one result per row, in the pipeline's own form. Out: if the results are dicts, a column per key; otherwise the
-column `output`. Numbers keep their type: a Python float is float64, NumPy's float32 is float32. Images become PNG
-bytes. Arrays become lists, with the numbers in their own type. The types in `TYPES` do not depend on the rows, so that
-an empty list has the same type in every batch, and a missing field is null.
+Out: if the results are dicts, a column per key; otherwise the column `output`. Numbers keep their type: a Python float
+is float64, NumPy's float32 is float32. Images become PNG bytes, and arrays become lists. The types in `TYPES` do not
+depend on the rows, so that an empty list has the same type in every batch, and a missing field is null.
 """
 
 import io
@@ -52,54 +51,40 @@ GROUPED = _of(("entity_group", pa.string()), ("score", pa.float32()), *_PLACE)
 
 
 def declared(task: str, arguments: Mapping[str, Any]) -> dict[str, pa.DataType]:
-    """Return column name -> Arrow type of a pipeline task's results; empty if only the results show the types.
-
-    `arguments` are those of the pipeline's call.
-    """
+    """Return the Arrow types of the columns of a task called with `arguments`; empty if only the results show them."""
     if task == "token-classification" and str(arguments.get("aggregation_strategy", "none")).lower() != "none":
         return GROUPED
     return TYPES.get(task, {})
 
 
 def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict[str, Column]:
-    """Return column name -> values for the results of a pipeline, one result per row.
+    """Return column name -> values for the results of a pipeline, one result per row, with `types` or their own types.
 
-    If all results are dicts, their keys are the columns; otherwise the only column is `output`. `types` has the Arrow
-    types that are known before, by column name; other types follow from the values. Raise `InvalidValues` for a value
-    that no column can have, or for values that no single type holds.
+    Raise `InvalidValues` for a value that no column can have, or for values that no single type holds.
     """
     if not all(isinstance(result, Mapping) for result in results):
         return {OUTPUT: _column(OUTPUT, results, types.get(OUTPUT))}
-    names = dict.fromkeys([*(name for name in types if name != OUTPUT), *(key for result in results for key in result)])
-    return {str(name): _column(str(name), [one.get(name) for one in results], types.get(name)) for name in names}
+    names = dict.fromkeys(name for name in types if name != OUTPUT)
+    for result in results:
+        names.update(dict.fromkeys(result))
+    return {str(name): _column(str(name), [row.get(name) for row in results], types.get(name)) for name in names}
 
 
 def _column(name: str, values: Sequence[Any], kind: pa.DataType | None) -> Column:
-    arrays = [_array(value) for value in values]
-    if kind is None and _are_arrays(values, arrays):
-        return arrays
-    plain = []
-    for value in values:
-        one, found = _plain(value)
-        kind = found if kind is None else _merged(name, kind, found)
-        plain.append(one)
-    return pa.array(plain, kind)
-
-
-def _are_arrays(values: Sequence[Any], arrays: Sequence[np.ndarray | None]) -> bool:
-    """Return True if each value is null or an array of one or more dimensions, and not all are null."""
-    pairs = zip(values, arrays, strict=True)
-    return any(array is not None for array in arrays) and all(
-        value is None if array is None else array.ndim for value, array in pairs
-    )
+    if kind is None:
+        arrays = [_array(value) for value in values if value is not None]
+        if arrays and all(array is not None and array.ndim for array in arrays):
+            return [_array(value) for value in values]
+    items, inner = _plain_values(name, values)
+    return pa.array(items, inner if kind is None else _merged(name, kind, inner))
 
 
 def _plain(value: Any) -> tuple[Any, pa.DataType]:
     """Return a value that Arrow takes, and its type."""
     if value is None:
         return None, pa.null()
-    if (kind := PLAIN.get(type(value))) is not None:
-        return value, kind
+    if type(value) in PLAIN:
+        return value, PLAIN[type(value)]
     if isinstance(value, Enum):
         return _plain(value.value)
     array = _array(value)
@@ -111,27 +96,30 @@ def _plain(value: Any) -> tuple[Any, pa.DataType]:
     if array is not None:
         return _plain(array.tolist())
     if isinstance(value, Mapping):
-        made = {str(name): _plain(one) for name, one in value.items()}
-        return {name: one for name, (one, _) in made.items()}, pa.struct(
-            [(name, kind) for name, (_, kind) in made.items()]
-        )
+        fields, types = {}, {}
+        for name, field in value.items():
+            fields[str(name)], types[str(name)] = _plain(field)
+        return fields, pa.struct(list(types.items()))
     if isinstance(value, list | tuple):
-        return _plain_list(value)
-    if (png := _png(value)) is not None:
+        items, inner = _plain_values("a list", value)
+        return items, pa.list_(inner)
+    png = _png(value)
+    if png is not None:
         return png, pa.binary()
     raise InvalidValues(f"expected texts, numbers, lists, dicts, arrays or images, found a {type(value).__name__}.")
 
 
-def _plain_list(values: Sequence[Any]) -> tuple[list[Any], pa.DataType]:
+def _plain_values(name: str, values: Sequence[Any]) -> tuple[list[Any], pa.DataType]:
+    """Return values that Arrow takes, and the one type of all."""
     kinds = {type(value) for value in values}
-    if len(kinds) == 1 and (kind := PLAIN.get(*kinds)) is not None:
-        return list(values), pa.list_(kind)
-    made, inner = [], pa.null()
+    if len(kinds) == 1 and kinds <= PLAIN.keys():
+        return list(values), PLAIN[kinds.pop()]
+    items, merged = [], pa.null()
     for value in values:
-        one, found = _plain(value)
-        inner = _merged("a list", inner, found)
-        made.append(one)
-    return made, pa.list_(inner)
+        item, kind = _plain(value)
+        merged = _merged(name, merged, kind)
+        items.append(item)
+    return items, merged
 
 
 def _merged(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
@@ -147,8 +135,9 @@ def _merged(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
 def _array(value: Any) -> np.ndarray | None:
     """Return an array or a tensor as an array of this machine; None for another value. float16 becomes float32."""
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.float() if value.dtype.itemsize == 2 and value.is_floating_point() else value).numpy()
+        tensor = value.detach().cpu()
+        is_narrow = tensor.dtype.itemsize == 2 and tensor.is_floating_point()
+        value = (tensor.float() if is_narrow else tensor).numpy()
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
 
 

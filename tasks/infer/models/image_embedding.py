@@ -12,15 +12,14 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's outpu
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder, build_image_encoder, placed
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
     import torch
 
 
-class ImageEmbedding(PretrainedPredictor):
+class ImageEmbedding(ImageEncoder):
     """Turns images into vectors."""
 
     kind: Literal["image_embedding"] = "image_embedding"
@@ -30,12 +29,6 @@ class ImageEmbedding(PretrainedPredictor):
         "openai/clip-vit-base-patch32",
         architecture="clip",
     )
-
-    def inputs(self) -> list[str]:
-        return ["image"]
-
-    def calls_at_once(self) -> int:
-        return image_calls(self.accelerators())
 
     def outputs_made(self) -> list[str] | None:
         return ["embedding"]
@@ -81,8 +74,8 @@ def _embedding(model: Any, has_pooler: bool, pixels: "torch.Tensor") -> "torch.T
     if "image_embeds" in output:
         return output.image_embeds
     if has_pooler and output.get("pooler_output") is not None:
-        pooled = output.pooler_output
-        return pooled.flatten(1) if pooled.shape[2:].numel() == 1 else pooled
+        vectors = output.pooler_output
+        return vectors.flatten(1) if vectors.shape[2:].numel() == 1 else vectors
     hidden = output.last_hidden_state
     if hidden.ndim == 4:
         return hidden.mean((2, 3))
