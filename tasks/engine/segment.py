@@ -54,10 +54,7 @@ def run_stages(
 
 
 def _counted(blocks: Iterator[pa.Table], run: Run, stage: str, first: tuple[int, int]) -> Iterator[pa.Table]:
-    """Yield the blocks, and report how many rows have passed `stage`: Ray Data counts only those leaving the process.
-
-    `first` identifies the input, so that repeated work counts once.
-    """
+    """Yield the blocks, and report how many rows have passed `stage`. `first` identifies the input: it counts once."""
     rows = 0
     for block in blocks:
         rows += len(block)
@@ -67,8 +64,8 @@ def _counted(blocks: Iterator[pa.Table], run: Run, stage: str, first: tuple[int,
 
 def run_in_task(block: pa.Table, run: Run, segment: Segment) -> Iterator[pa.Table]:
     """Run a segment on one block in a Ray task."""
-    loaded = [stage.load(run) for stage in segment.stages]
-    return segment.pass_on(run_stages(segment.stages, loaded, block, run, None))
+    stages = [stage.load(run) for stage in segment.stages]
+    return segment.pass_on(run_stages(segment.stages, stages, block, run, None))
 
 
 class SegmentWorker:

@@ -19,10 +19,7 @@ class Loaded(Protocol):
     """A stage that is ready in one process."""
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
-        """Yield blocks of rows. The input of a read is tables of units (schema `read_plan.PENDING`), otherwise blocks.
-
-        Rows run one by one if `isolation` is on. If it is None, the run's supervisor decides.
-        """
+        """Yield blocks from blocks, or from tables of units for a read. Without `isolation`, the supervisor decides."""
 
 
 @dataclass(frozen=True)

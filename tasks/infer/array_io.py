@@ -52,11 +52,7 @@ class FileModel(Predictor):
 
 
 def in_calls(batch: Batch, columns: Sequence[str], call: Call) -> dict[str, Any]:
-    """Run the model function `call` on the rows of `batch`, and return output name -> one value per row, in row order.
-
-    `call` gets one stacked array (N x shape) per name in `columns`, and returns output name -> array. Rows whose arrays
-    differ in shape or type go to separate calls.
-    """
+    """Run the model function `call` on stacked arrays of rows of one shape, and return its outputs in row order."""
     rows: list[np.ndarray] = []
     outputs: dict[str, list[Any]] = {}
     for numbers, arrays in _by_shape([_numbers(batch[name], name) for name in columns]):
@@ -91,11 +87,7 @@ def named(outputs: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return name -> output for the result of a model: a mapping, a tuple or list of outputs, or a single output.
-
-    `names` selects from a mapping, and names other outputs in their order. Without `names`, a mapping or a named tuple
-    keeps its own names, and a single output is `output`. Raise `ContractError` if names and outputs do not fit.
-    """
+    """Return name -> output. `names` selects from a mapping, and names a tuple, a list or a single output in order."""
     fields = None if names and isinstance(returned, tuple) else fields_of(returned)
     if fields is None:
         outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
@@ -110,10 +102,7 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
 
 
 def cast(array: np.ndarray, kind: np.dtype | type, name: str, column: str) -> np.ndarray:
-    """Return the array of `column` in the type `kind` of the model's input `name`.
-
-    Raise `ContractError` if that would cut numbers to whole numbers.
-    """
+    """Return the array of `column` in the type `kind` of the model's input, unless that would cut numbers."""
     if not np.can_cast(array.dtype, kind, "same_kind"):
         raise ContractError(
             f"{column}: expected {np.dtype(kind).name} for the model's input {name}, found {array.dtype}. "

@@ -35,9 +35,10 @@ class BatchSize:
         cost, self._calls = min(self._calls), []
         if cost < self._seconds * (1 - WORTH_IT):
             self._best, self._seconds = rows, cost
+        share = psutil.virtual_memory().available / (os.cpu_count() or 1)  # with a worker on each CPU
         if 2 * rows > min(LARGEST, self._best * 2**SIZES_BEYOND):
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time were not cheaper")
-        elif not self._has_room():
+        elif 2 * (_peak_memory() - self._memory) >= share:
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time might not fit into the memory")
         else:
             self.rows = 2 * rows
@@ -51,11 +52,6 @@ class BatchSize:
 
     def _end(self, reason: str) -> None:
         self.rows, self.reason, self._is_searched = self._best, reason, False
-
-    def _has_room(self) -> bool:
-        """Return True if twice the rows fit into this worker's share of the memory, with a worker on each CPU."""
-        share = psutil.virtual_memory().available / (os.cpu_count() or 1)
-        return 2 * (_peak_memory() - self._memory) < share
 
 
 def _peak_memory() -> int:

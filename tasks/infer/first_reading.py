@@ -26,10 +26,7 @@ from overnight.tasks.state.run import Run
 
 
 def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
-    """Decide for each `deduplicate` step before the models which rows are duplicates, unless an earlier attempt did.
-
-    Yield a sentence for the log about each new decision. Raise `LeaseLost` if another run has taken the partition over.
-    """
+    """Decide which rows are duplicates, unless an earlier attempt did. Yield a sentence for each new decision."""
     for reading in stream.first_readings:
         file = run.duplicates / str(reading.number)
         if file.exists():

@@ -45,10 +45,7 @@ def local_path(written: str) -> Path:
 
 
 def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str = "") -> Path:
-    """Return the local path of a model's file. A file in a store is first fetched, in the version of `pins` if any.
-
-    Further files of the model begin with the file's name and end with `beside`, if this is not empty.
-    """
+    """Return the local path of a model's file, fetched from a store with the files that end with `beside`."""
     if is_stored(written):
         name = Location(written).uri.rstrip("/").rsplit("/", 1)[-1]
         versions = {file: version for file, version in (pins or {}).items() if file.startswith(name)}
@@ -95,10 +92,7 @@ def is_bomb(path: Path) -> bool:
 
 
 def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
-    """Return file name -> size and version of each file in a folder in a store.
-
-    Messages begin with `setting`, and `expected` describes the right folder in them.
-    """
+    """Return file name -> size and version of each file in a folder in a store; `expected` describes it."""
     try:
         with _explained(written, setting):
             return list_folder(Location(written))
@@ -120,10 +114,7 @@ def listed_file(written: str, beside: str) -> dict[str, str]:
 
 
 def fetched(written: str, versions: Versions, setting: str, is_file: bool = False) -> Path:
-    """Return the folder in this node's cache that has these versions of a model's files. Fetch them if need be.
-
-    Raise `JobError`, which begins with `setting`, if a file changed after the listing, or the cache is too small.
-    """
+    """Return the folder in this node's cache with these versions of a model's files, and fetch them if need be."""
     location = Location(written)
     content = json.dumps([location.uri, sorted(versions.items())])
     name = hashlib.sha256(content.encode()).digest()[:NAME_BYTES].hex()

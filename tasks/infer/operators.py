@@ -56,10 +56,7 @@ def placement(run: Run, plan: Plan, choices: Sequence[Choice]) -> Placement:
 
 
 def may_workers_read(run: Run, plan: Plan) -> bool:
-    """Return True if the first model's workers may read their own rows: each of the first files has only one row.
-
-    A file of several rows may be too large for one worker, and its rows are cheap to pass on.
-    """
+    """Return True if the first files have one row each: larger ones may be too large for one worker."""
     if not (plan.is_beside and read_summaries(run.order)):
         return False
     counts = read_block(run.order, 0)["rows"]
@@ -69,11 +66,7 @@ def may_workers_read(run: Run, plan: Plan) -> bool:
 def place(
     stream: Stream, choices: Sequence[Choice], plan: Plan, placement: Placement, pass_on: PassOn
 ) -> list[TaskSegment | ModelSegment]:
-    """Cut the stages of a job into segments, each for the processes that run it.
-
-    The steps behind a model run in its workers, so that no row crosses between processes. If the model runs on a
-    device, they run in Ray tasks, so that the device does not wait for them.
-    """
+    """Cut the stages of a job into segments, each for the processes that run it."""
     steps: tuple[Stage, ...] = (stream.steps,) if stream.steps else ()
     before: tuple[Stage, ...] = ()  # in the workers of the first model
     if placement.prepared_by_workers:
@@ -87,7 +80,7 @@ def place(
     for choice in choices:
         link, steps_behind = choice.tried_link, None
         if link.model.accelerators():
-            link, steps_behind = link.cut()
+            link, steps_behind = link.cut()  # so that the device does not wait for the steps
         segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
         if steps_behind:
             segments.append(in_tasks((steps_behind,), plan, pass_on))
@@ -117,14 +110,15 @@ def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
 
 
 def on_ray(run: Run, segments: Sequence[TaskSegment | ModelSegment], seed: int | None = None) -> ray.data.Dataset:
-    """Return the lazy dataset of the rows after all segments, shuffled if there is a `seed`.
-
-    The first segment reads, alone or in the workers of a model.
-    """
+    """Return the lazy dataset of the rows after all segments, shuffled if there is a `seed`."""
     dataset: ray.data.Dataset | None = None
     for segment in segments:
         if isinstance(segment, ModelSegment):
-            dataset = _by_workers(dataset or _numbers(run), run, segment)
+            if dataset is None:  # the workers read the blocks of these numbers
+                numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
+                # unlike from_arrow, without a Ray task
+                dataset = ray.data.from_items(numbers, override_num_blocks=len(numbers))
+            dataset = _by_workers(dataset, run, segment)
         else:
             dataset = _by_tasks(dataset, run, segment) if dataset else _read(run, segment, seed)
     assert dataset
@@ -154,12 +148,6 @@ def _read(run: Run, segment: TaskSegment, seed: int | None) -> ray.data.Dataset:
     dataset = dataset.random_shuffle(seed=seed, num_cpus=segment.cpus)
     dataset.context.execution_options.preserve_order = True  # otherwise the seed mixes blocks in order of arrival
     return dataset
-
-
-def _numbers(run: Run) -> ray.data.Dataset:
-    """Return a dataset of the numbers of the blocks to read (column `block`), for workers that read their own rows."""
-    numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
-    return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
 
 
 def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.data.Dataset:

@@ -19,10 +19,7 @@ Embedder = ImageEmbedding | TextEmbedding
 
 
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
-    """Return the model that embeds a query, and the name of the published column that has its embeddings.
-
-    `name` chooses one of the job's `models`. If it is None, the only model that embeds is chosen.
-    """
+    """Return the model that embeds a query, the only one or that of this `name`, and the column of its embeddings."""
     embedders = [model for model in models if isinstance(model, Embedder)]
     if not embedders:
         kinds = ", ".join(model.kind for model in models) or "no model"
@@ -45,10 +42,7 @@ def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
 
 
 def embed_text(model: Embedder, text: str) -> np.ndarray:
-    """Return the embedding (D numbers) of one text. Raise `JobError` if it is empty, or the model embeds only images.
-
-    It is from the text side of a model whose text and image embeddings share one space, such as CLIP and SigLIP.
-    """
+    """Return the embedding (D numbers) of one text. Raise `JobError` for a model that embeds only images."""
     if not text.strip():
         raise JobError("text: expected a text, found an empty one.")
     if isinstance(model, TextEmbedding):
@@ -63,10 +57,7 @@ def _embedding(model: Embedder, row: Batch) -> np.ndarray:
 
 
 def _embed_beside_images(checkpoint: Checkpoint, dtype: Dtype, text: str) -> np.ndarray:
-    """Return the projected features of a text, never normalised, by a model of texts and images.
-
-    SigLIP was trained on texts padded to their full length without a mask, and gets the text in this form.
-    """
+    """Return the projected features of a text, never normalised, by a model such as CLIP or SigLIP."""
     import torch
     from transformers import AutoConfig, AutoTokenizer
 
@@ -74,6 +65,7 @@ def _embed_beside_images(checkpoint: Checkpoint, dtype: Dtype, text: str) -> np.
     model = _text_model(checkpoint, config, dtype)
     tokenizer = checkpoint.load(AutoTokenizer)
     longest = getattr(config.text_config, "max_position_embeddings", None)
+    # SigLIP was trained on texts padded to their full length without a mask.
     is_siglip = config.model_type.startswith("siglip")
     tokens = tokenizer(
         [text],

@@ -28,10 +28,7 @@ def bytes_a_row(sample: pa.Table, keep: Sequence[str], bytes_stay: bool) -> floa
 def columns_made(
     sample: pa.Table, trials: Sequence[Trial | None], keep: Sequence[str], bytes_stay: bool = False
 ) -> pa.Schema | None:
-    """Return the visible columns of rows after all models, or None if the sample does not show them.
-
-    `trials` has one result per model, None if no row passed. Without models, heavy columns except `keep` are left out.
-    """
+    """Return the visible columns of rows after all models, or None if the sample does not show them."""
     if not len(sample) or None in trials:
         return None
     if trials and trials[-1]:

@@ -24,7 +24,6 @@ from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_dev
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.infer.sample import (
     bytes_a_row,
@@ -78,7 +77,7 @@ class Trials:
     sample: pa.Table
     choices: list[Choice]
     behind: pa.Table | None
-    failed: tuple[str, pa.Table] | None = None  # see `Sampled`
+    failure: tuple[str, pa.Table] | None = None  # `Sampled.failed`
     error: str | None = None
 
 
@@ -89,10 +88,7 @@ class Trials:
     persist_result=False,
 )
 def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> State[Streamed]:
-    """Run the stream: read rows, prepare them, run every model and its steps, and stage parts with `stager`.
-
-    Each try processes only the rows that no staged part settles.
-    """
+    """Run the stream over the rows that no staged part settles: read, prepare, run every model, and stage parts."""
     from overnight.tasks.infer.first_reading import decide_duplicates  # imports Ray Data
 
     try:
@@ -106,24 +102,24 @@ def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> Sta
         for sentence in decide_duplicates(run, stream, inference.plan):
             get_run_logger().info(sentence)
         trials = _try_models(run, inference, stream)
-        sampled = _sampled(run, inference, stream, trials)
-        streamed = Streamed(columns=sampled.columns)
+        facts = _facts(run, inference, stream, trials)
+        result = Streamed(columns=facts.columns)
         if read_summaries(run.order):
-            streamed = _stage(run, inference, stager, stream, trials, sampled)
+            result = _stage(run, inference, stager, stream, trials, facts)
         for link in inference.links:
-            streamed.warnings += tuple(link.model.warnings())
-        streamed.warnings += supervisor.snapshot(run).warnings
-        return Completed(message=_message(run, streamed), data=streamed)
+            result.warnings += tuple(link.model.warnings())
+        result.warnings += supervisor.snapshot(run).warnings
+        return Completed(message=_message(run, result.seconds), data=result)
     except Exception as error:
         raise explain(error, "infer") from None
 
 
-def _message(run: Run, streamed: Streamed) -> str:
+def _message(run: Run, seconds: float) -> str:
     counts = [count for count, _ in read_summaries(run.order)]
     if not counts:
         return "no row was left to do"
     total = "" if None in counts else f"{sum(filter(None, counts)):,} "
-    return f"{total}rows read, run through the models and staged in {streamed.seconds:,.1f} s"
+    return f"{total}rows read, run through the models and staged in {seconds:,.1f} s"
 
 
 def _try_models(run: Run, inference: Inference, stream: Stream) -> Trials:
@@ -138,19 +134,17 @@ def _try_models(run: Run, inference: Inference, stream: Stream) -> Trials:
     return trials
 
 
-def _sampled(run: Run, inference: Inference, stream: Stream, trials: Trials) -> Sampled:
+def _facts(run: Run, inference: Inference, stream: Stream, trials: Trials) -> Sampled:
     results = [choice.trial for choice in trials.choices]
     return Sampled(
         columns=columns_made(trials.sample, results, run.keep_columns, stream.bytes_stay),
-        failed=trials.failed,
+        failed=trials.failure,
         error=trials.error,
         warnings=tuple(warnings_of_replaced(trials.sample, inference.links, results)),
     )
 
 
-def _stage(
-    run: Run, inference: Inference, stager: Stager, stream: Stream, trials: Trials, sampled: Sampled
-) -> Streamed:
+def _stage(run: Run, inference: Inference, stager: Stager, stream: Stream, trials: Trials, facts: Sampled) -> Streamed:
     """Place the stages on Ray, run them, and stage the rows."""
     import ray.data
 
@@ -170,19 +164,15 @@ def _stage(
         reads = placement.read_by_workers
         prepares = placement.prepared_by_workers and (reads or stream.steps is not None)
         _describe(run, explanation(plan, choices, trials.sample, prepares, reads))
-        _wait(run, plan, choices)
-    return stager.stage(run, dataset, operators.names_by_stage(segments), sampled)
+        wait_until_free(plan, run.busy_timeout_seconds, partial(_make_room, choices))
+    return stager.stage(run, dataset, operators.names_by_stage(segments), facts)
 
 
-def _wait(run: Run, plan: Plan, choices: list[Choice]) -> None:
-    """Wait until the cluster has what `plan` reserves. Models that are loaded make room on devices of other runs."""
-
-    def warn(missing: str) -> None:
-        for choice in choices:
-            end_on_device(choice.loaded_in)
-        get_run_logger().warning(missing)
-
-    wait_until_free(plan, run.busy_timeout_seconds, warn)
+def _make_room(choices: list[Choice], warning: str) -> None:
+    """End the loaded models that have devices of other runs, while this run waits for its resources."""
+    for choice in choices:
+        end_on_device(choice.loaded_in)
+    get_run_logger().warning(warning)
 
 
 def _largest_block(run: Run, stream: Stream, trials: Trials, read_by_workers: bool) -> int:
@@ -209,7 +199,7 @@ def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
     """Try each model on the rows that the models before it passed, and choose how it runs."""
     plan, work = inference.plan, _work(run, sample, inference)
     choices: list[Choice] = []
-    failed, error = None, None
+    failure, error = None, None
     rows, has_all_columns = sample, True
     for link, pool, process in zip(inference.links, plan.pools, inference.processes, strict=True):
         if has_all_columns and len(rows):
@@ -219,8 +209,10 @@ def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
         trial = result if isinstance(result, Trial) else None
         choices.append(choose(link, pool, trial, plan, work, blocks.rows_each(rows)))
         if isinstance(result, Failed) and has_all_columns and not link.model.where:
-            sentence = _warn(run, link.model, result)
-            failed = (sentence, result.block)
+            sentence = f"{link.model.shown_name()}: {result}."
+            supervisor.report(run, "infer", sentence)
+            get_run_logger().warning(sentence)
+            failure = (sentence, result.block)
             error = f"{sentence} {ADVICE}" if result.is_the_models else None
         if trial:
             rows = trial.behind
@@ -229,15 +221,7 @@ def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
     # Only now, because a trial holds the devices of its model: no other trial may share their memory.
     choices = [replace(choice, loaded_in=released(choice.trial)) for choice in choices]
     behind = rows if choices and has_all_columns else None
-    return Trials(sample, choices, behind, failed, error)
-
-
-def _warn(run: Run, model: Predictor, failed: Failed) -> str:
-    """Report a model that failed for every row of its trial; return the sentence, for the receipt."""
-    sentence = f"{model.shown_name()}: {failed}."
-    supervisor.report(run, "infer", sentence)
-    get_run_logger().warning(sentence)
-    return sentence
+    return Trials(sample, choices, behind, failure, error)
 
 
 def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:

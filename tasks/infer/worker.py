@@ -19,7 +19,7 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.batch_size import BatchSize
 from overnight.tasks.infer.devices import peak_memory
 from overnight.tasks.infer.link import Link, without_unread
-from overnight.tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.rows import blocks, rebatch, user_function
 from overnight.tasks.rows.declared_types import as_declared
 from overnight.tasks.rows.expressions.parser import Expression
@@ -51,7 +51,11 @@ class Worker:
         self._steps = link.steps.load(run) if link.steps else None
         self._where = Expression(link.model.where) if link.model.where else None
         self._columns = link.columns or pa.schema([])
-        self.batch = _first_batch(link.model, is_trial)
+        is_searched = link.model.tunes_batch_size() and not is_trial
+        reason = "by default" if link.model.batch_size == "auto" else "from the job file"
+        if is_searched:
+            reason += "; too few rows for a search"
+        self.batch = BatchSize(link.model.rows_per_call(), is_searched, reason)
         self._device_memory = 0  # bytes on one accelerator, the most that is reported so far
         self.outputs: set[str] = set()  # names of the columns that the model added
         self.model_rows = 0  # rows that the model got; `where` keeps the others from it
@@ -67,13 +71,14 @@ class Worker:
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield the blocks after the model and the steps that follow it, in batches of the model's size."""
+
+        def rows_at_once() -> int:
+            return self._predictor.rows_at_once(self.batch.rows)
+
         # A model does not wait for slow steps to fill its batch: prepared rows would be neither done nor staged.
-        for piece in rebatch.rebatch_rows(blocks, self._rows_at_once, rebatch.SECONDS_AT_ONCE):
+        for piece in rebatch.rebatch_rows(blocks, rows_at_once, rebatch.SECONDS_AT_ONCE):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
                 yield from self.behind(self.run(batch, isolation or TOGETHER), isolation)
-
-    def _rows_at_once(self) -> int:
-        return self._predictor.rows_at_once(self.batch.rows)
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
@@ -118,10 +123,7 @@ class Worker:
         return Outcome(columns, failed=errors)
 
     def _in_calls(self, live: pa.Table) -> Outcome:
-        """Return the model's columns for `live`, in calls that are small enough for the memory.
-
-        If the memory is too small even for a call of one row, raise the error, which is then the row's own.
-        """
+        """Return the model's columns for `live`, in calls that fit into the memory. The error of one row is its own."""
         self.model_rows += len(live)
         while True:
             size = min(self.batch.rows, len(live))
@@ -163,22 +165,13 @@ class Worker:
         if inputs is not None:
             live = live.select(inputs)
         outcome = user_function.outcome_of(self.loaded, live, "infer", self._link.label, self._predictor.given)
-        columns = {self._prefix + name: self._typed(name, values) for name, values in outcome.columns.items()}
+        columns: dict[str, Column] = {}
+        for name, values in outcome.columns.items():
+            columns[self._prefix + name] = values
+            if name in self._columns.names:  # the trial showed its type, of which this batch may show only a part
+                columns[self._prefix + name] = as_declared(values, self._columns.field(name).type)
         self.outputs.update(columns)
         return Outcome(columns, failed=outcome.failed)
-
-    def _typed(self, name: str, values: Column) -> Column:
-        """Return a column of the model in the type that the trial showed, if this batch shows only a part of it."""
-        index = self._columns.get_field_index(name)
-        return values if index < 0 else as_declared(values, self._columns.field(index).type)
-
-
-def _first_batch(model: Predictor, is_trial: bool) -> BatchSize:
-    reason = "by default" if model.batch_size == "auto" else "from the job file"
-    is_searched = model.tunes_batch_size() and not is_trial
-    if is_searched:
-        reason += "; too few rows for a search"
-    return BatchSize(model.rows_per_call(), is_searched, reason)
 
 
 class ConcurrentTimer:

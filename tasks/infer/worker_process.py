@@ -28,7 +28,8 @@ class WorkerProcess:
     def __init__(self, segment: Segment, run: Run, loaded_in: Begun | None = None) -> None:
         link = segment.stages[-1]
         assert isinstance(link, Link)
-        is_restarted = _was_restarted()
+        context = ray.get_runtime_context() if ray.is_initialized() else None
+        is_restarted = bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
         calls_at_once = link.model.calls_at_once()
         if loaded_in and loaded_in.place == place():
             with contextlib.suppress(ProcessDied):  # another worker was first
@@ -42,12 +43,6 @@ class WorkerProcess:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         with ending_together():
             yield from self._worker.call("__call__", block)
-
-
-def _was_restarted() -> bool:
-    """Return True if this process is an actor that Ray restarted."""
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
 def begin_process(make: Callable[[], Any], model: Predictor, num_cpus: float = 1, is_quiet: bool = False) -> Begun:
@@ -69,10 +64,7 @@ def place() -> tuple[str, dict[str, list[str]]]:
 
 
 def ray_variables(num_cpus: float = 1) -> dict[str, str]:
-    """Return the variables by which a process that this one starts finds this Ray, and by which Ray sets its threads.
-
-    `num_cpus` are those of a worker, unless Ray has set the threads of this process.
-    """
+    """Return the variables by which a process finds this Ray, and its threads: `num_cpus` unless Ray has set them."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(int(num_cpus), 1))
     if not ray.is_initialized():
         return {"OMP_NUM_THREADS": threads}

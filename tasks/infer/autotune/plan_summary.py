@@ -11,12 +11,9 @@ from overnight.tasks.rows import blocks
 
 
 def explanation(
-    plan: Plan, choices: Sequence[Choice], sample: pa.Table, is_beside: bool, is_unread: bool
+    plan: Plan, choices: Sequence[Choice], sample: pa.Table, workers_prepare: bool, workers_read: bool
 ) -> dict[str, Any]:
-    """Return how a run reads rows and runs its models, and why, as label -> a measurement or a choice with its reason.
-
-    `is_beside`: the first model's workers preprocess their own rows. `is_unread`: they also read them.
-    """
+    """Return label -> a measurement, or a choice with its reason, for a Prefect artifact."""
     costs = [
         f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",
         f"{_milliseconds(blocks.seconds_a_row(sample, 'preprocess'))} to prepare",
@@ -25,18 +22,18 @@ def explanation(
         cost = _milliseconds(choice.trial.seconds_a_row) if choice.trial else "nothing known of"
         costs.append(f"{cost} {choice.pool.label}")
     tasks = f"in Ray tasks of {plan.task_cpus:g} CPU"
-    if plan.is_beside and not is_beside and choices[0].pool.maximum < plan.pools[0].maximum:
+    if plan.is_beside and not workers_prepare and choices[0].pool.maximum < plan.pools[0].maximum:
         tasks = "in Ray tasks of their own: memory holds fewer workers than there are CPUs"
     elif plan.task_concurrency:
         tasks += f", {plan.task_concurrency} at most"
     labels: dict[str, Any] = {
         "a row costs, measured on a sample": ", ".join(costs),
-        "rows are read": "in the model's workers" if is_unread else tasks,
-        "rows are prepared": "in the model's workers (placement: colocated)" if is_beside else tasks,
+        "rows are read": "in the model's workers" if workers_read else tasks,
+        "rows are prepared": "in the model's workers (placement: colocated)" if workers_prepare else tasks,
     }
     for choice in choices:
         prefix = f"{choice.pool.label}: " if len(choices) > 1 else ""
-        for name, value in _of_model(choice, "blocks of files" if is_unread else "rows").items():
+        for name, value in _of_model(choice, "blocks of files" if workers_read else "rows").items():
             labels[prefix + name] = value
     for number, note in enumerate(plan.notes, 1):
         labels[f"note {number}"] = note

@@ -60,10 +60,7 @@ class ModelTrial:
         self._in_stream: SegmentWorker | None = None
 
     def on(self, sample: pa.Table) -> Trial | Failed | None:
-        """Run the block `sample` through the model and the steps after it. Return None if it is empty.
-
-        If a row ends the process, the caller calls again in a new one, which isolates that row.
-        """
+        """Run the block `sample` through the model and the steps after it. Return None if it is empty."""
         worker = self._worker
         if not len(sample):
             return None
@@ -75,7 +72,10 @@ class ModelTrial:
                 seconds = time.perf_counter() - start
             is_live = pa.array(block["__state"].to_numpy() == blocks.LIVE)
             if not len(blocks.live_rows(sample.filter(is_live))[0]):
-                return _failed(block, blocks.live_rows(sample)[0], worker.rows.errors or [])
+                errors = worker.rows.errors or []  # a row that ended its process has none
+                refuses = any(isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors)
+                is_the_models = len(errors) == len(blocks.live_rows(sample)[0]) > 1 and not refuses
+                return Failed(blocks.drop_live_columns(block), is_the_models)
             seconds_a_row = seconds / max(worker.model_rows - earlier_rows, 1)
             behind = rebatch.joined(worker.behind(block, isolation))
         columns = []
@@ -95,10 +95,3 @@ class ModelTrial:
         """Return what the worker makes of a block, after `become`."""
         assert self._in_stream
         return self._in_stream(block)
-
-
-def _failed(block: pa.Table, rows: pa.Table, errors: list[Exception]) -> Failed:
-    """Return the failed trial of `rows`, which raised `errors`. A row that ended its process has no error."""
-    refuses = any(isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors)
-    is_the_models = len(errors) == len(rows) > 1 and not refuses
-    return Failed(blocks.drop_live_columns(block), is_the_models)

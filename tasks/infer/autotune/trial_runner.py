@@ -51,10 +51,7 @@ class TrialProcess:
         return begin_process(make, self._link.model, self._pool.num_cpus, is_quiet)
 
     def on(self, sample: pa.Table) -> Trial | Failed | None:
-        """Call `ModelTrial.on` in the process, in a new one after each that ended. Raise `ProcessDied` after the last.
-
-        The memory of a `Trial` includes that of the Ray actor beside each worker's process.
-        """
+        """Call `ModelTrial.on` in the process, and in a new one after each that ended."""
         for _ in range(MAX_TRIES - 1):
             with contextlib.suppress(ProcessDied):
                 return self._call(sample)
@@ -76,11 +73,7 @@ class TrialProcess:
 
 
 def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
-    """Start for each model a process that loads it while inputs are listed and preprocessing is tried.
-
-    Return one element per link: a `TrialProcess`, a Ray actor of that class, or None if no process was started. A model
-    that reserves more than CPUs starts later, because another run may use its device until then.
-    """
+    """Start for each model that reserves only CPUs a process that loads it while inputs are listed."""
     fork_server.preload(imports([link.model for link in links]))
     trials = []
     for link, pool in zip(links, plan.pools, strict=True):
@@ -100,10 +93,7 @@ def _key(run: Run, link: Link) -> tuple[str, ...]:
 
 
 def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
-    """Start the process of a trial: from here, or from a Ray actor with the reservation of a worker.
-
-    If it `is_early`, the actor reserves nothing, and prefers the node with the most CPUs.
-    """
+    """Start the process of a trial, here or from a Ray actor. The actor reserves nothing if it `is_early`."""
     if is_early and is_started_here():
         return TrialProcess(link, run, pool, is_quiet=True)  # this process has the terminal
     options = pool.remote_arguments()
@@ -116,10 +106,7 @@ def _begin(link: Link, run: Run, pool: Pool, is_early: bool) -> Any:
 
 
 def released(trial: Trial | None) -> Begun | None:
-    """Return the process of a trial for the first worker of the stream, and end the trial's reservation.
-
-    Return None if there was no trial, or if the process is gone.
-    """
+    """End the reservation of a trial, and return its process for the first worker, or None if it is gone."""
     process = trial.process if trial else None
     if isinstance(process, TrialProcess):
         with contextlib.suppress(ProcessDied):
@@ -143,11 +130,7 @@ def end_on_device(begun: Begun | None) -> None:
 
 
 def try_model(run: Run, link: Link, pool: Pool, sample: pa.Table, process: Any, warn: Warn) -> Trial | Failed | None:
-    """Try the model of `link` on the block `sample`, in its `process` from `begin_trials` or a new one.
-
-    If the trial passes, the model stays loaded, with its reservation, until `released`. Every other process ends. A
-    model that passed a trial in this process is not tried again with rows of the same columns.
-    """
+    """Try the model on the block `sample` in `process`, or in a new one. It stays loaded after a `Trial`."""
     key = (*_key(run, link), sample.schema)
     if key in _trials:
         return _trials[key]

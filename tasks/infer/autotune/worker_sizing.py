@@ -60,11 +60,7 @@ class Choice:
 
 
 def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """Choose the number of workers and the work per Ray task for a model with this `pool` in `plan`.
-
-    If the workers preprocess their own rows, no more of them may run than fit into the memory. Then one worker starts
-    for each `SECONDS_A_WORKER` seconds of `work`, up to that limit.
-    """
+    """Choose the number of workers and the work per Ray task for a model with this `pool` in `plan`."""
     model = link.model
     per_call = max(round(model.rows_at_once(model.rows_per_call()) / each), 1)
     model_seconds = trial.seconds_a_row * each if trial else 0.0
@@ -98,21 +94,14 @@ def _rows_for_device(model: Predictor, work: Work, each: float) -> int | None:
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Return the number of rows of one Ray task: whole calls of the model, for one to two seconds of work.
-
-    So Ray's overhead per task is small. If a worker has little work in the whole run, tasks are shorter. A task has at
-    most `most` rows, but at least one call.
-    """
+    """Return the rows of one Ray task: whole calls for one to two seconds, fewer if a worker has little work."""
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """Return the most rows of a block that a slow model gets, for about two seconds, or None if the model is fast.
-
-    Ray passes on a block only when it is full, and a worker takes whole blocks.
-    """
+    """Return the most rows of a block that a slow model gets, for about two seconds, or None if it is fast."""
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
     return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)

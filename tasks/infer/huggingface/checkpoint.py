@@ -59,10 +59,7 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """Load the model in evaluation mode. Return it, and True if the checkpoint has all its weights.
-
-        Only weights of a part named `optional`, such as `pooler`, may be missing. Others raise `JobError`.
-        """
+        """Load the model in evaluation mode. Return it, and False if weights of the part `optional` are missing."""
         import torch
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)

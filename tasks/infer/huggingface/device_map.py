@@ -53,6 +53,8 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
 
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
     """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs."""
+    import torch
+
     device = settings.torch_device()
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
@@ -67,13 +69,7 @@ def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMap
         max_memory=settings.max_memory,
         offload_folder=folder.name,
     )
-    return model, _first_device(model)
-
-
-def _first_device(model: Any) -> "torch.device":
-    """Return the device of the part that gets the tokens: that of its hook if its weights are offloaded."""
-    import torch
-
+    # the part that gets the tokens computes on the device of its hook, if its weights are offloaded
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
     device = getattr(hook, "execution_device", None)
-    return model.device if device is None else torch.device(device)
+    return model, model.device if device is None else torch.device(device)

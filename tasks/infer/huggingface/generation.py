@@ -30,7 +30,12 @@ class Generation:
     """Generates at most `max_new_tokens` new tokens per text, with a model that is ready on its device."""
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
-        _set_pad_token(checkpoint, tokenizer)
+        if tokenizer.pad_token is None:  # it is masked, so any token is fine
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
+        if tokenizer.pad_token is None:
+            raise checkpoint.unusable(
+                "expected a pad or an end token in tokenizer_config.json, found neither. Set pad_token"
+            )
         self.tokenizer, self._model, self._max_new_tokens = tokenizer, model, max_new_tokens
         self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         ends = model.generation_config.eos_token_id
@@ -45,12 +50,13 @@ class Generation:
     def run(
         self, inputs: dict[str, Any], noises: Sequence[GumbelNoise | None], num_beams: int = 1, best: int = 1
     ) -> list[list[Generated]]:
-        """Return the texts of each row: for each of `noises`, one, or the `best` of a beam search of `num_beams`.
-
-        `inputs` has `input_ids` and `attention_mask`, N x T on the model's device. The model runs once for each noise,
-        so that a batch needs the memory of one text per row. Without noise, it takes the likeliest tokens.
-        """
-        self._refuse_lengths(inputs["attention_mask"].sum(1).tolist())
+        """Return the texts of each row: for each of `noises`, one, or the `best` of a beam search of `num_beams`."""
+        beside = "" if self.is_encoder_decoder else " beside max_new_tokens"
+        for length in inputs["attention_mask"].sum(1).tolist():
+            if not length:
+                raise RowError("prompt: expected at least one token, found an empty text.")
+            if self._longest_prompt and length > self._longest_prompt:
+                raise RowError(f"prompt: expected at most {self._longest_prompt} tokens{beside}, found {length}.")
         rows: list[list[Generated]] = [[] for _ in inputs["attention_mask"]]
         for noise in noises:
             for row, texts in zip(rows, self._run_once(inputs, noise, num_beams, best), strict=True):
@@ -96,33 +102,12 @@ class Generation:
                 return Generated(row[:position], True)
         return Generated(row, False)
 
-    def _refuse_lengths(self, lengths: list[int]) -> None:
-        beside = "" if self.is_encoder_decoder else " beside max_new_tokens"
-        for length in lengths:
-            if not length:
-                raise RowError("prompt: expected at least one token, found an empty text.")
-            if self._longest_prompt and length > self._longest_prompt:
-                raise RowError(f"prompt: expected at most {self._longest_prompt} tokens{beside}, found {length}.")
-
-
-def _set_pad_token(checkpoint: Checkpoint, tokenizer: Any) -> None:
-    """Give a tokenizer without a pad token another special token for it. It is masked, so any token is fine."""
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
-    if tokenizer.pad_token is None:
-        raise checkpoint.unusable(
-            "expected a pad or an end token in tokenizer_config.json, found neither. Set pad_token"
-        )
-
 
 def unpadded_processors(config: Any, mask: Any, num_beams: int = 1) -> tuple[list[Any], dict[str, Any]]:
-    """Return processors of logits that skip a row's padding, and the arguments that switch off transformers' own.
-
-    transformers counts padding as text. If a tokenizer pads with its end token, as many do, a repetition penalty would
-    make the end of a padded row less likely. `mask` is the prompts' attention mask, N x T, padded on the left.
-    """
+    """Return processors of logits that skip a row's padding, and arguments that switch off transformers' own."""
     from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
 
+    # If a tokenizer pads with its end token, as many do, a penalty would make the end of a padded row less likely.
     starts: list[int] = (mask.shape[1] - mask.sum(1)).repeat_interleave(num_beams).tolist()
     if not any(starts):
         return [], {}

@@ -3,6 +3,7 @@
 Without a network, the local cache of the hub's client is used.
 """
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -16,23 +17,22 @@ MAIN = "main"
 
 
 def commit_now(name: str, revision: str | None) -> str | None:
-    """Return the commit that `revision`, or the main branch, of a hub model has now, or None if it is unknown.
-
-    If the hub does not answer, the commit in the local cache is returned.
-    """
+    """Return the commit that `revision`, or the main branch, has now, or in the local cache if the hub is silent."""
     if revision and FULL_COMMIT.fullmatch(revision):
         return revision
-    try:
+    from huggingface_hub import try_to_load_from_cache
+
+    with contextlib.suppress(Exception):  # it is the worker that reports a wrong name: another machine may have access
         return str(_info(name, revision).sha)
-    except Exception:  # it is the worker that reports a wrong name: here, another machine may have no access
-        return _cached_commit(name, revision)
+    for file in ("config.json", "modules.json"):
+        path = try_to_load_from_cache(name, file, revision=revision or MAIN)
+        if isinstance(path, str):
+            return Path(path).parent.name
+    return None
 
 
 def find_on_hub(written: str, name: str, revision: str | None) -> tuple[Path, bool]:
-    """Return the local folder with the JSON files of a hub model, and True if the hub cannot be reached.
-
-    The files are fetched if the local cache lacks them. The folder's name is the commit. Messages show `written`.
-    """
+    """Return the folder, named by commit, with the model's JSON files, and True if the hub cannot be reached."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -53,10 +53,7 @@ def find_on_hub(written: str, name: str, revision: str | None) -> tuple[Path, bo
 
 
 def _outage(written: str, name: str, revision: str | None) -> Exception | None:
-    """Return the reason why the hub cannot be reached, or None. Raise `JobError` if it has no such model.
-
-    transformers tries 6 times, 23 seconds in all per file, before it reports that the hub is unreachable.
-    """
+    """Return the reason why the hub cannot be reached, or None. Raise `JobError` if it has no such model."""
     from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
 
     try:
@@ -85,13 +82,3 @@ def _info(name: str, revision: str | None) -> Any:
     from huggingface_hub import HfApi
 
     return HfApi().model_info(name, revision=revision, timeout=SECONDS)
-
-
-def _cached_commit(name: str, revision: str | None) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    for file in ("config.json", "modules.json"):
-        path = try_to_load_from_cache(name, file, revision=revision or MAIN)
-        if isinstance(path, str):
-            return Path(path).parent.name
-    return None

@@ -21,8 +21,6 @@ from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 if TYPE_CHECKING:
     import torch
 
-Forward = Callable[["torch.Tensor"], "torch.Tensor"]
-
 
 class ImagePredictor(PretrainedPredictor):
     """A saved model that gets images."""
@@ -37,40 +35,31 @@ class ImageEncoder(ImagePredictor):
     def calls_at_once(self) -> int:
         return 2 if self.accelerators() else 1
 
+    def encoder(
+        self, checkpoint: Checkpoint, model: Any, forward: Callable[[Any, "torch.Tensor"], "torch.Tensor"]
+    ) -> Callable[[np.ndarray], Any]:
+        """Return a function that takes images and returns the vectors of `forward`, float32 N x D on the CPU."""
+        import torch
 
-def placed(model: Any, device: "torch.device") -> Any:
-    """Move the model to `device`, in the memory layout that its images have there, and return it."""
-    import torch
+        device = self.torch_device()
+        model = model.to(device)
+        if device.type != "cpu":
+            model = model.to(memory_format=torch.channels_last)  # as its images have there
+        transfer = DeviceTransfer(device)
+        pixel_values = PixelValues(checkpoint, device, transfer.copy)
 
-    if device.type == "cpu":
-        return model.to(device)
-    return model.to(device, memory_format=torch.channels_last)
+        def encode(images: np.ndarray) -> "torch.Tensor":
+            for image in images if images.dtype == object else images[:1]:
+                require_image(image)
+            rows: list[int] = []
+            vectors = []
+            with torch.inference_mode(), transfer.stream():
+                for numbers, pixels in pixel_values(images):
+                    rows.extend(numbers)
+                    vectors.append(forward(model, pixels.to(model.dtype)).float().cpu())
+            return torch.cat(vectors)[np.argsort(rows)]
 
-
-def build_image_encoder(
-    checkpoint: Checkpoint, device: "torch.device", forward: Forward
-) -> Callable[[np.ndarray], Any]:
-    """Return a function that takes images, and returns the results of `forward` for them, float32 N x D on the CPU.
-
-    `forward` takes the pixel values of images of one size, float32 N x 3 x H x W on `device`, and returns N x D.
-    """
-    import torch
-
-    transfer = DeviceTransfer(device)
-    pixel_values = PixelValues(checkpoint, device, transfer.copy)
-
-    def encode(images: np.ndarray) -> "torch.Tensor":
-        for image in images if images.dtype == object else images[:1]:
-            require_image(image)
-        rows: list[int] = []
-        results = []
-        with torch.inference_mode(), transfer.stream():
-            for numbers, pixels in pixel_values(images):
-                rows.extend(numbers)
-                results.append(forward(pixels).float().cpu())
-        return torch.cat(results)[np.argsort(rows)]
-
-    return encode
+        return encode
 
 
 class PixelValues:
@@ -109,12 +98,12 @@ class PixelValues:
             yield list(range(len(images))), self._normalised(pixels)
             return
         rows_by_shape: dict[tuple[int, ...], list[int]] = {}
-        resized = []
+        arrays = []
         for row, image in enumerate(images):
-            resized.append(self._resized(image) if self._on_device else self._processed(image))
-            rows_by_shape.setdefault(resized[row].shape, []).append(row)
+            arrays.append(self._resized(image) if self._on_device else self._processed(image))
+            rows_by_shape.setdefault(arrays[row].shape, []).append(row)
         for rows in rows_by_shape.values():
-            pixels = self._upload(np.stack([resized[row] for row in rows]))
+            pixels = self._upload(np.stack([arrays[row] for row in rows]))
             yield rows, self._normalised(pixels) if self._on_device else pixels.float()
 
     def _normalisation(self) -> tuple["torch.Tensor", "torch.Tensor"]:
@@ -149,16 +138,16 @@ class PixelValues:
         return pixels.to(torch.float32, memory_format=layout).mul_(self._factor).sub_(self._offset)
 
     def _only_rescales_and_normalises(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the processor only rescales and normalises an image that is resized."""
+        """Return True if the processor only rescales and normalises an image that is resized."""
         import torch
 
         image = _noise(shape)
         ours = self._normalised(torch.tensor(self._resized(image), device=self._device)[None])[0].cpu().numpy()
-        expected = self._processed(image)
-        return ours.shape == expected.shape and np.allclose(ours, expected, atol=1e-4)
+        theirs = self._processed(image)
+        return ours.shape == theirs.shape and np.allclose(ours, theirs, atol=1e-4)
 
     def _is_unchanged(self, shape: tuple[int, ...]) -> bool:
-        """Return whether images of this shape already have the model's size."""
+        """Return True if images of this shape already have the model's size."""
         image = _noise(shape)
         return np.array_equal(self._resized(image), image.transpose(2, 0, 1))
 
@@ -196,10 +185,7 @@ class DeviceTransfer:
         return cast(contextlib.AbstractContextManager[Any], self._local.stream)
 
     def copy(self, array: np.ndarray) -> "torch.Tensor":
-        """Return `array` as a tensor on the device.
-
-        Call this in the context of `stream`, after the results of this thread's last copy are on the CPU.
-        """
+        """Return `array` on the device, in the context of `stream`, when this thread's last copy is no longer used."""
         import torch
 
         tensor = torch.from_numpy(np.require(array, requirements=("C", "W")))

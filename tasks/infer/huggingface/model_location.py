@@ -39,11 +39,7 @@ IMPORTS = (
 def find(
     model: str, revision: str | None = None, runs_code: bool = False, pins: Mapping[str, str] | None = None
 ) -> Checkpoint:
-    """Return the model that `model` names as a `Checkpoint`. A folder in a store is fetched once per node.
-
-    `pins` are the versions that the run recorded; without them, the present ones are used. Raise `JobError` if there
-    is no such model, or `runs_code` would run code that can change.
-    """
+    """Return the model that `model` names, in the versions of `pins`. A folder in a store is fetched once per node."""
     if hub_name(model):
         _refuse_unpinned_code(runs_code, revision)
         name = _expanded(model)
@@ -59,10 +55,7 @@ def find(
 
 
 def fingerprint(model: str, revision: str | None = None, runs_code: bool = False) -> dict[str, str]:
-    """Return file name -> sha256 of a local folder, -> size and version in a store, or `{"hub": name}`.
-
-    Names that begin with a dot are skipped. Raise `JobError` as `find` does.
-    """
+    """Return file name -> sha256 of a local folder, -> size and version in a store, or `{"hub": name}`."""
     if hub_name(model):
         _refuse_unpinned_code(runs_code, revision)
         return {"hub": _expanded(model)}
@@ -111,10 +104,9 @@ def _folder(model: str, pins: Mapping[str, str] | None) -> Path:
 
 
 def _require_settings(model: str, names: Collection[str]) -> None:
-    if not names:
-        raise _not_a_model(model, "an empty folder")
     if not set(SETTINGS).intersection(names):
-        raise _not_a_model(model, f"a folder that begins with {', '.join(sorted(names)[:5])}")
+        start = ", ".join(sorted(names)[:5])
+        raise _not_a_model(model, f"a folder that begins with {start}" if names else "an empty folder")
 
 
 def _refuse_revision(model: str, revision: str | None) -> None:
@@ -189,8 +181,6 @@ def _classes_in(content: Any) -> Iterator[str]:
 def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        yield from _texts_in(list(value.values()))
-    elif isinstance(value, list):
-        for item in value:
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _texts_in(item)

@@ -62,10 +62,7 @@ def noise_of(
     top_k: int | None = None,
     number: int = 0,
 ) -> GumbelNoise | None:
-    """Return the `GumbelNoise` of a batch, or None if `temperature` is 0.
-
-    A row's random numbers depend only on `seed`, `row_id`, the prompt and `number`, which counts the row's texts.
-    """
+    """Return the noise of a batch, which depends only on seed, row, prompt and `number` of the row's text."""
     if not temperature:
         return None
     prefix = f"text {number} of " if number else ""

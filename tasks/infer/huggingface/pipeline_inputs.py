@@ -21,11 +21,7 @@ Input = Any  # the pipeline's input for a row
 
 
 def inputs_of(batch: Batch, columns: str | Mapping[str, str], modality: str) -> list[Input]:
-    """Return the pipeline's input for each row: the value of the column, or a dict of values by their names.
-
-    `modality` is the kind of the task's input, as transformers names it: text, image, audio or multimodal. Raise
-    `RowError` for a row without a value, or with a value of another kind, such as a path in place of an image.
-    """
+    """Return the pipeline's input for each row: the value of the column, or a dict of values by their names."""
     if isinstance(columns, str):
         read = required if modality == "text" else _media
         return [read(value, columns) for value in batch[columns]]

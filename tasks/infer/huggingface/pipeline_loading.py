@@ -4,7 +4,7 @@
 part. So this file chooses the parts as it does, and loads them itself.
 """
 
-import importlib
+import pkgutil
 from typing import Any
 
 from overnight.tasks.errors import JobError, did_you_mean
@@ -31,7 +31,7 @@ NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files, and what to use
 
 
 def supported(task: str) -> dict[str, Any]:
-    """Return what transformers records about a task, such as its classes. The key `task` has its main name."""
+    """Return what transformers records about a task, such as its classes, with its main name as `task`."""
     import transformers
     from transformers.pipelines import check_task, get_supported_tasks
 
@@ -54,17 +54,17 @@ def supported(task: str) -> dict[str, Any]:
 def load_pipeline(
     checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, device: Any, reads_pooler: bool = False
 ) -> Any:
-    """Return the pipeline of a task on `device`. `info` is the result of `supported` for the task.
-
-    Unless `reads_pooler`, the weights of a pooler may be missing in a task that extracts features.
-    """
+    """Return the pipeline of a task. Unless `reads_pooler`, features need no weights of a pooler."""
     from transformers import pipeline
 
     task = info["task"]
     try:
         extracts = task in ("feature-extraction", "image-feature-extraction")
         model = _model(checkpoint, info, dtype, "pooler" if extracts and not reads_pooler else None)
-        parts = _parts(checkpoint, _pipeline_class(info["impl"]))
+        pipeline_class = info["impl"]
+        if isinstance(pipeline_class, str):
+            pipeline_class = pkgutil.resolve_name(pipeline_class)
+        parts = _parts(checkpoint, pipeline_class)
         result = pipeline(task, model=model, device=device, **parts)
     except ImportError as error:
         raise library_missing(task, error) from error
@@ -88,15 +88,8 @@ def library_missing(task: str, error: ImportError) -> JobError:
     )
 
 
-def _pipeline_class(implementation: Any) -> Any:
-    if not isinstance(implementation, str):
-        return implementation
-    module, name = implementation.rsplit(".", 1)
-    return getattr(importlib.import_module(module), name)
-
-
 def _model(checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, optional: str | None) -> Any:
-    """Return the model by the first class that loads it, of the task or of the names in its config."""
+    """Load the model by the first class that can, of the task or of the names in its config."""
     import transformers
     from transformers import AutoConfig
 
@@ -114,25 +107,22 @@ def _model(checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, optional:
 
 
 def _parts(checkpoint: Checkpoint, pipeline_class: Any) -> dict[str, Any]:
-    """Return the parts that a pipeline needs, and the optional ones that the checkpoint has."""
+    import transformers
+
     parts = {}
     for name, auto_class in PARTS.items():
         is_needed = getattr(pipeline_class, f"_load_{name}", None)  # None: optional
         if is_needed is False:
             continue
+        # the same pixels with and without torchvision
+        settings = {"backend": "pil"} if name == "image_processor" else {}
         try:
-            parts[name] = _part(checkpoint, name, auto_class)
+            part = checkpoint.load(getattr(transformers, auto_class), **settings)
+            if name == "processor" and not isinstance(part, transformers.ProcessorMixin):
+                content = type(part).__name__  # of a model of one kind of input
+                raise checkpoint.unusable(f"expected a processor of several kinds of input, found {content}")
+            parts[name] = part
         except JobError:
             if is_needed:
                 raise
     return parts
-
-
-def _part(checkpoint: Checkpoint, name: str, auto_class: str) -> Any:
-    import transformers
-
-    settings = {"backend": "pil"} if name == "image_processor" else {}  # the same pixels with and without torchvision
-    part = checkpoint.load(getattr(transformers, auto_class), **settings)
-    if name == "processor" and not isinstance(part, transformers.ProcessorMixin):  # of a model of one kind of input
-        raise checkpoint.unusable(f"expected a processor of several kinds of input, found {type(part).__name__}")
-    return part

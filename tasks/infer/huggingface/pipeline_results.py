@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from overnight.tasks.errors import InvalidValues
 from overnight.tasks.rows.tensors import Column
@@ -24,30 +25,30 @@ _FOUND = [("score", pa.float64()), ("label", pa.string())]
 _PLACE = [("word", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
 
 
-def _of(*fields: tuple[str, pa.DataType]) -> dict[str, pa.DataType]:
+def _structs(*fields: tuple[str, pa.DataType]) -> dict[str, pa.DataType]:
     return {OUTPUT: pa.list_(pa.struct(fields))}
 
 
 # The columns of tasks whose results are empty, or lack fields, for some rows.
 TYPES: dict[str, dict[str, pa.DataType]] = {
-    "document-question-answering": _of(
+    "document-question-answering": _structs(
         ("score", pa.float64()), ("answer", pa.string()), ("start", pa.int64()), ("end", pa.int64())
     ),
-    "fill-mask": _of(
+    "fill-mask": _structs(
         ("score", pa.float64()), ("token", pa.int64()), ("token_str", pa.string()), ("sequence", pa.string())
     ),
-    "image-segmentation": _of(*_FOUND, ("mask", pa.binary())),
-    "object-detection": _of(*_FOUND, ("box", _BOX)),
+    "image-segmentation": _structs(*_FOUND, ("mask", pa.binary())),
+    "object-detection": _structs(*_FOUND, ("box", _BOX)),
     "table-question-answering": {
         "answer": pa.string(),
         "coordinates": pa.list_(pa.list_(pa.int64())),
         "cells": pa.list_(pa.string()),
         "aggregator": pa.string(),
     },
-    "token-classification": _of(("entity", pa.string()), ("score", pa.float32()), ("index", pa.int64()), *_PLACE),
-    "zero-shot-object-detection": _of(*_FOUND, ("box", _BOX)),
+    "token-classification": _structs(("entity", pa.string()), ("score", pa.float32()), ("index", pa.int64()), *_PLACE),
+    "zero-shot-object-detection": _structs(*_FOUND, ("box", _BOX)),
 }
-GROUPED = _of(("entity_group", pa.string()), ("score", pa.float32()), *_PLACE)
+GROUPED = _structs(("entity_group", pa.string()), ("score", pa.float32()), *_PLACE)
 
 
 def declared(task: str, arguments: Mapping[str, Any]) -> dict[str, pa.DataType]:
@@ -58,10 +59,7 @@ def declared(task: str, arguments: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict[str, Column]:
-    """Return column name -> values for the results of a pipeline, one result per row, with `types` or their own types.
-
-    Raise `InvalidValues` for a value that no column can have, or for values that no single type holds.
-    """
+    """Return column name -> values for the results of a pipeline, one per row, with `types` or their own types."""
     if not all(isinstance(result, Mapping) for result in results):
         return {OUTPUT: _column(OUTPUT, results, types.get(OUTPUT))}
     names = dict.fromkeys(name for name in types if name != OUTPUT)
@@ -88,13 +86,13 @@ def _plain(value: Any) -> tuple[Any, pa.DataType]:
     if isinstance(value, Enum):
         return _plain(value.value)
     array = _array(value)
-    if array is not None and array.dtype.kind in "biuf":
+    if array is not None:
+        if array.dtype.kind not in "biuf":
+            return _plain(array.tolist())
         kind = pa.from_numpy_dtype(array.dtype)
         for _ in range(array.ndim):
             kind = pa.list_(kind)
         return array.tolist(), kind
-    if array is not None:
-        return _plain(array.tolist())
     if isinstance(value, Mapping):
         fields, types = {}, {}
         for name, field in value.items():
@@ -103,9 +101,10 @@ def _plain(value: Any) -> tuple[Any, pa.DataType]:
     if isinstance(value, list | tuple):
         items, inner = _plain_values("a list", value)
         return items, pa.list_(inner)
-    png = _png(value)
-    if png is not None:
-        return png, pa.binary()
+    if isinstance(value, Image.Image):
+        file = io.BytesIO()
+        value.save(file, "PNG")
+        return file.getvalue(), pa.binary()
     raise InvalidValues(f"expected texts, numbers, lists, dicts, arrays or images, found a {type(value).__name__}.")
 
 
@@ -114,12 +113,12 @@ def _plain_values(name: str, values: Sequence[Any]) -> tuple[list[Any], pa.DataT
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= PLAIN.keys():
         return list(values), PLAIN[kinds.pop()]
-    items, merged = [], pa.null()
+    items, common_kind = [], pa.null()
     for value in values:
         item, kind = _plain(value)
-        merged = _merged(name, merged, kind)
+        common_kind = _merged(name, common_kind, kind)
         items.append(item)
-    return items, merged
+    return items, common_kind
 
 
 def _merged(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
@@ -133,20 +132,9 @@ def _merged(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """Return an array or a tensor as an array of this machine; None for another value. float16 becomes float32."""
+    """Return an array or a tensor as an array, with float16 as float32; None for another value."""
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
         is_narrow = tensor.dtype.itemsize == 2 and tensor.is_floating_point()
         value = (tensor.float() if is_narrow else tensor).numpy()
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
-
-
-def _png(value: Any) -> bytes | None:
-    """Return an image of Pillow as PNG; None for another value."""
-    from PIL import Image
-
-    if not isinstance(value, Image.Image):
-        return None
-    file = io.BytesIO()
-    value.save(file, "PNG")
-    return file.getvalue()

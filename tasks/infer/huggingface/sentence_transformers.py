@@ -26,7 +26,7 @@ MODES = {  # in the order in which sentence-transformers concatenates them: name
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-TOKEN_OUTPUTS = (None, ("last_hidden_state", "forward"))  # output and method with the token embeddings; None: default
+TOKEN_OUTPUT = ("last_hidden_state", "forward")  # the output and the method with the token embeddings
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def sentence_settings(checkpoint: Checkpoint) -> SentenceSettings:
     subfolder = steps.get("Transformer", "")
     pooling = checkpoint.settings_file(f"{steps.get('Pooling', '1_Pooling')}/config.json")
     transformer = checkpoint.settings_file(f"{subfolder}/sentence_bert_config.json".lstrip("/")) or {}
-    token_output = _token_output(transformer)
-    if token_output not in TOKEN_OUTPUTS:
-        return SentenceSettings(beyond=f"its tokens come from {' of '.join(token_output or ())}")
+    text = (transformer.get("modality_config") or {}).get("text")
+    if text and (text.get("method_output_name"), text.get("method")) != TOKEN_OUTPUT:
+        return SentenceSettings(beyond=f"its tokens come from {text.get('method_output_name')} of {text.get('method')}")
     settings = checkpoint.settings_file("config_sentence_transformers.json") or {}
     prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
     if prompt and not (pooling or {}).get("include_prompt", True):
@@ -88,25 +88,14 @@ def _modes(pooling: dict[str, Any] | None) -> list[str]:
     return sorted({MODES.get(name, name) for name, is_on in pooling.items() if "pooling_mode" in name and is_on})
 
 
-def _token_output(transformer: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the output and the method of the model that produce the token embeddings, if the file names them."""
-    text = (transformer.get("modality_config") or {}).get("text")
-    if not text:
-        return None
-    return str(text.get("method_output_name")), str(text.get("method"))
-
-
 def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -> "torch.Tensor":
-    """Return one vector per text, N x (D * number of modes), from token embeddings, N x T x D.
-
-    `mask` is their attention mask, N x T, padded on the right. The formulas are those of sentence-transformers.
-    """
+    """Return N x (D * modes) from token embeddings, N x T x D, and their mask, by the library's formulas."""
     import torch
 
-    return torch.cat([_pooled(tokens, mask, mode) for mode in modes], 1)
+    return torch.cat([_pool(tokens, mask, mode) for mode in modes], 1)
 
 
-def _pooled(tokens: "torch.Tensor", mask: "torch.Tensor", mode: str) -> "torch.Tensor":
+def _pool(tokens: "torch.Tensor", mask: "torch.Tensor", mode: str) -> "torch.Tensor":
     import torch
 
     weights = mask.unsqueeze(-1).to(tokens.dtype)
@@ -126,10 +115,7 @@ def _pooled(tokens: "torch.Tensor", mask: "torch.Tensor", mode: str) -> "torch.T
 def encode_function(
     checkpoint: Checkpoint, needs: str, dtype: Dtype, find_device: Callable[[], "torch.device"]
 ) -> Callable[[Sequence[str], int], np.ndarray]:
-    """Return the library's function that takes texts and a batch size, and returns embeddings, float32 N x D.
-
-    `needs` is the reason why the model needs the library. `find_device` is called only if the library is installed.
-    """
+    """Return the library's function that takes texts and a batch size, and returns embeddings, float32 N x D."""
     library = require_extra("sentence_transformers", f"model {checkpoint.written}: {needs}", "infer")
     import torch
 

@@ -53,11 +53,7 @@ class TextPredictor(PretrainedPredictor):
 
 
 def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iterator[np.ndarray]:
-    """Yield for each batch the positions of its texts in `lengths` (int64). The longest texts come first.
-
-    `tokens` limits the tokens of a batch, with its padding; a longer text is a batch of its own. If `tokens` is None, a
-    batch has at most `rows` texts.
-    """
+    """Yield the positions of each batch's texts, longest first: `rows`, or as many as fill `tokens` with padding."""
     order = np.argsort([-length for length in lengths], kind="stable")
     start = 0
     while start < len(order):
@@ -71,11 +67,7 @@ def token_batches(lengths: Sequence[int], tokens: int | None, rows: int) -> Iter
 def tokenize_function(
     tokenizer: Any, config: Any, max_length: int | None = None, lower_case: bool = False, prompt: str = ""
 ) -> Callable[[list[str]], list[Tokens]]:
-    """Return a function that takes texts and returns the tokens of each, cut at `max_length` tokens.
-
-    Without `max_length`, the limit is the tokenizer's own or that in the model's `config`, whichever is less. `prompt`
-    is put before every text. The function raises `RowError` for a text without tokens.
-    """
+    """Return a function that takes texts and returns the tokens of each, cut at `max_length` or the model's limit."""
     limits = (tokenizer.model_max_length, getattr(config, "max_position_embeddings", None))
     longest = max_length or min(limit for limit in limits if limit)
     if tokenizer.pad_token is None:

@@ -5,7 +5,7 @@ In: `image`, uint8 H x W x 3. Out: the columns of `Classifier`. Size and normali
 
 from typing import ClassVar, Literal
 
-from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder, build_image_encoder, placed
+from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder
 from overnight.tasks.infer.huggingface.predictor import Classifier, confidences
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
@@ -21,14 +21,10 @@ class ImageClassification(Classifier, ImageEncoder):
     def load(self) -> Predict:
         from transformers import AutoModelForImageClassification
 
-        device = self.torch_device()
         checkpoint = self.checkpoint()
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
-        model = placed(model, device)
+        logits = self.encoder(checkpoint, model, lambda model, pixels: model(pixel_values=pixels).logits)
         config = model.config
-        logits = build_image_encoder(
-            checkpoint, device, lambda pixels: model(pixel_values=pixels.to(model.dtype)).logits
-        )
 
         def predict(batch: Batch) -> dict:
             return self.labels(confidences(logits(batch["image"]), config), config.id2label)

@@ -12,7 +12,7 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's outpu
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder, build_image_encoder, placed
+from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
@@ -34,19 +34,17 @@ class ImageEmbedding(ImageEncoder):
         return ["embedding"]
 
     def load(self) -> Predict:
-        device = self.torch_device()
         checkpoint = self.checkpoint()
         model, has_pooler = _vision_model(checkpoint, self.dtype)
-        model = placed(model, device)
 
-        def forward(pixels: "torch.Tensor") -> "torch.Tensor":
-            embedding = _embedding(model, has_pooler, pixels.to(model.dtype))
+        def forward(model: Any, pixels: "torch.Tensor") -> "torch.Tensor":
+            embedding = _embedding(model, has_pooler, pixels)
             if embedding.ndim != 2:
                 shape = " x ".join(map(str, embedding.shape[1:]))
                 raise checkpoint.unusable(f"expected one vector per image, found {shape}. Use kind: python for it")
             return embedding
 
-        embed = build_image_encoder(checkpoint, device, forward)
+        embed = self.encoder(checkpoint, model, forward)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": embed(batch["image"]).numpy()}

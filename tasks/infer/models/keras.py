@@ -39,8 +39,16 @@ class KerasModel(FileModel):
     def load(self) -> Predict:
         keras = self._keras()
         device = self._device()
-        with keras.device(device):
-            model = self._model(keras)
+        path = model_file(self.file, self.pins)
+        try:
+            with keras.device(device):
+                model = keras.saving.load_model(path, compile=False)
+        except Exception as error:
+            raise JobError(
+                f"{self.file}: expected a model as model.save writes it (.keras), found a file that cannot be loaded: "
+                f"{error}",
+                "infer",
+            ) from error
         types = {value.name: value.dtype for value in model.inputs}
         self.require_columns(types)
 
@@ -87,19 +95,7 @@ class KerasModel(FileModel):
             return str(self.torch_device())
         import jax
 
-        is_accelerated = bool(self.accelerators())
-        device = jax.local_devices(backend=None if is_accelerated else "cpu")[0]
-        if is_accelerated and device.platform == "cpu":
+        device = jax.local_devices(backend=None if self.accelerators() else "cpu")[0]
+        if self.accelerators() and device.platform == "cpu":
             self.fall_back(f"jax {jax.__version__}")
         return device
-
-    def _model(self, keras: Any) -> Any:
-        path = model_file(self.file, self.pins)
-        try:
-            return keras.saving.load_model(path, compile=False)
-        except Exception as error:
-            raise JobError(
-                f"{self.file}: expected a model as model.save writes it (.keras), found a file that cannot be loaded: "
-                f"{error}",
-                "infer",
-            ) from error

@@ -8,7 +8,6 @@ Images of one size go through the model together, others separately: no image is
 move its boxes.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -61,7 +60,13 @@ class ObjectDetection(ImagePredictor):
             outputs.logits, outputs.pred_boxes = outputs.logits.float(), outputs.pred_boxes.float()
             sizes = [image.shape[:2] for image in images]
             results = processor.post_process_object_detection(outputs, threshold=self.threshold, target_sizes=sizes)
-            return [_objects(result, names) for result in results]
+            objects = []
+            for result in results:
+                order = result["scores"].argsort(descending=True, stable=True)
+                columns = {name: result[name][order].tolist() for name in TYPES}
+                columns["labels"] = [names[number] for number in columns["labels"]]
+                objects.append(columns)
+            return objects
 
         def predict(batch: Batch) -> dict:
             images = batch["image"]
@@ -76,13 +81,3 @@ class ObjectDetection(ImagePredictor):
             return {name: pa.array(values, TYPES[name]) for name, values in columns.items()}
 
         return predict
-
-
-def _objects(result: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, list[Any]]:
-    """Return the columns of an image's objects, the highest score first."""
-    order = result["scores"].argsort(descending=True, stable=True)
-    return {
-        "boxes": result["boxes"][order].tolist(),
-        "labels": [names[number] for number in result["labels"][order].tolist()],
-        "scores": result["scores"][order].tolist(),
-    }

@@ -10,7 +10,6 @@ device.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -79,7 +78,12 @@ class OnnxModel(FileModel):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # Ray sets this to a worker's CPUs
         options.log_severity_level = 3
-        providers = self._providers(onnxruntime.get_available_providers())
+        providers = []  # for the reserved accelerator, in onnxruntime's order
+        for accelerator in self.accelerators():
+            for name in onnxruntime.get_available_providers():
+                if accelerator in DEVICES.get(name, ("GPU",)):
+                    # OpenVINO uses the CPU unless it is given a device
+                    providers.append((name, {"device_type": accelerator} if name == OPENVINO else {}))
         try:
             session = onnxruntime.InferenceSession(path, options, providers=[*providers, CPU])
         except Exception as error:
@@ -91,20 +95,9 @@ class OnnxModel(FileModel):
             self.fall_back(f"onnxruntime {onnxruntime.__version__}")
         return session
 
-    def _providers(self, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-        """Return the providers for the reserved accelerator, in onnxruntime's order, with their options."""
-        providers = []
-        for accelerator in self.accelerators():
-            for name in available:
-                if accelerator in DEVICES.get(name, ("GPU",)):
-                    # OpenVINO uses the CPU unless it is given a device
-                    options = {"device_type": accelerator} if name == OPENVINO else {}
-                    providers.append((name, options))
-        return providers
-
 
 def _with_text_keys(output: Any) -> Any:
-    """Return an output with texts as the keys of its maps, one map per row; other outputs are unchanged."""
+    """Return an output whose rows are maps with texts as their keys; other outputs are unchanged."""
     if not isinstance(output, list) or not all(isinstance(row, dict) for row in output):
         return output
     return [dict(zip(map(str, row), row.values(), strict=True)) for row in output]

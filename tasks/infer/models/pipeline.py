@@ -33,6 +33,7 @@ BATCHED = PADDED | {
     *("audio-classification", "depth-estimation", "image-classification", "image-segmentation", "object-detection"),
     "zero-shot-image-classification",
 }
+DONUT = "vision-encoder-decoder"  # models that read the words in images themselves
 SETTINGS = frozenset({"batch_size", "device", "dtype", "model", "num_workers", "task"})
 
 
@@ -66,11 +67,10 @@ class TransformersPipeline(PretrainedPredictor):
 
     @model_validator(mode="after")
     def _arguments_are_those_of_a_call(self) -> "TransformersPipeline":
-        names = (*self.arguments, *self.argument_columns)
-        for name in names:
+        for name in (*self.arguments, *self.argument_columns):
             if name in SETTINGS:
                 raise ValueError(f"arguments: expected arguments of the pipeline's call, found {name}, a setting")
-            if names.count(name) > 1:
+            if name in self.arguments and name in self.argument_columns:
                 raise ValueError(f"expected {name} in arguments or in argument_columns, found it in both")
         return self
 
@@ -99,10 +99,12 @@ class TransformersPipeline(PretrainedPredictor):
         task = info["task"]
         checkpoint, pools = self.checkpoint(), bool(self.arguments.get("pool"))
         pipe = load_pipeline(checkpoint, info, self.dtype, self.torch_device(), pools)
-        self._require_words(task, pipe)
+        needs_words = task == "document-question-answering" and pipe.model.config.model_type != DONUT
+        if needs_words and (isinstance(self.input, str) or WORDS not in self.input):
+            require_extra("pytesseract", f"task: {task} without {WORDS} in input", "infer")
         types = declared(task, self.arguments)
         rate = pipe.feature_extractor.sampling_rate if task in SOUND else None
-        is_batched = task in BATCHED and (task not in PADDED or _pads(pipe))
+        in_groups = task in BATCHED and (task not in PADDED or _pads(pipe))
 
         def predict(batch: Batch) -> dict:
             if rate is not None:
@@ -110,7 +112,7 @@ class TransformersPipeline(PretrainedPredictor):
             rows = inputs_of(batch, self.input, info["type"])
             arguments = self._arguments(batch)
             try:
-                if is_batched:
+                if in_groups:
                     results = _in_groups(pipe, rows, arguments)
                 else:
                     seeds = [number_of(f"{self.seed} {row_id}") for row_id in batch["row_id"]]
@@ -129,11 +131,6 @@ class TransformersPipeline(PretrainedPredictor):
             for row, value in zip(rows, batch[column], strict=True):
                 row[name] = required(value, column)
         return rows
-
-    def _require_words(self, task: str, pipe: Any) -> None:
-        reads = task == "document-question-answering" and pipe.model.config.model_type != "vision-encoder-decoder"
-        if reads and not (isinstance(self.input, dict) and WORDS in self.input):
-            require_extra("pytesseract", f"task: {task} without {WORDS} in input", "infer")
 
 
 def _in_groups(pipe: Any, rows: list[Input], arguments: list[dict[str, Any]]) -> list[Any]:

@@ -57,7 +57,15 @@ class SklearnModel(FileModel):
                 prediction = prediction.toarray()
             columns: dict[str, Any] = {"prediction": np.asarray(prediction)}
             if self.probabilities:
-                columns["probabilities"] = self._probabilities(estimator.predict_proba(features))
+                probabilities = estimator.predict_proba(features)
+                if isinstance(probabilities, list):  # one array per output, whose classes differ
+                    raise ContractError(
+                        f"{self.file}: probabilities: expected one array of rows x classes from predict_proba, found "
+                        f"{len(probabilities)} arrays, one for each output. Leave out probabilities, or use kind: "
+                        "python.",
+                        "infer",
+                    )
+                columns["probabilities"] = np.asarray(probabilities, np.float32)
                 columns["confidence"] = columns["probabilities"].max(1)
             return columns
 
@@ -75,16 +83,6 @@ class SklearnModel(FileModel):
                 f"loaded: {type(error).__name__}: {error}",
                 "infer",
             ) from error
-
-    def _probabilities(self, values: Any) -> np.ndarray:
-        """Return the probabilities as float32 N x C. Raise `ContractError` for those of several outputs."""
-        if isinstance(values, list):  # one array per output, whose classes differ
-            raise ContractError(
-                f"{self.file}: probabilities: expected one array of rows x classes from predict_proba, found "
-                f"{len(values)} arrays, one for each output. Leave out probabilities, or use kind: python.",
-                "infer",
-            )
-        return np.asarray(values, np.float32)
 
     def _features(self, batch: Batch) -> Any:
         if len(self.columns) == 1:

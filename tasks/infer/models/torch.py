@@ -12,7 +12,6 @@ tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and fl
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -87,8 +86,8 @@ class TorchModel(TorchPredictor):
         import torch
 
         device = self.torch_device()
-        run = self._program(device) if self.program else self._module(device)
-        dtype = self._torch_dtype()
+        dtype = getattr(torch, self.dtype) if self.dtype else None
+        run = self._program(device) if self.program else self._module(device, dtype)
 
         def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
             inputs = []
@@ -129,8 +128,9 @@ class TorchModel(TorchPredictor):
                 "infer",
             ) from error
 
-    def _module(self, device: "torch.device") -> Any:
+    def _module(self, device: "torch.device", dtype: "torch.dtype | None") -> Any:
         import torch
+        from safetensors.torch import load_file
 
         assert self.module
         target = import_target(self.module, "infer")
@@ -138,18 +138,16 @@ class TorchModel(TorchPredictor):
         if not isinstance(module, torch.nn.Module):
             raise JobError(f"{self.module}: expected a torch.nn.Module, found {type(module).__name__}.", "infer")
         if self.weights:
+            path = model_file(self.weights, self.pins)
             try:
-                module.load_state_dict(_state(model_file(self.weights, self.pins)))
-            except JobError:
-                raise
+                if path.suffix == ".safetensors":
+                    state = load_file(path)
+                else:
+                    state = torch.load(path, map_location="cpu", weights_only=True)
+                module.load_state_dict(state)
             except Exception as error:
                 raise JobError(f"{self.weights}: not the weights of {self.module}: {error}", "infer") from error
-        return module.eval().to(device=device, dtype=self._torch_dtype())
-
-    def _torch_dtype(self) -> "torch.dtype | None":
-        import torch
-
-        return getattr(torch, self.dtype) if self.dtype else None
+        return module.eval().to(device=device, dtype=dtype)
 
 
 @contextlib.contextmanager
@@ -163,15 +161,6 @@ def _only_weights() -> Iterator[None]:
         os.environ.pop(ONLY_WEIGHTS)
         if before is not None:
             os.environ[ONLY_WEIGHTS] = before
-
-
-def _state(path: Path) -> dict[str, Any]:
-    import torch
-    from safetensors.torch import load_file
-
-    if path.suffix == ".safetensors":
-        return dict(load_file(path))
-    return dict(torch.load(path, map_location="cpu", weights_only=True))
 
 
 def _array(output: Any) -> np.ndarray:
