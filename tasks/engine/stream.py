@@ -42,7 +42,7 @@ class Stream:
     first_readings: tuple[FirstReading, ...] = ()  # run before the stream, in order
 
     def plan_read(self, run: Run) -> bool:
-        """Write the order file of the attempt. Return True if the units are reordered, and each is known to be one row."""
+        """Write the order file of the attempt. Return True if the units are reordered and one row each."""
         plan_read(run)
         return reorder(run.order, self.order) if self.order else False
 
