@@ -197,6 +197,8 @@ def without_heavy(
 
 def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
     """Try each model on the rows that the models before it passed, and choose how it runs."""
+    if not inference.links:
+        return Trials(sample, [], None)
     plan, work = inference.plan, _work(run, sample, inference)
     choices: list[Choice] = []
     failure, error = None, None
@@ -220,8 +222,7 @@ def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
             has_all_columns = False
     # Only now, because a trial holds the devices of its model: no other trial may share their memory.
     choices = [replace(choice, loaded_in=released(choice.trial)) for choice in choices]
-    behind = rows if choices and has_all_columns else None
-    return Trials(sample, choices, behind, failure, error)
+    return Trials(sample, choices, rows if has_all_columns else None, failure, error)
 
 
 def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:

@@ -64,11 +64,11 @@ class Checkpoint:
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)
         gaps = sorted(name for name in report["missing_keys"] if not name.endswith("num_batches_tracked"))
-        errors = [name for name in gaps if optional is None or optional not in name.split(".")]
-        if errors:
+        random_weights = [name for name in gaps if optional is None or optional not in name.split(".")]
+        if random_weights:
             raise self.unusable(
-                f"expected all weights of a {type(model).__name__}, found none for {', '.join(errors[:5])} "
-                f"({len(errors)} missing), which would be random. Use a checkpoint that was trained for this"
+                f"expected all weights of a {type(model).__name__}, found none for {', '.join(random_weights[:5])} "
+                f"({len(random_weights)} missing), which would be random. Use a checkpoint that was trained for this"
             )
         return model.eval(), not gaps
 

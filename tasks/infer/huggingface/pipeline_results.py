@@ -65,14 +65,18 @@ def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict
     names = dict.fromkeys(name for name in types if name != OUTPUT)
     for result in results:
         names.update(dict.fromkeys(result))
-    return {str(name): _column(str(name), [row.get(name) for row in results], types.get(name)) for name in names}
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in results]
+        columns[str(name)] = _column(str(name), values, types.get(name))
+    return columns
 
 
 def _column(name: str, values: Sequence[Any], kind: pa.DataType | None) -> Column:
     if kind is None:
         arrays = [_array(value) for value in values if value is not None]
         if arrays and all(array is not None and array.ndim for array in arrays):
-            return [_array(value) for value in values]
+            return list(map(_array, values))
     items, inner = _plain_values(name, values)
     return pa.array(items, inner if kind is None else _merged(name, kind, inner))
 

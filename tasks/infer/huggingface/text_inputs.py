@@ -48,7 +48,9 @@ class TextPredictor(PretrainedPredictor):
         """Call `run` with lists of texts of similar length. Return all results, one row per text in their order."""
         lengths = [len(tokens["input_ids"]) for tokens in texts]
         batches = list(token_batches(lengths, self.token_budget(), self.forward_batch_size()))
-        results = [run([texts[row] for row in batch]) for batch in batches]
+        results = []
+        for batch in batches:
+            results.append(run([texts[row] for row in batch]))
         return np.concatenate(results)[np.argsort(np.concatenate(batches))]
 
 

@@ -63,9 +63,14 @@ class ObjectDetection(ImagePredictor):
             objects = []
             for result in results:
                 order = result["scores"].argsort(descending=True, stable=True)
-                columns = {name: result[name][order].tolist() for name in TYPES}
-                columns["labels"] = [names[number] for number in columns["labels"]]
-                objects.append(columns)
+                numbers = result["labels"][order].tolist()
+                objects.append(
+                    {
+                        "boxes": result["boxes"][order].tolist(),
+                        "labels": [names[number] for number in numbers],
+                        "scores": result["scores"][order].tolist(),
+                    }
+                )
             return objects
 
         def predict(batch: Batch) -> dict:
