@@ -181,7 +181,7 @@ def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> r
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """Return the strategy by which Ray Data starts and scales the workers of `pool`, each with so many threads."""
+    """Return the strategy by which Ray Data starts and scales the workers of `pool`, and their threads."""
     options: dict[str, Any] = {}
     if calls_at_once > 1:
         options = {

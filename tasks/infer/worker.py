@@ -168,7 +168,7 @@ class Worker:
         columns: dict[str, Column] = {}
         for name, values in outcome.columns.items():
             columns[self._prefix + name] = values
-            if name in self._columns.names:  # the trial showed its type, of which this batch may show only a part
+            if name in self._columns.names:  # the trial showed its type; this batch may show only a part
                 columns[self._prefix + name] = as_declared(values, self._columns.field(name).type)
         self.outputs.update(columns)
         return Outcome(columns, failed=outcome.failed)

@@ -54,7 +54,7 @@ def begin_process(make: Callable[[], Any], model: Predictor, num_cpus: float = 1
 
 
 def place() -> tuple[str, dict[str, list[str]]]:
-    """Return the node of this process and of those that it starts, and the accelerators that Ray gave it."""
+    """Return the node of this process, and the accelerators that Ray gave it: also for a process that it starts."""
     if not ray.is_initialized():
         return "", {}
     context = ray.get_runtime_context()

@@ -42,7 +42,7 @@ class DeviceMapSettings(Protocol):
 
 
 def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
-    """Raise `ValueError` if a strategy, such as `auto`, would use accelerators of which the worker reserves none."""
+    """Raise `ValueError` if a strategy, such as `auto`, would use accelerators, but none is reserved."""
     count = sum(accelerators.values())
     if isinstance(device_map, str) and count < 1:
         raise ValueError(
