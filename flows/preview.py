@@ -169,7 +169,7 @@ class _InProcess:
                 self.warnings.append(model.fallback)
         with self._stage("infer", name):
             result = rebatch.joined(worker.on([block], TOGETHER))
-        columns = worker.made
+        columns = worker.outputs
         del worker
         release_memory()
         return result, columns

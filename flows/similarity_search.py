@@ -44,7 +44,7 @@ class NothingToSearch(OvernightError):
 
 @dataclass(frozen=True)
 class Searchable:
-    """The partitions that can be searched, the skipped partitions with their reasons, and the model at the rows' commit."""
+    """The partitions to search, those that are skipped with their reasons, and the model at the commit of the rows."""
 
     partitions: list[PublishedPartition]
     skipped: list[dict[str, str]]
@@ -171,50 +171,6 @@ def searchable(job: Job, model: Embedder, partition: str | None) -> Searchable:
             "Run the job first."
         )
     return Searchable(partitions, skipped, model.pinned({COMMIT: commit} if commit else {}))
-    skipped: list[dict[str, str]] = []
-    entries = [entry for entry in read_ledger(job, day, day) if entry.receipt]
-    commits = [commit for entry in entries if (commit := _commit(entry, model))]
-    commit = commits[-1] if commits else None
-    for entry in entries:
-<<<<<<< HEAD
-        receipt = dict(entry.receipt or {})
-        names = published_files(receipt)
-        why = _not_comparable(receipt["ingredients"], place, model, files_of_model, names)
-        if not why and _commit(entry, model) not in (None, commit):
-            why = "another commit of the job's model made its embeddings"
-        if why:
-            skipped.append({"partition": entry.partition, "why": why})
-            continue
-        if table is None and any(name.endswith(LANCE) for name in names):
-            column = job.sink.partition_column if job.is_dated else None
-            table = LanceTable(sink, column)
-        if table:
-            receipt["table_version"] = table.dataset.version
-        found.append(PublishedPartition(entry.partition, partial(job.sink.read, sink, receipt), table))
-    if not found:
-        which = f"partition {partition}" if partition else "a partition"
-        why = "; ".join(f"{one['partition']}: {one['why']}" for one in skipped[:3]) or "no published partition"
-        raise NothingToSearch(f"expected {which} of {job.name} with embeddings, found {why}. Run the job first.")
-    return found, skipped, model.pinned({COMMIT: commit} if commit else {})
-=======
-        names = published_files(dict(entry.receipt or {}))
-        if reason := _not_comparable(entry, job, model, commit, names):
-            skipped.append({"partition": entry.partition, "why": reason})
-        elif any(name.endswith(LANCE) for name in names):
-            version = version or newest_version(sink)
-            column = job.sink.partition_column if job.is_dated else None
-            rows.append(LanceRows(entry.partition, sink, column, version))
-        else:
-            rows += [ParquetRows(entry.partition, sink / name) for name in names]
-    if not rows:
-        wish = f"partition {partition}" if partition else "a partition"
-        reasons = "; ".join(f"{entry['partition']}: {entry['why']}" for entry in skipped[:3])
-        raise NothingToSearch(
-            f"expected {wish} of {job.name} with embeddings, found {reasons or 'no published partition'}. "
-            "Run the job first."
-        )
-    return Searchable(rows, skipped, model.pinned({COMMIT: commit} if commit else {}))
->>>>>>> h-flows
 
 
 def _commit(entry: PartitionStatus, model: Embedder) -> str | None:

@@ -1,7 +1,6 @@
 """The read as a Ray Datasource that follows the reading order, one block per read task.
 
-It contains no list of units: a read task has the order file's path and the number of its block. The task reads its
-units from there.
+A read task reads its units from the order file: it has only the file's path and the number of its block.
 """
 
 from collections.abc import Iterator
@@ -18,10 +17,7 @@ from overnight.tasks.state.run import Run
 
 
 class OrderedRead(Datasource):
-    """A datasource of Ray that reads the units in the run's order file, which lists what the attempt has to read.
-
-    The file must exist when the dataset runs, not when it is built.
-    """
+    """A datasource of Ray that reads the units in the order file of the run's attempt."""
 
     def __init__(self, read: Stage, run: Run) -> None:
         super().__init__()
@@ -36,14 +32,12 @@ class OrderedRead(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        return [
-            ReadTask(
-                partial(_read_block, self._read, self._run, block),
-                BlockMetadata(num_rows=count, size_bytes=size, exec_stats=None),
-                per_task_row_limit=per_task_row_limit,
-            )
-            for block, (count, size) in enumerate(read_summaries(self._run.order))
-        ]
+        tasks = []
+        for block, (count, size) in enumerate(read_summaries(self._run.order)):
+            read = partial(_read_block, self._read, self._run, block)
+            metadata = BlockMetadata(num_rows=count, size_bytes=size, exec_stats=None)
+            tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
+        return tasks
 
 
 def _read_block(read: Stage, run: Run, block: int) -> Iterator[pa.Table]:

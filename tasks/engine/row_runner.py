@@ -30,12 +30,9 @@ class Operation:
 class RowRunner:
     """Runs operations on blocks in this process, and quarantines the rows on which they fail.
 
-    Args:
-        stage: The stage for which errors and seconds count.
-        label: Distinguishes the operations from others of the job, in messages and in the supervisor's records.
-        pace: The seconds that they take per row, as measured on a sample, or 0 if unknown. It lengthens the time limit.
-        is_trial: The rows run again in the stream. So failed rows are not reported, and their errors are kept.
-        clock: Returns a time in seconds.
+    `stage` gets errors and seconds, and `label` names the operations in messages. `pace` is their seconds per row, if a
+    sample showed it: it lengthens the time limit. The rows of a trial run again in the stream: so failed rows are not
+    reported, and `errors` keeps what they raised.
     """
 
     def __init__(
@@ -53,12 +50,12 @@ class RowRunner:
 
     def run(self, block: pa.Table, operations: Sequence[Operation], isolation: RowIsolation) -> pa.Table:
         """Return `block` after all operations. Its rows run together, or one by one if `isolation` is on."""
-        done = self.guard.run(block, lambda rows: self._all(rows, operations), isolation)
+        result = self.guard.run(block, lambda rows: self._run_all(rows, operations), isolation)
         if not self._is_trial:
-            report_quarantined(done, block, self._run)
-        return done
+            report_quarantined(result, block, self._run)
+        return result
 
-    def _all(self, rows: pa.Table, operations: Sequence[Operation]) -> pa.Table:
+    def _run_all(self, rows: pa.Table, operations: Sequence[Operation]) -> pa.Table:
         for operation in operations:
             with user_output.collected(self._run, operation.source):
                 work = with_retries(operation.work_on(rows), self._stage)

@@ -20,15 +20,11 @@ PassOn = Callable[[Iterable[pa.Table]], Iterator[pa.Table]]
 
 @dataclass(frozen=True)
 class Segment:
-    """Stages that one process runs one after another.
-
-    `pass_on` takes the blocks that the last stage yields, and yields the blocks that go to the next segment. If
-    `is_slow`, the process passes on each result immediately, and does not collect several.
-    """
+    """Stages that one process runs one after another."""
 
     stages: tuple[Stage, ...]
-    pass_on: PassOn = iter
-    is_slow: bool = False
+    pass_on: PassOn = iter  # makes the blocks for the next segment from those of the last stage
+    is_slow: bool = False  # each result is passed on immediately
 
     @property
     def name(self) -> str:
@@ -39,10 +35,7 @@ class Segment:
 def run_stages(
     stages: Sequence[Stage], loaded: Sequence[Loaded], block: pa.Table, run: Run, isolation: RowIsolation | None
 ) -> Iterator[pa.Table]:
-    """Yield what the stages make of `block`: a block of rows, or numbers of blocks to read (column `block`).
-
-    `loaded` has the stages as this process loaded them. Each takes the next block when the stage after it needs one.
-    """
+    """Yield the blocks that the `loaded` stages make of a block of rows, or of numbers of blocks to read."""
     if "block" in block.column_names and "__state" not in block.column_names:
         numbers = block["block"].to_pylist()
         first = (numbers[0], 0)
@@ -53,19 +46,15 @@ def run_stages(
             return
         first = (block["__unit"][0].as_py(), block["__row"][0].as_py())
         blocks = iter((block,))
-    for stage, ready in zip(stages, loaded, strict=True):
-        blocks = ready.on(blocks, isolation)
+    for stage, work in zip(stages, loaded, strict=True):
+        blocks = work.on(blocks, isolation)
         if stage is not stages[-1]:
             blocks = _counted(blocks, run, stage.counts_as, first)
     yield from blocks
 
 
 def _counted(blocks: Iterator[pa.Table], run: Run, stage: str, first: tuple[int, int]) -> Iterator[pa.Table]:
-    """Yield the blocks, and report how many rows of them have passed `stage`.
-
-    Ray Data counts only the rows that leave the process. `first` identifies the input, so that work that is done again
-    counts once.
-    """
+    """Yield the blocks, and report how many rows have passed `stage`. `first` identifies the input: it counts once."""
     rows = 0
     for block in blocks:
         rows += len(block)
@@ -74,32 +63,30 @@ def _counted(blocks: Iterator[pa.Table], run: Run, stage: str, first: tuple[int,
 
 
 def run_in_task(block: pa.Table, run: Run, segment: Segment) -> Iterator[pa.Table]:
-    """Run a segment on one block in a Ray task. After the death of a process, rows run one by one."""
-    loaded = [stage.load(run) for stage in segment.stages]
-    return segment.pass_on(run_stages(segment.stages, loaded, block, run, None))
+    """Run a segment on one block in a Ray task."""
+    stages = [stage.load(run) for stage in segment.stages]
+    return segment.pass_on(run_stages(segment.stages, stages, block, run, None))
 
 
 class SegmentWorker:
-    """Runs a segment whose last stage is a model. It loads the model once; several threads may call it.
+    """Runs a segment whose last stage is a model, which it loads once unless it gets it; several threads may call it.
 
-    Args:
-        tried: The last stage, if its trial has loaded it in this process.
-        is_restarted: A worker died, and this one replaces it. It then runs the rows of one call at a time, so that
-            another death shows which rows it ran.
+    If a worker died, the one that `is_restarted` runs the rows of one call at a time, so that another death shows which
+    rows it ran.
     """
 
-    def __init__(self, segment: Segment, run: Run, tried: Loaded | None = None, is_restarted: bool = False) -> None:
+    def __init__(self, segment: Segment, run: Run, model: Loaded | None = None, is_restarted: bool = False) -> None:
         self._segment, self._run = segment, run
         self._isolation = RestartIsolation(is_restarted)
         *before, last = segment.stages
         if is_restarted:
             supervisor.report(run, last.counts_as, f"{last.label}: a worker died and was started again")
-        self._loaded = [*(stage.load(run) for stage in before), tried or last.load(run)]
+        self._loaded = [*(stage.load(run) for stage in before), model or last.load(run)]
         self._bytes_at_once = 0 if segment.is_slow else BYTES_AT_ONCE
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         """Yield the results for a block of rows, or for numbers of blocks to read."""
         isolation = self._isolation.next_call()
         with self._isolation.one_at_a_time:
-            done = run_stages(self._segment.stages, self._loaded, block, self._run, isolation)
-            yield from self._segment.pass_on(rebatch.rebatch_bytes(done, self._bytes_at_once))
+            blocks = run_stages(self._segment.stages, self._loaded, block, self._run, isolation)
+            yield from self._segment.pass_on(rebatch.rebatch_bytes(blocks, self._bytes_at_once))

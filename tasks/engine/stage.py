@@ -1,7 +1,7 @@
 """A stage of a job: a read, preprocessing steps, or a model with the steps behind it.
 
 A stage is a value: settings that travel to the processes which run them. It knows neither Ray nor Prefect. The room of
-the stage defines it, and `run_stages.py` runs it.
+the stage defines it, and `segment.py` runs it.
 """
 
 import abc
@@ -19,11 +19,7 @@ class Loaded(Protocol):
     """A stage that is ready in one process."""
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
-        """Yield what the stage makes of its input: blocks of rows.
-
-        The input of a read is tables of units (schema `read_plan.PENDING`), that of other stages is blocks. Rows run
-        one by one if `isolation` is on, as after the death of a process. If it is None, the run's supervisor decides.
-        """
+        """Yield blocks from blocks, or from tables of units for a read. Without `isolation`, the supervisor decides."""
 
 
 @dataclass(frozen=True)

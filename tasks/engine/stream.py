@@ -22,40 +22,27 @@ OperatorNames = Mapping[str, Sequence[str]]  # stage -> parts of the names of Ra
 
 @dataclass(frozen=True)
 class FirstReading:
-    """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step.
+    """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step."""
 
-    `number` counts these steps from 0. `keys` makes tables from a block, with one key per row
-    (`duplicates.places.KEYS`). `rule` compares the keys.
-    """
-
-    number: int
-    keys: Stage
-    rule: Rule
+    number: int  # counts these steps from 0
+    keys: Stage  # makes tables from a block, with one key per row (`duplicates.places.KEYS`)
+    rule: Rule  # compares the keys
 
 
 @dataclass(frozen=True)
 class Stream:
-    """How rows are read and prepared: the stages before the first model.
-
-    `sample` is the place of a few rows that passed the steps, None before the trial of the steps. `bytes_stay` is True
-    if columns of bytes are published: columns of tables are, contents of files are not. `order` puts the units in
-    another order than that of the listing; None keeps it. `seed` is the seed of Ray Data's shuffle of rows; None for no
-    shuffle. `steps` is None without steps. `first_readings` run before the stream, in order.
-    """
+    """How rows are read and prepared: the stages before the first model."""
 
     read: Stage
-    bytes_stay: bool
-    order: Order | None = None
-    seed: int | None = None
+    bytes_stay: bool  # columns of bytes are published: those of tables are, contents of files are not
+    order: Order | None = None  # of the units; None: that of the listing
+    seed: int | None = None  # of Ray Data's shuffle of rows; None: no shuffle
     steps: Stage | None = None
-    sample: Location | None = None
-    first_readings: tuple[FirstReading, ...] = ()
+    sample: Location | None = None  # of a few rows that passed the steps; None before the trial of the steps
+    first_readings: tuple[FirstReading, ...] = ()  # run before the stream, in order
 
     def plan_read(self, run: Run) -> bool:
-        """Write the order file of the run's attempt: the units with rows that no staged part settles, in `order`.
-
-        Return True if the units were put in order, and each is known to be one row.
-        """
+        """Write the order file of the attempt. Return True if the units are reordered and one row each."""
         plan_read(run)
         return reorder(run.order, self.order) if self.order else False
 
@@ -70,33 +57,22 @@ class Stager(abc.ABC):
 
 @dataclass(frozen=True)
 class Sampled:
-    """Facts that a few sample rows show about the output of the models.
+    """Facts that a few sample rows show about the output of the models."""
 
-    `columns` has the columns and types of rows after all models; None if the sample does not show them. If a model
-    failed for every sample row, `failed` has its message and a block of these rows, quarantined. If the model itself is
-    the cause, `error` is the reason why the stream does not start. `warnings` are sentences for the receipt.
-    """
-
-    columns: pa.Schema | None = None
-    failed: tuple[str, pa.Table] | None = None
-    error: str | None = None
-    warnings: tuple[str, ...] = ()
+    columns: pa.Schema | None = None  # after all models; None if the sample does not show them
+    failed: tuple[str, pa.Table] | None = None  # a model failed for every row: its message, and the rows, quarantined
+    error: str | None = None  # the model itself is the cause, and the stream does not start
+    warnings: tuple[str, ...] = ()  # sentences for the receipt
 
 
 @dataclass
 class Streamed:
-    """The result of a stream.
-
-    `seconds` is its duration. The first `first_rows` rows had passed the models after `first_seconds`; both are 0 if no
-    row passed. `times` maps a stage to the first and the last moment at which it had a running Ray task (UTC, ISO
-    8601). `write_seconds` is the time that all writers together took for staging. `columns` has the columns and types
-    of rows after all models, None if unknown. `warnings` are sentences for the receipt.
-    """
+    """The result of a stream."""
 
     seconds: float = 0.0
-    first_seconds: float = 0.0
+    first_seconds: float = 0.0  # after which the first rows had passed the models
     first_rows: int = 0
-    times: dict[str, tuple[str, str]] = field(default_factory=dict)
-    write_seconds: float = 0.0
-    columns: pa.Schema | None = None
-    warnings: tuple[str, ...] = ()
+    times: dict[str, tuple[str, str]] = field(default_factory=dict)  # a stage's first and last running Ray task, UTC
+    write_seconds: float = 0.0  # of all writers together
+    columns: pa.Schema | None = None  # after all models; None if unknown
+    warnings: tuple[str, ...] = ()  # sentences for the receipt

@@ -15,8 +15,7 @@ SIZES_BEYOND = 2  # larger sizes to try after one that was not better: the next 
 class BatchSize:
     """The rows of the next call, as `rows`. The search of one worker begins at `first` rows.
 
-    `reason` is a phrase for the receipt. If not `is_searched`, only a call that is too large for the memory changes
-    the size.
+    `reason` is a phrase for the receipt. Unless `is_searched`, only a call that is out of memory changes the size.
     """
 
     def __init__(self, first: int, is_searched: bool, reason: str) -> None:
@@ -26,11 +25,6 @@ class BatchSize:
         self._calls: list[float] = []
         self._memory = _peak_memory()
 
-    @property
-    def largest(self) -> int:
-        """Return the most rows that a later call may have."""
-        return max(LARGEST, self.rows) if self._is_searched else self.rows
-
     def measure(self, rows: int, seconds: float) -> bool:
         """Take the seconds of a call of `rows` rows. Return True if the size or its reason changed."""
         if not self._is_searched or rows != self.rows:
@@ -39,15 +33,16 @@ class BatchSize:
         if len(self._calls) < CALLS:
             return False
         cost, self._calls = min(self._calls), []
-        tried = f"{rows} rows at {1000 * cost:.2f} ms a row"
         if cost < self._seconds * (1 - WORTH_IT):
             self._best, self._seconds = rows, cost
+        share = psutil.virtual_memory().available / (os.cpu_count() or 1)  # with a worker on each CPU
         if 2 * rows > min(LARGEST, self._best * 2**SIZES_BEYOND):
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time were not cheaper")
-        elif not self._has_room():
+        elif 2 * (_peak_memory() - self._memory) >= share:
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time might not fit into the memory")
         else:
-            self.rows, self.reason = 2 * rows, f"the search had not ended: {tried}"
+            self.rows = 2 * rows
+            self.reason = f"the search had not ended: {rows} rows at {1000 * cost:.2f} ms a row"
         return True
 
     def reduce(self, rows: int) -> None:
@@ -57,11 +52,6 @@ class BatchSize:
 
     def _end(self, reason: str) -> None:
         self.rows, self.reason, self._is_searched = self._best, reason, False
-
-    def _has_room(self) -> bool:
-        """Return True if twice the rows fit into this worker's share of the memory, with a worker on each CPU."""
-        share = psutil.virtual_memory().available / (os.cpu_count() or 1)
-        return 2 * (_peak_memory() - self._memory) < share
 
 
 def _peak_memory() -> int:

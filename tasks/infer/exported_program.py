@@ -77,7 +77,9 @@ def _require_graph(content: Any) -> None:
     for name, value in _fields(content):
         if name == "expr_str":
             _require_size(value)
-        elif name == "target" and not (isinstance(value, str) and _is_operation(value)):
+        elif name == "target" and not (
+            isinstance(value, str) and OPERATION.fullmatch(value) and not FILES.search(value)
+        ):
             raise NoProgram(
                 f"expected operations of {LIBRARIES.replace('|', ', ')}, found {value!r}. Load it in a kind: "
                 "python, if you trust it"
@@ -98,10 +100,6 @@ def _fields(content: Any) -> Iterator[tuple[str, Any]]:
             waiting.extend(inner)
 
 
-def _is_operation(name: str) -> bool:
-    return OPERATION.fullmatch(name) is not None and not FILES.search(name)
-
-
 def _require_size(text: Any) -> None:
     if not isinstance(text, str) or len(text) > MOST_LETTERS:
         raise NoProgram(f"expected a size of at most {MOST_LETTERS} letters")
@@ -115,8 +113,8 @@ def _require_size(text: Any) -> None:
 
 def _is_part_of_size(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        is_known = isinstance(node.func, ast.Name) and FUNCTIONS.fullmatch(node.func.id)
-        return bool(is_known) and all(isinstance(keyword.value, ast.Constant) for keyword in node.keywords)
+        is_function = isinstance(node.func, ast.Name) and FUNCTIONS.fullmatch(node.func.id) is not None
+        return is_function and all(isinstance(keyword.value, ast.Constant) for keyword in node.keywords)
     if isinstance(node, ast.Name):
         return any(pattern.fullmatch(node.id) for pattern in (FUNCTIONS, CONSTANTS, SIZE))
     if isinstance(node, ast.Constant):

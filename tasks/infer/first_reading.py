@@ -5,6 +5,7 @@ are duplicates is one file of the generation. So a model sees no duplicate, and 
 decision. If a process dies before the file exists, the next attempt reads again.
 """
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,56 +26,46 @@ from overnight.tasks.state.run import Run
 
 
 def decide_duplicates(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
-    """Decide for each `deduplicate` step before the models which rows are duplicates, unless an earlier attempt did.
-
-    For each decision, the Ray tasks of `plan` read the partition once more, and a file gets the rows to drop. Yield a
-    sentence for the log about each new decision. Raise `LeaseLost` if another run has taken the partition over.
-    """
+    """Decide which rows are duplicates, unless an earlier attempt did. Yield a sentence for each new decision."""
     for reading in stream.first_readings:
-        place = run.duplicates / str(reading.number)
-        if place.exists():
+        file = run.duplicates / str(reading.number)
+        if file.exists():
             continue
-        started, seen = time.perf_counter(), _Seen()
-        gone = reading.rule.duplicates(seen.keys(_read(run, stream, reading, plan)))
-        first = next(gone, PLACES.empty_table())  # the rows are read now, before the file begins
+        start, rows = time.perf_counter(), _Rows()
+        duplicates = reading.rule.duplicates(rows.without_failures(_read(run, stream, reading, plan)))
+        first = next(duplicates, PLACES.empty_table())  # the rows are read now, before the file begins
         lease.check(run.ledger, run.token)
-        count = decision.write(place, _chained(first, gone), pa.concat_tables(seen.failed))
-        seconds = time.perf_counter() - started
-        yield f"deduplicate: {count:,} of {seen.count:,} rows are duplicates; the first reading took {seconds:,.1f} s"
+        count = decision.write(file, itertools.chain([first], duplicates), pa.concat_tables(rows.failures))
+        seconds = time.perf_counter() - start
+        yield f"deduplicate: {count:,} of {rows.count:,} rows are duplicates; the first reading took {seconds:,.1f} s"
 
 
-class _Seen:
+class _Rows:
     """Counts the rows of a first reading, and keeps the identities of the failed ones."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.failed = [PLACES.empty_table()]
+        self.failures = [PLACES.empty_table()]
 
-    def keys(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the tables without the rows that failed, and count the rows yielded."""
+    def without_failures(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
             has_failed = pc.equal(table["place"], FAILED)
-            self.failed.append(table.filter(has_failed).select(PLACES.names))
-            found = table.filter(pc.invert(has_failed))
-            self.count += len(found)
-            yield found
+            self.failures.append(table.filter(has_failed).select(PLACES.names))
+            keys = table.filter(pc.invert(has_failed))
+            self.count += len(keys)
+            yield keys
 
 
 def _read(run: Run, stream: Stream, reading: FirstReading, plan: Plan) -> Iterator[pa.Table]:
     """Yield the keys of all rows of the partition, in any order."""
-    own = replace(run, attempt=f"{run.attempt}-keys{reading.number}")  # its order and its progress are its own
-    stream.plan_read(own)
-    if not read_summaries(own.order):
+    run = replace(run, attempt=f"{run.attempt}-keys{reading.number}")  # with an order and a progress of its own
+    stream.plan_read(run)
+    if not read_summaries(run.order):
         return
     with ray.data.DataContext.current(operators.context()):
         segments = [operators.in_tasks((stream.read,), plan), operators.prepare((reading.keys,), plan)]
-        dataset = operators.on_ray(own, segments)
+        dataset = operators.on_ray(run, segments)
         with ending_workers(dataset):
             for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
                 if len(table):
                     yield table.cast(KEYS)
-
-
-def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest

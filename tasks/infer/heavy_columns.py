@@ -1,4 +1,8 @@
-"""Columns that are too heavy to publish by default: bytes, and arrays of two or more dimensions."""
+"""Columns that are too heavy to publish by default: bytes, and arrays of two or more dimensions.
+
+With `bytes_stay`, bytes are not heavy: the source is a table, whose bytes are data like its other columns. Columns
+whose names begin with a prefix in `earlier` are not heavy, because earlier models made them.
+"""
 
 from collections.abc import Iterable
 
@@ -10,13 +14,11 @@ UNKNOWN_RANK = 2  # of a column of nulls, which counts as heavy
 
 
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
-    """Return the names of columns too heavy to publish by default: bytes, or arrays of two or more dimensions.
-
-    Columns whose names begin with a prefix in `earlier` are not heavy, because earlier models made them. If
-    `bytes_stay`, columns of bytes are not heavy: the source is a table, whose bytes are data like its other columns.
-    """
+    """Return the names of the heavy columns of a block."""
+    table = blocks.visible(block)
+    if nested_rows.COLUMN in block.column_names:
+        table, _ = blocks.live_rows(block)
     heavy = set()
-    table = blocks.live_rows(block)[0] if nested_rows.COLUMN in block.column_names else blocks.visible(block)
     for field in table.schema:
         if earlier and field.name.startswith(earlier):
             continue
@@ -30,10 +32,6 @@ def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bo
 def drop_heavy(
     block: pa.Table, keep: Iterable[str], bytes_stay: bool = False, earlier: tuple[str, ...] = ()
 ) -> pa.Table:
-    """Return the block without its heavy columns: bytes, and arrays of two or more dimensions.
-
-    Columns in `keep` stay, and so do columns whose names begin with a prefix in `earlier`: earlier models made them. If
-    `bytes_stay`, columns of bytes stay: the source is a table, whose bytes are data like its other columns.
-    """
+    """Return the block without its heavy columns, except those in `keep`."""
     heavy = heavy_columns(block, earlier, bytes_stay)
     return blocks.leaving_out(block, sorted(heavy - set(keep)))

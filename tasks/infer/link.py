@@ -21,26 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link(Stage):
-    """A model, and the steps that follow it, up to the next model.
+    """A model, and the steps that follow it, up to the next model. Heavy columns that nothing later reads are dropped.
 
-    `prefix` begins the names of the columns that the model adds, and `earlier` has the prefixes of the models before
-    it. `steps` is None if no step follows. `read` names the columns that later steps and models read, or the sink
-    publishes. Other heavy columns (bytes, and arrays of two or more dimensions) are dropped. If `read` is None, all
-    columns stay. If `bytes_stay`, bytes are not heavy: the source is a table, whose bytes are data like its other
-    columns.
-
-    After a trial of the model, `pace` is its seconds per row, otherwise 0. `columns` are then the columns that it adds,
-    without its prefix.
+    `pace` and `columns` are known after a trial of the model: its seconds per row, and the columns that it adds.
     """
 
     model: Predictor
-    prefix: str = ""
-    earlier: tuple[str, ...] = ()
+    prefix: str = ""  # begins the names of the columns that the model adds
+    earlier: tuple[str, ...] = ()  # the prefixes of the models before it
     steps: Stage | None = None
-    read: tuple[str, ...] | None = ()
-    bytes_stay: bool = False
+    read: tuple[str, ...] | None = ()  # the columns that later steps, models or the sink read; None: all
+    bytes_stay: bool = False  # see `heavy_columns`
     pace: float = 0.0
-    columns: pa.Schema | None = None
+    columns: pa.Schema | None = None  # without the prefix
 
     counts_as = "infer"
 
@@ -65,8 +58,7 @@ class Link(Stage):
 class StepsBehind(Stage):
     """The steps of a link, in other processes than its model.
 
-    Heavy columns that nothing after the link reads are left out then. The model's columns stay if a trial showed them,
-    or if they have a prefix. Others of them are not recognized, and are left out, too.
+    The model's heavy columns stay if a trial showed them, or if they have a prefix.
     """
 
     link: Link
@@ -90,18 +82,15 @@ class LoadedStepsBehind:
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         link = self.link
-        made = [link.prefix + column.name for column in link.columns or ()]
-        earlier = (*link.earlier, *([link.prefix] if link.prefix else []))
+        outputs = [link.prefix + column.name for column in link.columns or ()]
+        if link.prefix:
+            link = replace(link, earlier=(*link.earlier, link.prefix))
         for block in self.steps.on(blocks, isolation):
-            yield without_unread(block, replace(link, earlier=earlier), made)
+            yield without_unread(block, link, outputs)
 
 
-def without_unread(block: pa.Table, link: Link, made: Iterable[str]) -> pa.Table:
-    """Return the block without the heavy columns that no later step, model or sink reads.
-
-    Columns of bytes, and of arrays of two or more dimensions, are heavy. `link.read` names the columns that are read.
-    `made` names the columns that the model of `link` added, which stay.
-    """
+def without_unread(block: pa.Table, link: Link, outputs: Iterable[str]) -> pa.Table:
+    """Return the block without the heavy columns that nothing later reads. `outputs` of the link's model stay."""
     if link.read is None:
         return block
-    return drop_heavy(block, {*link.read, *made}, link.bytes_stay, link.earlier)
+    return drop_heavy(block, {*link.read, *outputs}, link.bytes_stay, link.earlier)

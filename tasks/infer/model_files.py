@@ -1,20 +1,27 @@
-"""The file of a model that is saved as one file: a path on the workers' machines, or a file in a store.
+"""The files of a model: on the workers' machines, or in a store, such as `s3://models/clip/`.
 
-In a fingerprint, a local file counts by its content, and a file in a store by its size and version.
+A local file counts in a fingerprint by its content, a file in a store by its size and version, such as S3's ETag.
+Workers fetch the versions that were listed when the run began and no others, once per node. A node that has them in its
+cache needs no network.
 """
 
+import contextlib
 import hashlib
+import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
+from overnight.tasks.config.masking import HIDDEN
 from overnight.tasks.config.memory_bound import BYTES_A_BYTE, FREE_BYTES
-from overnight.tasks.errors import JobError
-from overnight.tasks.infer.stored_model import fetched, is_stored, listed_file, local_path
-from overnight.tasks.storage.location import Location
+from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.storage.fetch import Versions, fetch, list_file, list_folder, size_of
+from overnight.tasks.storage.filesystems import protocol_of
+from overnight.tasks.storage.location import Location, expand
+from overnight.tasks.storage.node_cache import cached_folder
 
 ModelFile = Annotated[
     str,
@@ -24,47 +31,43 @@ ModelFile = Annotated[
         "s3://models/scorer.onnx.",
     ),
 ]
+NAME_BYTES = 16
+
+
+def is_stored(written: str) -> bool:
+    """Return True if `written` is the URI of a store, and not a hub name, a path or `file://`."""
+    return protocol_of(expand(written)) != "file"
+
+
+def local_path(written: str) -> Path:
+    """Return the local path of `written`, a path or a `file://` URI, with ${VARIABLES} filled in."""
+    return Path(expand(written).removeprefix("file://")).expanduser()
 
 
 def model_file(written: str, pins: Mapping[str, str] | None = None, beside: str = "") -> Path:
-    """Return the local path of the model's file `written`, a path or the URI of a file in a store.
-
-    ${VARIABLES} are filled in. A file in a store is first fetched, once per node.
-
-    Args:
-        pins: The versions that the run recorded, as file name -> version; without them, the newest version is fetched.
-        beside: The ending of further files of the model, whose names begin with the file's name; empty: no such files.
-
-    Raises:
-        JobError: The file does not exist, or changed in the store after the run began.
-        AccessDenied: The store or the disk refuses.
-        ServiceUnavailable: The store does not answer.
-    """
-    if not is_stored(written):
-        return _refused_bomb(_existing(written), written)
-    name = _name(written)
-    versions = {file: found for file, found in (pins or {}).items() if file.startswith(name)}
-    if name not in versions:
-        versions = listed_file(written, beside)
-    return _refused_bomb(fetched(written, versions, written, is_file=True) / name, written)
+    """Return the local path of a model's file, fetched from a store with the files that end with `beside`."""
+    if is_stored(written):
+        name = Location(written).uri.rstrip("/").rsplit("/", 1)[-1]
+        versions = {file: version for file, version in (pins or {}).items() if file.startswith(name)}
+        if name not in versions:
+            versions = listed_file(written, beside)
+        path = fetched(written, versions, written, is_file=True) / name
+    else:
+        path = _existing(written)
+    if is_bomb(path):
+        sizes = f"{path.stat().st_size:,} bytes that unpack to {declared_bytes(path):,}"
+        raise JobError(f"{written}: expected a model whose numbers are stored, found {sizes}.", "infer")
+    return path
 
 
 def file_versions(written: str, beside: str = "") -> dict[str, str]:
-    """Return the fingerprint of the model's file `written`, and of further files beside it.
-
-    It is name -> sha256 for local files, and name -> size and version for files in a store. Further files have names
-    that begin with the file's name and end with `beside`; an empty `beside` adds no file. Raise `JobError` if there is
-    no such file.
-    """
+    """Return the fingerprint of a model's file, and of the files beside it, as `model_file` finds them."""
     if is_stored(written):
         return listed_file(written, beside)
     path = _existing(written)
-    further = sorted(path.parent.glob(f"{path.name}*{beside}")) if beside else []
-    return file_hashes(path, *further)
-
-
-def file_hashes(*paths: Path) -> dict[str, str]:
-    """Return file name -> sha256, in hexadecimal, of each file."""
+    paths = [path]
+    if beside:
+        paths += sorted(path.parent.glob(f"{path.name}*{beside}"))
     hashes = {}
     for path in paths:
         with path.open("rb") as file:
@@ -88,21 +91,55 @@ def is_bomb(path: Path) -> bool:
     return declared_bytes(path) > FREE_BYTES + BYTES_A_BYTE * path.stat().st_size
 
 
-def _refused_bomb(path: Path, written: str) -> Path:
-    if is_bomb(path):
-        found = f"{path.stat().st_size:,} bytes that unpack to {declared_bytes(path):,}"
-        raise JobError(f"{written}: expected a model whose numbers are stored, found {found}.", "infer")
-    return path
+def listed_folder(written: str, setting: str, expected: str) -> dict[str, str]:
+    """Return file name -> size and version of each file in a folder in a store; `expected` describes it."""
+    try:
+        with _explained(written, setting):
+            return list_folder(Location(written))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        content = "a single file" if isinstance(error, NotADirectoryError) else "nothing there"
+        raise JobError(f"{setting}: expected {expected}, found {content}. Correct the path.", "infer") from error
 
 
-def _name(written: str) -> str:
-    return Location(written).uri.rstrip("/").rsplit("/", 1)[-1]
+def listed_file(written: str, beside: str) -> dict[str, str]:
+    """Return file name -> size and version of a file in a store, and of the files beside it."""
+    try:
+        with _explained(written, written):
+            return list_file(Location(written), beside)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        content = "a folder" if isinstance(error, IsADirectoryError) else "nothing"
+        raise JobError(
+            f"{written}: expected a model's file, found {content} there. Correct the path.", "infer"
+        ) from error
+
+
+def fetched(written: str, versions: Versions, setting: str, is_file: bool = False) -> Path:
+    """Return the folder in this node's cache with these versions of a model's files, and fetch them if need be."""
+    location = Location(written)
+    content = json.dumps([location.uri, sorted(versions.items())])
+    name = hashlib.sha256(content.encode()).digest()[:NAME_BYTES].hex()
+    return cached_folder(name, size_of(versions), setting, lambda folder: fetch(location, versions, folder, is_file))
+
+
+@contextlib.contextmanager
+def _explained(written: str, setting: str) -> Iterator[None]:
+    try:
+        yield
+    except (OvernightError, FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise
+    except Exception as error:
+        reason = str(error)
+        bucket = expand(written).split("://", 1)[1].split("/", 1)[0]
+        if "@" in bucket:  # a key may be before it
+            reason = reason.replace(bucket, HIDDEN)
+        raise JobError(f"{setting}: cannot be listed: {type(error).__name__}: {reason}", "infer") from None
 
 
 def _existing(written: str) -> Path:
     path = local_path(written)
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing"
-        where = "" if path.is_absolute() else f", looking from {Path.cwd()}"
-        raise JobError(f"{written}: expected a model's file, found {found}{where}. Correct the path.", "infer")
+        content = "a folder" if path.is_dir() else "nothing"
+        if not path.is_absolute():
+            content += f", looking from {Path.cwd()}"
+        raise JobError(f"{written}: expected a model's file, found {content}. Correct the path.", "infer")
     return path

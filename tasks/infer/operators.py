@@ -42,30 +42,21 @@ class ModelSegment(Segment):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the stages before the first model run. They run in its workers (`prepared_by_workers`), or in Ray tasks.
-
-    Such workers also read their rows if `read_by_workers`. Without models, both are False.
-    """
+    """Which stages before the first model run in its workers; the others run in Ray tasks."""
 
     prepared_by_workers: bool = False
     read_by_workers: bool = False
 
 
 def placement(run: Run, plan: Plan, choices: Sequence[Choice]) -> Placement:
-    """Return where the stages before the first model run.
-
-    Its workers prepare rows if `plan` lets them, and memory holds a worker for each CPU.
-    """
+    """Return where the stages before the first model run: its workers need memory for one on each CPU."""
     if not (choices and plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum):
         return Placement()
     return Placement(True, may_workers_read(run, plan))
 
 
 def may_workers_read(run: Run, plan: Plan) -> bool:
-    """Return True if the first model's workers may read their own rows: each of the first files has only one row.
-
-    A file of several rows may be too large for one worker, and its rows are cheap to pass on.
-    """
+    """Return True if the first files have one row each: larger ones may be too large for one worker."""
     if not (plan.is_beside and read_summaries(run.order)):
         return False
     counts = read_block(run.order, 0)["rows"]
@@ -73,43 +64,33 @@ def may_workers_read(run: Run, plan: Plan) -> bool:
 
 
 def place(
-    stream: Stream, choices: Sequence[Choice], plan: Plan, placed: Placement, pass_on: PassOn
+    stream: Stream, choices: Sequence[Choice], plan: Plan, placement: Placement, pass_on: PassOn
 ) -> list[TaskSegment | ModelSegment]:
-    """Cut the stages of a job into segments, each for the processes that run it.
-
-    The steps behind a model run in its workers, so that no row crosses between processes. If the model runs on a
-    device, they run in Ray tasks, so that the device does not wait for them. `pass_on` takes the blocks of a process,
-    and yields the blocks for the next segment.
-    """
-    steps = (stream.steps,) if stream.steps else ()
+    """Cut the stages of a job into segments, each for the processes that run it."""
+    steps: tuple[Stage, ...] = (stream.steps,) if stream.steps else ()
+    before: tuple[Stage, ...] = ()  # in the workers of the first model
+    if placement.prepared_by_workers:
+        before, steps = steps, ()
     segments: list[TaskSegment | ModelSegment] = []
-    if not placed.read_by_workers:
-        segments = [
-            in_tasks((stream.read,), plan),
-            prepare(() if placed.prepared_by_workers else steps, plan, pass_on),
-        ]
-    before: tuple[Stage, ...] = steps if placed.prepared_by_workers else ()
-    if placed.read_by_workers:
+    if placement.read_by_workers:
         before = (stream.read, *before)
+    else:
+        segments = [in_tasks((stream.read,), plan), prepare(steps, plan, pass_on)]
     is_slow = any(choice.rows_a_block for choice in choices)
     for choice in choices:
-        link, behind = choice.tried_link, None
-        if choice.link.model.accelerators():
-            link, behind = link.cut()
+        link, steps_behind = choice.tried_link, None
+        if link.model.accelerators():
+            link, steps_behind = link.cut()  # so that the device does not wait for the steps
         segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
-        if behind:
-            segments.append(in_tasks((behind,), plan, pass_on))
+        if steps_behind:
+            segments.append(in_tasks((steps_behind,), plan, pass_on))
         before = ()
     return segments
 
 
 def prepare(steps: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> TaskSegment:
-    """Return the segment of the stages between the read and the first model, in Ray tasks; it may have none.
-
-    If `plan` intended the model's workers to run the steps, a task reserves one CPU, because these workers then leave
-    whole CPUs free.
-    """
-    if steps and plan.is_beside:
+    """Return the segment of the stages between the read and the first model, in Ray tasks; it may have none."""
+    if steps and plan.is_beside:  # the model's workers should have run them, and now leave whole CPUs free
         return TaskSegment(steps, pass_on, cpus=1)
     return in_tasks(steps, plan, pass_on)
 
@@ -120,10 +101,7 @@ def in_tasks(stages: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> T
 
 
 def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
-    """Return a copy of Ray Data's settings, changed for building and running a stream.
-
-    Ray Data passes on a block when it has `largest_block_bytes`.
-    """
+    """Return Ray Data's settings for a stream. Ray Data passes on a block when it has `largest_block_bytes`."""
     settings = ray.data.DataContext.get_current().copy()
     settings.target_max_block_size = int(largest_block_bytes)
     settings.raise_original_map_exception = True  # wrapped, an error loses its cause on its way to the driver
@@ -132,15 +110,15 @@ def context(largest_block_bytes: float = LARGEST_BLOCK_BYTES) -> Any:
 
 
 def on_ray(run: Run, segments: Sequence[TaskSegment | ModelSegment], seed: int | None = None) -> ray.data.Dataset:
-    """Return the lazy dataset of the rows after all segments.
-
-    It has the rows that are not settled yet, in reading order, or shuffled if there is a `seed`. The first segment
-    reads, alone or in the workers of a model.
-    """
+    """Return the lazy dataset of the rows after all segments, shuffled if there is a `seed`."""
     dataset: ray.data.Dataset | None = None
     for segment in segments:
         if isinstance(segment, ModelSegment):
-            dataset = _by_workers(dataset or _numbers(run), run, segment)
+            if dataset is None:  # the workers read the blocks of these numbers
+                numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
+                # unlike from_arrow, without a Ray task
+                dataset = ray.data.from_items(numbers, override_num_blocks=len(numbers))
+            dataset = _by_workers(dataset, run, segment)
         else:
             dataset = _by_tasks(dataset, run, segment) if dataset else _read(run, segment, seed)
     assert dataset
@@ -148,11 +126,8 @@ def on_ray(run: Run, segments: Sequence[TaskSegment | ModelSegment], seed: int |
 
 
 def names_by_stage(segments: Sequence[Segment]) -> OperatorNames:
-    """Return by which parts of their names the progress of a stream recognizes the operators of its segments.
-
-    An operator counts for each stage that has work in it. The name of Ray Data's own read begins with `Read`.
-    """
-    names: dict[str, list[str]] = {"ingest": ["Read"]}
+    """Return by which parts of their names progress recognizes the operators: each counts for all of its stages."""
+    names: dict[str, list[str]] = {"ingest": ["Read"]}  # Ray Data's own read
     for segment in segments:
         for stage in segment.stages:
             names.setdefault(stage.counts_as, []).append(f"({segment.name})")
@@ -170,15 +145,9 @@ def _read(run: Run, segment: TaskSegment, seed: int | None) -> ray.data.Dataset:
     )
     if seed is None:
         return dataset
-    mixed = dataset.random_shuffle(seed=seed, num_cpus=segment.cpus)
-    mixed.context.execution_options.preserve_order = True  # otherwise the seed mixes blocks in order of arrival
-    return mixed
-
-
-def _numbers(run: Run) -> ray.data.Dataset:
-    """Return a dataset of the numbers of the blocks to read (column `block`), for workers that read their own rows."""
-    numbers = [{"block": block} for block in range(len(read_summaries(run.order)))]
-    return ray.data.from_items(numbers, override_num_blocks=len(numbers))  # unlike from_arrow, without a Ray task
+    dataset = dataset.random_shuffle(seed=seed, num_cpus=segment.cpus)
+    dataset.context.execution_options.preserve_order = True  # otherwise the seed mixes blocks in order of arrival
+    return dataset
 
 
 def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.data.Dataset:
@@ -199,10 +168,9 @@ def _by_tasks(dataset: ray.data.Dataset, run: Run, segment: TaskSegment) -> ray.
 def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> ray.data.Dataset:
     choice = segment.choice
     assert choice
-    loaded_in = {"loaded_in": choice.loaded_in} if choice.loaded_in else {}
     return dataset.map_batches(
         type(segment.name, (WorkerProcess,), {}),
-        fn_constructor_kwargs={"segment": segment.for_process(), "run": run, **loaded_in},
+        fn_constructor_kwargs={"segment": segment.for_process(), "run": run, "loaded_in": choice.loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",
         compute=strategy(choice.pool, choice.link.model.calls_at_once()),
@@ -213,16 +181,14 @@ def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> r
 
 
 def strategy(pool: Pool, calls_at_once: int) -> ray.data.ActorPoolStrategy:
-    """Return the strategy by which Ray Data starts and scales the workers of `pool`.
-
-    A worker runs up to `calls_at_once` calls concurrently, each in a thread of its own.
-    """
-    sizes = {"min_size": pool.minimum, "max_size": pool.maximum, "initial_size": pool.initial}
-    if calls_at_once == 1:
-        return ray.data.ActorPoolStrategy(**sizes)
+    """Return the strategy by which Ray Data starts and scales the workers of `pool`, and their threads."""
+    options: dict[str, Any] = {}
+    if calls_at_once > 1:
+        options = {
+            "max_concurrent_calls_per_actor": calls_at_once,
+            "max_tasks_in_flight_per_actor": 2 * calls_at_once,
+            "enable_true_multi_threading": True,
+        }
     return ray.data.ActorPoolStrategy(
-        **sizes,
-        max_concurrent_calls_per_actor=calls_at_once,
-        max_tasks_in_flight_per_actor=2 * calls_at_once,
-        enable_true_multi_threading=True,
+        min_size=pool.minimum, max_size=pool.maximum, initial_size=pool.initial, **options
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Leaf
-from overnight.tasks.infer import accelerators
+from overnight.tasks.infer import devices
 from overnight.tasks.resources.needs import reserved
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
@@ -34,20 +34,14 @@ Predict = Callable[[Batch], dict[str, Any] | Outcome]
 
 @dataclass(frozen=True)
 class Offer:
-    """The entry of a kind of model in `overnight init`, which offers kinds by their use.
+    """The entry of a kind of model in `overnight init`, which offers kinds by their use."""
 
-    `words` describes the task in a few words. `column` is the column that the model needs: `image`, `audio` or `text`.
-    `model` is the hub name of a usual model. `settings` takes the name of the column and returns further settings for
-    the job file. `whole_images` is True if cropped images would spoil the result. `architecture` is the `model_type` in
-    the config of the usual model.
-    """
-
-    words: str
-    column: str
-    model: str
-    settings: Callable[[str], dict[str, str]] = lambda column: {}
-    whole_images: bool = False
-    architecture: str = ""
+    words: str  # the task
+    column: str  # that the model needs: `image`, `audio` or `text`
+    model: str  # the hub name of a usual model
+    settings: Callable[[str], dict[str, str]] = lambda column: {}  # from the column's name, further settings
+    whole_images: bool = False  # cropped images would spoil the result
+    architecture: str = ""  # the `model_type` in the config of the usual model
 
 
 class Predictor(Leaf):
@@ -139,8 +133,9 @@ class Predictor(Leaf):
     @model_validator(mode="after")
     def _colocated_has_a_worker_a_cpu(self) -> "Predictor":
         reserves = ("workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources")
-        if self.placement == "colocated" and (asked := [name for name in reserves if getattr(self, name)]):
-            raise ValueError(f"placement: colocated gives every CPU a worker. Leave out {', '.join(asked)}")
+        names = [name for name in reserves if getattr(self, name)]
+        if self.placement == "colocated" and names:
+            raise ValueError(f"placement: colocated gives every CPU a worker. Leave out {', '.join(names)}")
         return self
 
     @model_validator(mode="after")
@@ -154,10 +149,7 @@ class Predictor(Leaf):
         return False
 
     def inputs(self) -> list[str] | None:
-        """Return the names of the columns that the model reads, which must exist; None for all columns.
-
-        Only these columns are converted to NumPy arrays.
-        """
+        """Return the names of the columns that the model gets, which must exist; None for all columns."""
         return None
 
     def outputs_made(self) -> list[str] | None:
@@ -166,16 +158,16 @@ class Predictor(Leaf):
 
     def column_effect(self) -> ColumnEffect:
         """Return which columns the model reads and adds, as its settings show them, without its prefix."""
-        made = self.outputs_made()
+        outputs = self.outputs_made()
         in_sql = Expression(self.where).required if self.where else []
-        return ColumnEffect(self.inputs() or [], in_sql, makes=made or [], makes_others=made is None)
+        return ColumnEffect(self.inputs() or [], in_sql, makes=outputs or [], makes_others=outputs is None)
 
     def reads(self) -> list[str] | None:
         """Return the names of the columns that the model reads or its `where` names; None for all columns."""
         inputs = self.inputs()
-        if inputs is None:
-            return None
-        return [*inputs, *(Expression(self.where).columns if self.where else [])]
+        if inputs is None or not self.where:
+            return inputs
+        return [*inputs, *Expression(self.where).columns]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """Return the column `name` as the NumPy array that the model gets, one value per row."""
@@ -210,18 +202,19 @@ class Predictor(Leaf):
     def torch_device(self) -> "torch.device":
         """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.
 
-        Limit torch's memory there to `gpu_memory`. Raise `JobError` if that is not possible, or if torch does not find
-        the reserved accelerator, and `cpu_fallback` does not allow the CPU.
+        Limit torch's memory there to `gpu_memory`. Raise `JobError` if it finds no accelerator, as `fall_back` does.
         """
         import torch
 
-        if self.accelerators():
-            if device := accelerators.torch_accelerator():
-                if self.gpu_memory:
-                    accelerators.limit_memory(device, self.gpu_memory)
-                return device
+        if not self.accelerators():
+            return torch.device("cpu")
+        device = devices.torch_accelerator()
+        if device is None:
             self.fall_back(f"torch {torch.__version__}")
-        return torch.device("cpu")
+            return torch.device("cpu")
+        if self.gpu_memory:
+            devices.limit_memory(device, self.gpu_memory)
+        return device
 
     def fall_back(self, library: str) -> None:
         """Record that the model runs on the CPU, because `library` does not find the accelerator that it reserves.
@@ -229,8 +222,8 @@ class Predictor(Leaf):
         `library` is a name with a version. Raise `JobError` if `cpu_fallback` does not allow the CPU.
         """
         if not self.cpu_fallback:
-            raise accelerators.not_found(self.accelerators(), library)
-        self._fallback = f"{self.shown_name()}: {accelerators.falls_back(self.accelerators(), library)}"
+            raise devices.not_found(self.accelerators(), library)
+        self._fallback = f"{self.shown_name()}: {devices.falls_back(self.accelerators(), library)}"
 
     @property
     def fallback(self) -> str | None:
@@ -242,33 +235,23 @@ class Predictor(Leaf):
         return 1
 
     def tunes_batch_size(self) -> bool:
-        """Return True if the batch size is found while the stream runs.
-
-        Then `batch_size` is auto, and a call of the model gets one batch.
-        """
+        """Return True if the batch size is found while the stream runs: a call of the model gets one batch."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:
         """Return the names of the modules that the model needs, or None if its workers must not be forked.
 
         On one machine, one process imports the modules, and all workers are forked from it. A model whose code calls
-        Ray, or may start threads on import, returns None: each of its workers is then a process of Ray's.
+        Ray, or may start threads on import, returns None.
         """
         return None
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what results depend on besides the settings: file name -> version of each file of model or code.
-
-        The version of a local file is its sha256. A file in a store has its size and the store's version. A hub model
-        has only its name.
-        """
+        """Return what results depend on besides the settings: file name -> version of each file of model or code."""
         return {}
 
     def hub_name(self) -> str | None:
-        """Return the name of a model on the Hugging Face Hub; None for other models.
-
-        If a revision is set, the name is `name@revision`.
-        """
+        """Return `name` or `name@revision` of a model on the Hugging Face Hub; None for other models."""
         return None
 
     def hub_commit(self) -> str | None:
@@ -281,14 +264,11 @@ class Predictor(Leaf):
 
     @property
     def pins(self) -> Mapping[str, str]:
-        """Return file name -> version of the model's files, as the run recorded them; empty without a run.
-
-        This is the `fingerprint` from the run's start. A hub model also has its commit, under the key `COMMIT`.
-        """
+        """Return the `fingerprint` from the run's start, and the commit of a hub model; empty without a run."""
         return self._pins
 
     def pinned(self, pins: Mapping[str, str]) -> Self:
-        """Return a copy of this model with `pins`, the versions that a run recorded. Workers load these versions."""
+        """Return a copy of this model whose workers load the versions in `pins`."""
         copy = self.model_copy()
         copy._pins = dict(pins)
         return copy
@@ -310,9 +290,9 @@ class Predictor(Leaf):
         """
 
     def load_with(self, log_place: Location | None) -> Predict:
-        """Load the model as `load` does, for a run. A model with paid answers keeps them in the directory `log_place`.
+        """Load the model for a run. A model with paid answers keeps them in `log_place` until the run publishes.
 
-        They are kept until the run publishes, so that a resumed run does not pay for them again. None keeps no answers.
+        So a resumed run does not pay for them again. None keeps no answers.
         """
         return self.load()
 
@@ -331,7 +311,8 @@ class TorchPredictor(Predictor):
 
     @model_validator(mode="after")
     def _exact_numbers_are_float32(self) -> "TorchPredictor":
-        if self.exact_float32 and (dtype := getattr(self, "dtype", None)) not in (None, "float32"):
+        dtype = getattr(self, "dtype", None)
+        if self.exact_float32 and dtype not in (None, "float32"):
             raise ValueError(f"exact_float32: expected dtype: float32, found {dtype}. Leave one of them out")
         return self
 
@@ -346,4 +327,7 @@ class TorchPredictor(Predictor):
 
 def imports(models: Sequence[Predictor]) -> list[str]:
     """Return the names of the modules that the forked workers of these models need."""
-    return [name for model in models for name in model.imports() or ()]
+    names: list[str] = []
+    for model in models:
+        names += model.imports() or ()
+    return names

@@ -23,12 +23,16 @@ from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, try_model
 from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
-from overnight.tasks.infer.columns import columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.sample import bytes_a_row, read_sample
+from overnight.tasks.infer.sample import (
+    bytes_a_row,
+    columns_made,
+    read_sample,
+    require_inputs,
+    warnings_of_replaced,
+)
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
@@ -54,16 +58,26 @@ SAMPLE_ROWS = 8  # a document's chunks or a video's frames are many more than a 
 
 @dataclass(frozen=True)
 class Inference:
-    """The models that `infer` runs, with their steps and the plan for them.
-
-    `part_size` is the job's setting for staged parts; if it sets a number of rows, a Ray task has no more rows.
-    `trials` has one element per link: the process that already loads its model, from `begin_trials`, or None.
-    """
+    """The models that `infer` runs, with their steps and the plan for them."""
 
     links: list[Link]
-    part_size: PartSize
+    part_size: PartSize  # of staging; if it sets a number of rows, a Ray task has no more
     plan: Plan
-    trials: list[Any]
+    processes: list[Any]  # from `begin_trials`, for each link the one that already loads its model, or None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The results of the models' trials, with the sample before the first model.
+
+    `behind` is the sample after all models, or None if a model passed no row.
+    """
+
+    sample: pa.Table
+    choices: list[Choice]
+    behind: pa.Table | None
+    failure: tuple[str, pa.Table] | None = None  # `Sampled.failed`
+    error: str | None = None
 
 
 @task(
@@ -73,14 +87,7 @@ class Inference:
     persist_result=False,
 )
 def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> State[Streamed]:
-    """Run the stream: read rows, prepare them, run every model and its steps, and stage parts.
-
-    Return a completed state with the result of `stager`, which runs the dataset and writes its rows as parts. Each try
-    processes only the rows that no staged part settles.
-
-    Raise `JobError` for a model that cannot be loaded. Raise `ContractError` for a model that lacks an input column, or
-    whose result is not valid. Raise any other error that stopped the stream, with its stage.
-    """
+    """Run the stream over the rows that no staged part settles: read, prepare, run every model, and stage parts."""
     from overnight.tasks.infer.first_reading import decide_duplicates  # imports Ray Data
 
     try:
@@ -88,166 +95,142 @@ def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> Sta
             run = run.as_new_attempt()
         if not run.order.exists():  # a later try, which has no early trial
             stream.plan_read(run)
-            inference = replace(inference, trials=[None] * len(inference.links))
-        if not inference.trials or not all(inference.trials):
+            inference = replace(inference, processes=[None] * len(inference.links))
+        if not inference.processes or not all(inference.processes):
             wait_until_free(inference.plan, run.busy_timeout_seconds, get_run_logger().warning)
         for sentence in decide_duplicates(run, stream, inference.plan):
             get_run_logger().info(sentence)
-        tried = _tried(run, inference, stream)
-        streamed = Streamed(columns=tried.sampled.columns)
+        trials = _try_models(run, inference, stream)
+        facts = _facts(run, inference, stream, trials)
+        result = Streamed(columns=facts.columns)
         if read_summaries(run.order):
-            streamed = _staged(run, inference, stager, stream, tried)
-        streamed.warnings += tuple(warning for link in inference.links for warning in link.model.warnings())
-        streamed.warnings += supervisor.snapshot(run).warnings
-        return Completed(message=_streamed(run, streamed), data=streamed)
+            result = _stage(run, inference, stager, stream, trials, facts)
+        for link in inference.links:
+            result.warnings += tuple(link.model.warnings())
+        result.warnings += supervisor.snapshot(run).warnings
+        return Completed(message=_message(run, result.seconds), data=result)
     except Exception as error:
         raise explain(error, "infer") from None
 
 
-def _streamed(run: Run, streamed: Streamed) -> str:
+def _message(run: Run, seconds: float) -> str:
     counts = [count for count, _ in read_summaries(run.order)]
     if not counts:
         return "no row was left to do"
-    known = "" if None in counts else f"{sum(count or 0 for count in counts):,} "
-    return f"{known}rows read, run through the models and staged in {streamed.seconds:,.1f} s"
+    total = "" if None in counts else f"{sum(filter(None, counts)):,} "
+    return f"{total}rows read, run through the models and staged in {seconds:,.1f} s"
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """What the trials of the models showed: the sample before them, a choice for each model, and facts for the sink."""
-
-    sample: pa.Table
-    choices: list[Choice]
-    sampled: Sampled
-
-
-def _tried(run: Run, inference: Inference, stream: Stream) -> _Tried:
-    """Try the models on the sample, and show its rows."""
+def _try_models(run: Run, inference: Inference, stream: Stream) -> Trials:
+    """Try the models on the sample, and show its rows, whether or not the models can be tried."""
     assert stream.sample  # preprocess has written it
     sample, behind = read_sample(stream.sample), None
-    chosen = _Chosen([])
     try:
-        if inference.links:
-            chosen = _chosen(run, inference, sample, _work(run, sample, inference))
-            behind = chosen.behind
+        trials = _trials(run, inference, sample)
+        behind = trials.behind
     finally:
         _show_preview(run, sample, behind)
-    trials = [choice.trial for choice in chosen.choices]
-    sampled = Sampled(
-        columns=columns_made(sample, trials, run.keep_columns, stream.bytes_stay),
-        failed=chosen.failed,
-        error=chosen.error,
-        warnings=tuple(warnings_of_replaced(sample, inference.links, trials)),
+    return trials
+
+
+def _facts(run: Run, inference: Inference, stream: Stream, trials: Trials) -> Sampled:
+    results = [choice.trial for choice in trials.choices]
+    return Sampled(
+        columns=columns_made(trials.sample, results, run.keep_columns, stream.bytes_stay),
+        failed=trials.failure,
+        error=trials.error,
+        warnings=tuple(warnings_of_replaced(trials.sample, inference.links, results)),
     )
-    return _Tried(sample, chosen.choices, sampled)
 
 
-def _staged(run: Run, inference: Inference, stager: Stager, stream: Stream, tried: _Tried) -> Streamed:
+def _stage(run: Run, inference: Inference, stager: Stager, stream: Stream, trials: Trials, facts: Sampled) -> Streamed:
     """Place the stages on Ray, run them, and stage the rows."""
     import ray.data
 
     from overnight.tasks.infer import operators
 
-    plan, choices, longest = inference.plan, tried.choices, inference.part_size.longest
-    placed = operators.placement(run, plan, choices)
-    largest = _largest_block(run, stream, tried, placed.read_by_workers)
+    plan, choices, longest = inference.plan, trials.choices, inference.part_size.longest
+    placement = operators.placement(run, plan, choices)
+    largest = _largest_block(run, stream, trials, placement.read_by_workers)
     pass_on = partial(passed_on, full=largest, longest=longest)
-    segments = operators.place(stream, choices, plan, placed, pass_on)
+    segments = operators.place(stream, choices, plan, placement, pass_on)
     if not choices:
         light = partial(without_heavy, keep=run.keep_columns, bytes_stay=stream.bytes_stay, longest=longest)
         segments[-1] = replace(segments[-1], pass_on=light)
     with ray.data.DataContext.current(operators.context(largest)):
         dataset = operators.on_ray(run, segments, stream.seed)
     if choices:
-        prepares = placed.prepared_by_workers and (placed.read_by_workers or stream.steps is not None)
-        _describe(run, explanation(plan, choices, tried.sample, prepares, placed.read_by_workers))
-        _wait(run, plan, choices)
-    return stager.stage(run, dataset, operators.names_by_stage(segments), tried.sampled)
+        reads = placement.read_by_workers
+        prepares = placement.prepared_by_workers and (reads or stream.steps is not None)
+        _describe(run, explanation(plan, choices, trials.sample, prepares, reads))
+        wait_until_free(plan, run.busy_timeout_seconds, partial(_make_room, choices))
+    return stager.stage(run, dataset, operators.names_by_stage(segments), facts)
 
 
-def _wait(run: Run, plan: Plan, choices: list[Choice]) -> None:
-    """Wait until the cluster has what `plan` reserves. Models that are loaded make room on devices of other runs."""
-
-    def warn(missing: str) -> None:
-        for choice in choices:
-            end_on_device(choice.loaded_in)
-        get_run_logger().warning(missing)
-
-    wait_until_free(plan, run.busy_timeout_seconds, warn)
+def _make_room(choices: list[Choice], warning: str) -> None:
+    """End the loaded models that have devices of other runs, while this run waits for its resources."""
+    for choice in choices:
+        end_on_device(choice.loaded_in)
+    get_run_logger().warning(warning)
 
 
-def _largest_block(run: Run, stream: Stream, tried: _Tried, read_by_workers: bool) -> int:
+def _largest_block(run: Run, stream: Stream, trials: Trials, read_by_workers: bool) -> int:
     """Return the bytes of a block with which Ray Data passes rows on: fewer for slow models."""
-    slow = [choice.rows_a_block for choice in tried.choices if choice.rows_a_block]
-    if not (slow and len(tried.sample)):
+    sample = trials.sample
+    rows = [choice.rows_a_block for choice in trials.choices if choice.rows_a_block]
+    if not (rows and len(sample)):
         return LARGEST_BLOCK_BYTES
-    size = tried.sample.nbytes / len(tried.sample)
+    size = sample.nbytes / len(sample)
     if read_by_workers:  # only their output is blocks of rows
-        size = bytes_a_row(tried.sample, run.keep_columns, stream.bytes_stay)
-    return int(np.clip(min(slow) * size, 1, LARGEST_BLOCK_BYTES))
+        size = bytes_a_row(sample, run.keep_columns, stream.bytes_stay)
+    return int(np.clip(min(rows) * size, 1, LARGEST_BLOCK_BYTES))
 
 
 def without_heavy(
     pieces: Iterable[pa.Table], keep: Sequence[str], bytes_stay: bool, longest: float
 ) -> Iterator[pa.Table]:
-    """Yield the blocks `pieces` of a job without models, without the heavy columns that are not published.
-
-    A row waits at most about `longest` seconds until Ray Data passes it on.
-    """
+    """Yield the blocks `pieces` of a job without models, without the heavy columns that are not published."""
     light = (drop_heavy(piece, keep, bytes_stay) for piece in pieces)
     return passed_on(light, LARGEST_BLOCK_BYTES, longest)
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """The choices for the models after their trials, and `failed` and `error` of `Sampled`.
-
-    `behind` is the sample after all models, or None if a model passed no row.
-    """
-
-    choices: list[Choice]
-    failed: tuple[str, pa.Table] | None = None
-    error: str | None = None
-    behind: pa.Table | None = None
-
-
-def _chosen(run: Run, inference: Inference, sample: pa.Table, work: Work) -> _Chosen:
+def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
     """Try each model on the rows that the models before it passed, and choose how it runs."""
+    if not inference.links:
+        return Trials(sample, [], None)
+    plan, work = inference.plan, _work(run, sample, inference)
     choices: list[Choice] = []
-    failed, error = None, None
-    rows, is_whole = sample, True  # is_whole: the rows have the columns of all models so far
-    plan = inference.plan
-    for link, pool, trying in zip(inference.links, plan.pools, inference.trials, strict=True):
-        if is_whole and len(rows):
+    failure, error = None, None
+    rows, has_all_columns = sample, True
+    for link, pool, process in zip(inference.links, plan.pools, inference.processes, strict=True):
+        if has_all_columns and len(rows):
             require_inputs(link, rows)
-        each = blocks.rows_each(rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
-        found = try_model(run, link, pool, first, trying, get_run_logger().warning)
-        trial = found if isinstance(found, Trial) else None
-        choices.append(choose(link, pool, trial, plan, work, each))
-        if isinstance(found, Failed) and is_whole and not link.model.where:
-            told = _warned(run, link.model, found)
-            failed, error = (told, found.block), f"{told} {ADVICE}" if found.is_the_models else None
-        rows, is_whole = (trial.behind, is_whole) if trial else (rows, False)
+        result = try_model(run, link, pool, first, process, get_run_logger().warning)
+        trial = result if isinstance(result, Trial) else None
+        choices.append(choose(link, pool, trial, plan, work, blocks.rows_each(rows)))
+        if isinstance(result, Failed) and has_all_columns and not link.model.where:
+            sentence = f"{link.model.shown_name()}: {result}."
+            supervisor.report(run, "infer", sentence)
+            get_run_logger().warning(sentence)
+            failure = (sentence, result.block)
+            error = f"{sentence} {ADVICE}" if result.is_the_models else None
+        if trial:
+            rows = trial.behind
+        else:
+            has_all_columns = False
     # Only now, because a trial holds the devices of its model: no other trial may share their memory.
     choices = [replace(choice, loaded_in=released(choice.trial)) for choice in choices]
-    return _Chosen(choices, failed, error, rows if is_whole else None)
-
-
-def _warned(run: Run, model: Predictor, failed: Failed) -> str:
-    """Report a model that failed for every row of its trial; return the sentence, for the receipt."""
-    told = f"{model.shown_name()}: {failed}."
-    supervisor.report(run, "infer", told)
-    get_run_logger().warning(told)
-    return told
+    return Trials(sample, choices, rows if has_all_columns else None, failure, error)
 
 
 def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:
     from overnight.tasks.infer.operators import may_workers_read
 
     summaries = read_summaries(run.order)
+    counts = [math.inf if count is None else count for count, _ in summaries]
     return Work(
-        rows=sum(math.inf if count is None else count for count, _ in summaries),
+        rows=sum(counts),
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
         bytes_a_row=sample.nbytes / max(len(sample), 1),
         blocks=len(summaries) if may_workers_read(run, inference.plan) else None,
@@ -257,9 +240,12 @@ def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:
 
 @dispensable()
 def _show_preview(run: Run, sample: pa.Table, behind: pa.Table | None) -> None:
+    description = f"Rows of {run.job}/{run.partition}"
+    if behind is not None:
+        description += ", with the models' results"
     create_markdown_artifact(
         key=artifact_key(run.job, "preview"),
-        description=f"Rows of {run.job}/{run.partition}" + (", with the models' results" if behind is not None else ""),
+        description=description,
         markdown=markdown(predictions_beside_inputs(sample, behind)),
     )
 

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.errors import ContractError
-from overnight.tasks.infer.accelerators import peak_memory
 from overnight.tasks.infer.batch_size import BatchSize
+from overnight.tasks.infer.devices import peak_memory
 from overnight.tasks.infer.link import Link, without_unread
-from overnight.tasks.infer.predictor import Predict, Predictor
-from overnight.tasks.rows import blocks, rebatch, result, user_function
+from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.rows import blocks, rebatch, user_function
 from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.result import Outcome, stacked
 from overnight.tasks.rows.tensors import Column
 from overnight.tasks.rows.user_values import as_declared
 from overnight.tasks.state.run import Run
@@ -35,27 +36,30 @@ MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row ha
 class Worker:
     """Loads the model of `link`, and runs it and the steps that follow it on blocks. Several threads may use it.
 
-    Heavy inputs such as images are dropped after the steps. They stay if `link.read` names them, or if a prefix in
-    `link.earlier` shows that a model made them. If `is_trial`, the worker tries the model on a sample, and does not
-    report failed rows, because the stream runs these rows again. `tried` is the worker of the trial in this process,
-    whose loaded model this one uses; None to load the model.
+    If `is_trial`, the worker does not report failed rows, because the stream runs the rows of a trial again. `trial` is
+    the worker of the trial in this process, whose loaded model this one uses.
     """
 
-    def __init__(self, link: Link, run: Run, is_trial: bool = False, tried: "Worker | None" = None) -> None:
+    def __init__(self, link: Link, run: Run, is_trial: bool = False, trial: "Worker | None" = None) -> None:
         self._predictor, self._run, self._link, self._prefix = link.model, run, link, link.prefix
-        self._source = f"infer {link.model.shown_name()}{' (trial)' if is_trial else ''}"
         self._is_trial = is_trial
+        self._source = f"infer {link.model.shown_name()}"
+        if is_trial:
+            self._source += " (trial)"
         self._clock = ConcurrentTimer()
         self.rows = RowRunner(run, "infer", link.label, link.pace, is_trial, self._clock)
-        self._operations = [Operation(self._source, lambda _: self._work)]
         self._steps = link.steps.load(run) if link.steps else None
         self._where = Expression(link.model.where) if link.model.where else None
         self._columns = link.columns or pa.schema([])
-        self.batch = _first_batch(link.model, is_trial)
+        is_searched = link.model.tunes_batch_size() and not is_trial
+        reason = "by default" if link.model.batch_size == "auto" else "from the job file"
+        if is_searched:
+            reason += "; too few rows for a search"
+        self.batch = BatchSize(link.model.rows_per_call(), is_searched, reason)
         self._device_memory = 0  # bytes on one accelerator, the most that is reported so far
-        self.made: set[str] = set()  # names of the columns that the model added
-        self.rows_seen = 0  # rows that the model got; `where` keeps the others from it
-        self.loaded: Predict = tried.loaded if tried else self._load()
+        self.outputs: set[str] = set()  # names of the columns that the model added
+        self.model_rows = 0  # rows that the model got; `where` keeps the others from it
+        self.loaded: Predict = trial.loaded if trial else self._load()
         self._report_batch()
 
     def _load(self) -> Predict:
@@ -67,111 +71,107 @@ class Worker:
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield the blocks after the model and the steps that follow it, in batches of the model's size."""
-        # A model does not wait for slow steps to fill its batch: what is prepared would be neither done nor staged.
-        for piece in rebatch.rebatch_rows(blocks, self._rows_at_once, rebatch.SECONDS_AT_ONCE):
+
+        def rows_at_once() -> int:
+            return self._predictor.rows_at_once(self.batch.rows)
+
+        # A model does not wait for slow steps to fill its batch: prepared rows would be neither done nor staged.
+        for piece in rebatch.rebatch_rows(blocks, rows_at_once, rebatch.SECONDS_AT_ONCE):
             for batch in rebatch.cut(piece, MOST_BYTES_AT_ONCE):
                 yield from self.behind(self.run(batch, isolation or TOGETHER), isolation)
-
-    def _rows_at_once(self) -> int:
-        return self._predictor.rows_at_once(self.batch.rows)
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
         with self._clock.call():
-            done = self.rows.run(block, self._operations, isolation)
+            block = self.rows.run(block, [Operation(self._source, lambda _: self._work)], isolation)
         if not self._is_trial:  # it tries batches that are too large
             self._report_device_memory()
-        return done
+        return block
 
     def behind(self, block: pa.Table, isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield `block` after the steps that follow the model, without the heavy columns that nothing later reads."""
         for piece in self._steps.on([block], isolation) if self._steps else [block]:
-            yield without_unread(piece, self._link, self.made)
+            yield without_unread(piece, self._link, self.outputs)
 
     def _report_device_memory(self) -> None:
-        """Report the most bytes that the worker has taken on an accelerator, if it reserves one and they are more."""
-        if self._predictor.accelerators() and (peak := peak_memory()) > self._device_memory:
+        if not self._predictor.accelerators():
+            return
+        peak = peak_memory()
+        if peak > self._device_memory:
             self._device_memory = peak
             supervisor.emit(self._run, supervisor.DeviceMemoryTaken(peak))
 
-    def _work(self, live: pa.Table) -> result.Outcome:
+    def _work(self, live: pa.Table) -> Outcome:
         """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
         if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
             return self._in_calls(live)
         holds, failed = self._where.holds(live, f"{self._link.label}: where", "infer")
-        chosen = np.flatnonzero(holds)
-        if self._is_trial and not len(chosen):  # a trial calls the model, whatever these few rows hold
+        rows = np.flatnonzero(holds)
+        if self._is_trial and not len(rows):  # a trial calls the model, whatever these few rows hold
             return self._in_calls(live)
-        if not len(chosen):
-            none = {self._prefix + column.name: pa.nulls(len(live), column.type) for column in self._columns}
-            return result.Outcome(none, failed=failed)
-        made = self._in_calls(live.take(chosen))
-        columns = {name: blocks.scatter(column, chosen, len(live)) for name, column in made.columns.items()}
-        return result.Outcome(columns, failed=failed | {int(chosen[row]): error for row, error in made.failed.items()})
+        columns: dict[str, Column] = {}
+        if not len(rows):
+            for column in self._columns:
+                columns[self._prefix + column.name] = pa.nulls(len(live), column.type)
+            return Outcome(columns, failed=failed)
+        errors: dict[int, Exception] = {**failed}
+        outcome = self._in_calls(live.take(rows))
+        for name, values in outcome.columns.items():
+            columns[name] = blocks.scatter(values, rows, len(live))
+        for row, error in outcome.failed.items():
+            errors[int(rows[row])] = error
+        return Outcome(columns, failed=errors)
 
-    def _in_calls(self, live: pa.Table) -> result.Outcome:
-        """Return the model's columns for `live`, in calls that are small enough for the memory.
-
-        If the memory is too small even for a call of one row, raise the error, which is then the row's own.
-        """
-        self.rows_seen += len(live)
+    def _in_calls(self, live: pa.Table) -> Outcome:
+        """Return the model's columns for `live`, in calls that fit into the memory. The error of one row is its own."""
+        self.model_rows += len(live)
         while True:
             size = min(self.batch.rows, len(live))
+            pieces = [live[start : start + size] for start in range(0, len(live), size)]
             try:
-                pieces = [live[start : start + size] for start in range(0, len(live), size)]
-                return result.stacked([self._measured(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return stacked([self._measured(piece) for piece in pieces], [len(piece) for piece in pieces])
             except Exception as error:
                 if is_device_failure(error):
                     self.rows.guard.end_process(error)
                 if not is_out_of_memory(error) or size == 1:
                     raise
             self.batch.reduce(size)
-            what = f"{self._link.label}: out of memory with {size} rows at a time, {self.batch.rows} from then on"
-            supervisor.report(self._run, "infer", what)
+            incident = f"{self._link.label}: out of memory with {size} rows at a time, {self.batch.rows} from then on"
+            supervisor.report(self._run, "infer", incident)
             self._report_batch()
             release_memory()
 
-    def _measured(self, live: pa.Table) -> result.Outcome:
-        started = self._clock()
+    def _measured(self, live: pa.Table) -> Outcome:
+        start = self._clock()
         outcome = self.predict(live)
-        if self.batch.measure(len(live), self._clock() - started):
+        if self.batch.measure(len(live), self._clock() - start):
             self._report_batch()
         return outcome
 
     def _report_batch(self) -> None:
         if not self._is_trial:
-            found = supervisor.BatchSizeFound(self._predictor.shown_name(), self.batch.rows, self.batch.reason)
-            supervisor.emit(self._run, found)
+            event = supervisor.BatchSizeFound(self._predictor.shown_name(), self.batch.rows, self.batch.reason)
+            supervisor.emit(self._run, event)
 
-    def predict(self, live: pa.Table) -> result.Outcome:
-        """Call the model once with `live`, rows without hidden columns, and return the columns that it adds.
-
-        Raise the model's errors. Raise `ContractError` if a column that it reads is missing, or its result is not
-        valid.
-        """
-        wanted = self._predictor.inputs()
-        for name in wanted or ():
+    def predict(self, live: pa.Table) -> Outcome:
+        """Call the model once with `live`, rows without hidden columns, and return the columns that it adds."""
+        inputs = self._predictor.inputs()
+        for name in inputs or ():
             if name not in live.column_names:
                 raise ContractError(
                     f"{self._link.label}: expected column {name!r}, found {', '.join(live.column_names)}. "
                     "Name the column in the model's settings, or make it in preprocess."
                 )
-        seen = live if wanted is None else live.select(wanted)
-        made = user_function.outcome_of(self.loaded, seen, "infer", self._link.label, self._predictor.given)
-        columns = {self._prefix + name: self._typed(name, values) for name, values in made.columns.items()}
-        self.made.update(columns)
-        return result.Outcome(columns, failed=made.failed)
-
-    def _typed(self, name: str, values: Column) -> Column:
-        """Return a column of the model in the type that the trial showed, if this batch shows only a part of it."""
-        place = self._columns.get_field_index(name)
-        return values if place < 0 else as_declared(values, self._columns.field(place).type)
-
-
-def _first_batch(model: Predictor, is_trial: bool) -> BatchSize:
-    rows, is_searched = model.rows_per_call(), model.tunes_batch_size() and not is_trial
-    reason = "by default" if model.batch_size == "auto" else "from the job file"
-    return BatchSize(rows, is_searched, f"{reason}; too few rows for a search" if is_searched else reason)
+        if inputs is not None:
+            live = live.select(inputs)
+        outcome = user_function.outcome_of(self.loaded, live, "infer", self._link.label, self._predictor.given)
+        columns: dict[str, Column] = {}
+        for name, values in outcome.columns.items():
+            columns[self._prefix + name] = values
+            if name in self._columns.names:  # the trial showed its type; this batch may show only a part
+                columns[self._prefix + name] = as_declared(values, self._columns.field(name).type)
+        self.outputs.update(columns)
+        return Outcome(columns, failed=outcome.failed)
 
 
 class ConcurrentTimer:
@@ -211,5 +211,6 @@ class ConcurrentTimer:
 def release_memory() -> None:
     """Release memory that a failed call still holds, so that smaller calls can follow."""
     gc.collect()
-    if (torch := sys.modules.get("torch")) and torch.accelerator.is_available():
+    torch = sys.modules.get("torch")
+    if torch and torch.accelerator.is_available():
         torch.accelerator.empty_cache()

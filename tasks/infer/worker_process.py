@@ -2,8 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import ray
@@ -25,8 +26,10 @@ class WorkerProcess:
     """
 
     def __init__(self, segment: Segment, run: Run, loaded_in: Begun | None = None) -> None:
-        is_restarted, link = _was_restarted(), segment.stages[-1]
+        link = segment.stages[-1]
         assert isinstance(link, Link)
+        context = ray.get_runtime_context() if ray.is_initialized() else None
+        is_restarted = bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
         calls_at_once = link.model.calls_at_once()
         if loaded_in and loaded_in.place == place():
             with contextlib.suppress(ProcessDied):  # another worker was first
@@ -34,43 +37,34 @@ class WorkerProcess:
                 list(self._worker.call("become", segment, run, is_restarted))
                 return
         with ending_together():
-            make = partial(SegmentWorker, segment, run, is_restarted=is_restarted)
-            begun = Begun(make, forks=forks(link.model), environment=ray_variables())
-            self._worker = Forked(begun, supervisor.ask, calls_at_once=calls_at_once)
+            process = begin_process(partial(SegmentWorker, segment, run, is_restarted=is_restarted), link.model)
+            self._worker = Forked(process, supervisor.ask, calls_at_once=calls_at_once)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         with ending_together():
             yield from self._worker.call("__call__", block)
 
 
-def _was_restarted() -> bool:
-    """Return True if this process is an actor that Ray restarted."""
-    context = ray.get_runtime_context() if ray.is_initialized() else None
-    return bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
-
-
-def forks(model: Predictor) -> bool:
-    """Return True if the process of `model` may be forked from the fork server: see `Predictor.imports`."""
-    return model.imports() is not None and not model.accelerators()
+def begin_process(make: Callable[[], Any], model: Predictor, num_cpus: float = 1, is_quiet: bool = False) -> Begun:
+    """Start a process that makes an object with `model`; it is forked if `Predictor.imports` allows that."""
+    forks = model.imports() is not None and not model.accelerators()
+    process = Begun(make, is_quiet, forks, ray_variables(num_cpus))
+    process.place = place()
+    return process
 
 
 def place() -> tuple[str, dict[str, list[str]]]:
-    """Return the node of this process, and the accelerators that Ray gave it if it is an actor.
-
-    A process that this one starts has the same.
-    """
+    """Return the node of this process, and the accelerators that Ray gave it: also for a process that it starts."""
     if not ray.is_initialized():
         return "", {}
     context = ray.get_runtime_context()
-    given = context.get_accelerator_ids() if context.get_actor_id() else {}
-    return context.get_node_id(), {name: ids for name, ids in given.items() if ids}
+    if not context.get_actor_id():
+        return context.get_node_id(), {}
+    return context.get_node_id(), {name: ids for name, ids in context.get_accelerator_ids().items() if ids}
 
 
 def ray_variables(num_cpus: float = 1) -> dict[str, str]:
-    """Return the variables by which a process that this one starts finds this Ray, and by which Ray sets its threads.
-
-    `num_cpus` are those of a worker, unless Ray has set the threads of this process.
-    """
+    """Return the variables by which a process finds this Ray, and its threads: `num_cpus` unless Ray has set them."""
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(int(num_cpus), 1))
     if not ray.is_initialized():
         return {"OMP_NUM_THREADS": threads}

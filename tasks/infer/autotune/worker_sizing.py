@@ -26,102 +26,82 @@ LONGEST_BLOCK_SECONDS = 20.0  # the maximum for a worker to process one block
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a run, as far as the manifest and the sample show it.
+    """The work of a run, as far as the manifest and the sample show it."""
 
-    `rows` is the number of rows to read, infinite if unknown. `prepare_seconds` is the time to preprocess one row.
-    `bytes_a_row` are those of a row before the models. `blocks` is the number of groups of units to read, if workers
-    read their own rows, otherwise None. `rows_per_part` is the number of rows that the job sets for a staged part, or
-    None if it sets no number.
-    """
-
-    rows: float
-    prepare_seconds: float
-    bytes_a_row: float
-    blocks: int | None
-    rows_per_part: int | None
+    rows: float  # to read; infinite if unknown
+    prepare_seconds: float  # to preprocess one row
+    bytes_a_row: float  # before the models
+    blocks: int | None  # groups of units to read, if workers read their own rows
+    rows_per_part: int | None  # of staging, if the job sets it
 
 
 @dataclass(frozen=True)
 class Choice:
     """What was chosen for the model of `link` before the stream starts, and the trial on a sample that led to it.
 
-    `pool` has the chosen number of workers. `trial` is None if the model failed on every row of the sample, or there
-    was no row. `at_once` is the work per Ray task: a number of rows for a device, or of groups of units if the
-    workers read their own rows. If it is None, a task gets one block, so that Ray Data never waits for more rows
-    than its memory holds. If the model is slow, `rows_a_block` is the most rows that its blocks should have;
-    otherwise it is None. `each` is the mean number of rows that the model gets per source row, because a step may
-    make several of one. `loaded_in` is the process of the trial, which keeps the model loaded for the first worker;
-    None if there is none.
+    `at_once` is the work per Ray task: a number of rows for a device, or of groups of units if the workers read their
+    own rows. If it is None, a task gets one block, so that Ray Data never waits for more rows than its memory holds.
     """
 
     link: Link
-    pool: Pool
-    trial: Trial | None
+    pool: Pool  # with the chosen number of workers
+    trial: Trial | None  # None if no row of the sample passed the model
     at_once: int | None
-    rows_a_block: int | None = None
-    each: float = 1.0
-    loaded_in: Begun | None = None
+    rows_a_block: int | None = None  # the most that a block of a slow model should have
+    each: float = 1.0  # rows that the model gets per source row, because a step may make several of one
+    loaded_in: Begun | None = None  # the process of the trial, which the first worker takes over
 
     @property
     def tried_link(self) -> Link:
-        """Return `link` with what the trial showed of its model."""
-        pace, columns = (self.trial.seconds_a_row, self.trial.columns) if self.trial else (0.0, None)
-        return replace(self.link, pace=pace, columns=columns)
+        """Return `link` with the measurements of the trial."""
+        if self.trial is None:
+            return replace(self.link, pace=0.0, columns=None)
+        return replace(self.link, pace=self.trial.seconds_a_row, columns=self.trial.columns)
 
 
-def choose(link: Link, planned: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
-    """Choose the number of workers and the work per Ray task for the model of `link`.
-
-    `planned` is the model's pool in `plan`. `trial` is None if no row passed the model. `each` is the mean number of
-    rows that the model gets per source row. If the workers preprocess their own rows, no more of them may run than fit
-    into the memory. Then one worker starts for each `SECONDS_A_WORKER` seconds of `work`, up to that limit.
-    """
+def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
+    """Choose the number of workers and the work per Ray task for a model with this `pool` in `plan`."""
     model = link.model
     per_call = max(round(model.rows_at_once(model.rows_per_call()) / each), 1)
-    own = trial.seconds_a_row * each if trial and trial.seconds_a_row else None
-    small = rows_a_block(per_call, own)
+    model_seconds = trial.seconds_a_row * each if trial else 0.0
+    choice = Choice(link, pool, trial, None, rows_a_block(per_call, model_seconds), each)
     if not plan.is_beside:
-        return Choice(link, planned, trial, _handed(model, work, each), small, each)
-    seconds = own + work.prepare_seconds if own else None
-    to_do = work.rows * seconds if seconds else math.inf
-    on_new_nodes = planned.maximum - planned.initial
-    here = max(min(planned.initial, workers_in_memory(trial.memory if trial else 0, read_nodes())), 1)
-    most = here + on_new_nodes
-    pool = replace(planned, maximum=most, initial=int(np.clip(to_do / SECONDS_A_WORKER, 1, most)))
-    if work.blocks is None or pool.maximum != planned.maximum:
-        return Choice(link, pool, trial, None, small, each)
+        return replace(choice, at_once=_rows_for_device(model, work, each))
+    seconds, run_seconds = None, math.inf
+    if model_seconds:
+        seconds = model_seconds + work.prepare_seconds
+        run_seconds = work.rows * seconds
+    here = max(min(pool.initial, workers_in_memory(trial.memory if trial else 0, read_nodes())), 1)
+    most = here + pool.maximum - pool.initial  # the others are on new nodes
+    workers = int(np.clip(run_seconds / SECONDS_A_WORKER, 1, most))
+    choice = replace(choice, pool=replace(pool, maximum=most, initial=workers))
+    if work.blocks is None or most != pool.maximum:
+        return choice
     most_rows = min(UNREAD_ROWS_A_TASK, work.rows_per_part or UNREAD_ROWS_A_TASK)
-    rows = rows_a_task(per_call, seconds, to_do / pool.initial, most_rows)
-    return Choice(link, pool, trial, max(round(rows * work.blocks / max(work.rows, 1)), 1), small, each)
+    rows = rows_a_task(per_call, seconds, run_seconds / workers, most_rows)
+    return replace(choice, at_once=max(round(rows * work.blocks / max(work.rows, 1)), 1))
 
 
-def _handed(model: Predictor, work: Work, each: float) -> int | None:
+def _rows_for_device(model: Predictor, work: Work, each: float) -> int | None:
     """Return the rows that a device's worker gets at a time: those of its largest call. None for CPUs: a block."""
     if not model.accelerators():
         return None
-    largest = max(LARGEST, model.rows_per_call()) if model.tunes_batch_size() else model.rows_per_call()
-    return max(min(round(model.rows_at_once(largest) / each), int(BYTES_HANDED / max(work.bytes_a_row, 1))), 1)
+    largest = model.rows_per_call()
+    if model.tunes_batch_size():
+        largest = max(LARGEST, largest)
+    fitting = int(BYTES_HANDED / max(work.bytes_a_row, 1))
+    return max(min(round(model.rows_at_once(largest) / each), fitting), 1)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:
-    """Return the number of rows of one Ray task: whole calls of the model, for one to two seconds of work.
-
-    So Ray's overhead per task is small. `rows_per_call` is the number of rows of one call. `seconds_a_row` is the time
-    for one row; if it is None, a task is one call. `seconds_a_worker` is the work of one worker in the whole run, in
-    seconds: if it is little, tasks are shorter. A task has at most `most` rows, but at least one call.
-    """
+    """Return the rows of one Ray task: whole calls for one to two seconds, fewer if a worker has little work."""
     seconds = np.clip(seconds_a_worker / TASKS_A_WORKER, SHORTEST_TASK_SECONDS, LONGEST_TASK_SECONDS)
     count = seconds / seconds_a_row if seconds_a_row else rows_per_call
     return rows_per_call * int(np.clip(count / rows_per_call, 1, max(most // rows_per_call, 1)))
 
 
 def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
-    """Return the most rows of a block that a slow model gets, or None if the model is fast.
-
-    Ray passes on a block only when it is full, and a worker takes whole blocks. So a block for a slow model has whole
-    calls of `rows_per_call` rows, for about two seconds. A model is slow if it needs more than 20 s for 4,096 rows. It
-    counts as fast if `seconds_a_row` is None, which means unknown.
-    """
+    """Return the most rows of a block that a slow model gets, for about two seconds, or None if it is fast."""
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
     return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)

@@ -1,7 +1,6 @@
-"""A saved transformers model, found but not yet loaded: it loads the model's parts, and its errors have a reason.
+"""A saved transformers model, found but not yet loaded, and the loading of its parts.
 
-Code in a checkpoint runs only with `runs_code`. A missing weight is an error: transformers would fill it with random
-numbers. This file does not search for models, and does not use images or text.
+A missing weight is an error: transformers would fill it with random numbers.
 """
 
 import json
@@ -30,30 +29,24 @@ Dtype = Annotated[
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved model at `location`, a folder or a hub name, with its JSON files in `folder`.
+    """A saved model at `location`, a folder or a hub name, with its JSON files in `folder`."""
 
-    Messages show `written`, the name in the job file. `revision` is the commit of a hub model, None for a folder. With
-    `local_files_only`, loading sends no request to the hub. With `runs_code`, code in the model may run.
-    """
-
-    written: str
+    written: str  # the name in the job file, for messages
     location: str
     folder: Path
-    revision: str | None = None
-    local_files_only: bool = False
-    runs_code: bool = False
+    revision: str | None = None  # the commit of a hub model
+    local_files_only: bool = False  # loading sends no request to the hub
+    runs_code: bool = False  # code in the model may run
 
     def load(self, auto_class: Any, **settings: Any) -> Any:
-        """Return the result of `auto_class.from_pretrained` for the model. Raise `JobError` if it cannot be loaded.
-
-        `settings` are further arguments of `from_pretrained`.
-        """
+        """Return `auto_class.from_pretrained` of the model. Raise `JobError` if it cannot be loaded."""
         import transformers
 
-        if bombs := [path.name for path in self.folder.rglob("*.bin") if is_bomb(path)]:
-            raise self.unusable(
-                f"expected weights whose numbers are stored, found {bombs[0]}, which unpacks to far more"
-            )
+        for path in self.folder.rglob("*.bin"):
+            if is_bomb(path):
+                raise self.unusable(
+                    f"expected weights whose numbers are stored, found {path.name}, which unpacks to far more"
+                )
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         if self.revision:
@@ -66,29 +59,21 @@ class Checkpoint:
             raise self.unusable(f"{auto_class.__name__} cannot load it: {error}") from error
 
     def weights(self, auto_class: Any, dtype: Dtype, optional: str | None = None, **settings: Any) -> tuple[Any, bool]:
-        """Load the model in evaluation mode. Return it, and True if the checkpoint has all its weights.
-
-        `auto_class` is the class of transformers that loads the model, and `settings` are further arguments of its
-        `from_pretrained`. Raise `JobError` if the model cannot be loaded, or weights are missing. Only weights of a
-        part named `optional`, such as `pooler`, may be missing; then the second result is False.
-        """
+        """Load the model in evaluation mode. Return it, and False if weights of the part `optional` are missing."""
         import torch
 
         model, report = self.load(auto_class, dtype=getattr(torch, dtype), output_loading_info=True, **settings)
-        missing = sorted(name for name in report["missing_keys"] if not name.endswith("num_batches_tracked"))
-        needed = [name for name in missing if optional is None or optional not in name.split(".")]
-        if needed:
+        gaps = sorted(name for name in report["missing_keys"] if not name.endswith("num_batches_tracked"))
+        random_weights = [name for name in gaps if optional is None or optional not in name.split(".")]
+        if random_weights:
             raise self.unusable(
-                f"expected all weights of a {type(model).__name__}, found none for {', '.join(needed[:5])} "
-                f"({len(needed)} missing), which would be random. Use a checkpoint that was trained for this"
+                f"expected all weights of a {type(model).__name__}, found none for {', '.join(random_weights[:5])} "
+                f"({len(random_weights)} missing), which would be random. Use a checkpoint that was trained for this"
             )
-        return model.eval(), not missing
+        return model.eval(), not gaps
 
     def settings_file(self, name: str) -> Any:
-        """Return the content of the JSON file `name` beside the model, or None if there is no such file.
-
-        Raise `JobError` if the file is not valid JSON.
-        """
+        """Return the content of the JSON file `name` beside the model, or None if there is no such file."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
@@ -96,5 +81,5 @@ class Checkpoint:
             raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
 
     def unusable(self, reason: str) -> JobError:
-        """Return a `JobError` whose message has this model's name and `reason`, which ends without a full stop."""
+        """Return the error of this model for a `reason` without a full stop."""
         return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")

@@ -1,11 +1,7 @@
-"""A model on its device, or, if no single device can hold it, spread over several by accelerate's `device_map`.
+"""A model on its device, or spread over several by accelerate's `device_map` if no single device can hold it.
 
-    num_gpus: 2                           per worker, on one node; or resources: {NPU: 2}
-    device_map: auto                      accelerate fills them evenly, layer by layer
-    max_memory: {0: 70GiB, cpu: 100GiB}   limit of each; the rest goes to the CPU, then to the disk
-
-`device_map` may also name the place of each part (`{model.embed_tokens: 0, model.layers.0: 1, ..., lm_head: cpu}`). If
-that is `disk`, the part's weights are read from files at each use.
+device_map: auto                      accelerate fills the worker's devices evenly, layer by layer
+max_memory: {0: 70GiB, cpu: 100GiB}   limit of each; the rest goes to the CPU, then to the disk
 """
 
 import tempfile
@@ -29,18 +25,11 @@ MaxMemory = Annotated[
     Field(description="For device_map: the limit of each device, by number, cpu or disk; for example {0: 70GiB}."),
 ]
 
-
-# temporary folders of loaded models; the process removes them at its end
-_folders: list[tempfile.TemporaryDirectory] = []
+_folders: list[tempfile.TemporaryDirectory] = []  # of loaded models; the process removes them at its end
 
 
 class DeviceMapSettings(Protocol):
-    """The settings of a model that determine its devices and its number type.
-
-    `dtype` is the number type of the weights. `device_map` spreads the model over several devices, as in transformers;
-    None puts it on `torch_device()` alone. `max_memory` limits what `device_map` puts on each device; None sets no
-    limit.
-    """
+    """The settings of a model that determine its devices and its number type."""
 
     @property
     def dtype(self) -> Dtype: ...
@@ -53,12 +42,9 @@ class DeviceMapSettings(Protocol):
 
 
 def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> None:
-    """Raise `ValueError` if `device_map` would use accelerators, but the worker reserves less than one.
-
-    That is so if it names a strategy, such as `auto`. A dict that names a device for each part is not checked, and None
-    uses no `device_map`. `accelerators` has the reserved ones: Ray's resource name -> amount.
-    """
-    if isinstance(device_map, str) and (count := sum(accelerators.values())) < 1:
+    """Raise `ValueError` if a strategy, such as `auto`, would use accelerators, but none is reserved."""
+    count = sum(accelerators.values())
+    if isinstance(device_map, str) and count < 1:
         raise ValueError(
             f"device_map: {device_map} spreads the model over the worker's accelerators, but it reserves {count:g}. "
             "Set num_gpus or resources, or name a device for each part"
@@ -66,11 +52,9 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
 
 
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
-    """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs.
+    """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs."""
+    import torch
 
-    `auto_class` is the class of transformers that loads the model. `settings` determines the devices. Raise `JobError`
-    if the model cannot be loaded, an accelerator is not found, or the library accelerate is missing for a `device_map`.
-    """
     device = settings.torch_device()
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
@@ -85,16 +69,7 @@ def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMap
         max_memory=settings.max_memory,
         offload_folder=folder.name,
     )
-    return model, _first_device(model)
-
-
-def _first_device(model: Any) -> "torch.device":
-    """Return the device of the part of the model that gets the tokens.
-
-    If the weights of that part are offloaded, it computes on the device of its hook.
-    """
-    import torch
-
+    # the part that gets the tokens computes on the device of its hook, if its weights are offloaded
     hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
-    place = getattr(hook, "execution_device", None)
-    return model.device if place is None else torch.device(place)
+    device = getattr(hook, "execution_device", None)
+    return model, model.device if device is None else torch.device(device)

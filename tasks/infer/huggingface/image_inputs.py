@@ -1,21 +1,14 @@
 """Images as inputs of a vision model, with the size and normalisation from the model's own files.
 
 In: uint8 RGB, N x H x W x 3 stacked, or an object array of H x W x 3 arrays of different sizes. Out: float32, N x D.
-
-Resizing and cropping run on the CPU, in the processor's PIL backend, with the same pixels with and without torchvision.
-They are skipped when stacked images already have the model's size. Images go to the device as uint8, and are rescaled
-and normalised there. Some processors do more than that (EfficientNet's offset, MobileViT's BGR). A comparison on
-loading detects such a processor, which then does all of its work itself, on the CPU. Rows never depend on the other
-rows of the batch.
-
-A worker with a device has two calls at a time: while the device computes one, the images of the other are copied to it.
-So the device waits neither for copies nor for Python.
+Rows never depend on the other rows of the batch. A worker with a device has two calls at a time: while the device
+computes one, the images of the other are copied to it.
 """
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,60 +16,59 @@ import numpy as np
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 
 if TYPE_CHECKING:
     import torch
 
-Forward = Callable[["torch.Tensor"], "torch.Tensor"]
+
+class ImagePredictor(PretrainedPredictor):
+    """A saved model that gets images."""
+
+    def inputs(self) -> list[str]:
+        return ["image"]
 
 
-def image_calls(accelerators: Mapping[str, float]) -> int:
-    """Return the number of calls that an image model runs at a time: 2 with an accelerator, 1 on CPUs.
+class ImageEncoder(ImagePredictor):
+    """A saved model that computes one vector per image, in two calls at a time on a device."""
 
-    While the accelerator computes one call, the images of the other are copied to it.
-    """
-    return 2 if accelerators else 1
+    def calls_at_once(self) -> int:
+        return 2 if self.accelerators() else 1
 
+    def encoder(
+        self, checkpoint: Checkpoint, model: Any, forward: Callable[[Any, "torch.Tensor"], "torch.Tensor"]
+    ) -> Callable[[np.ndarray], Any]:
+        """Return a function that takes images and returns the vectors of `forward`, float32 N x D on the CPU."""
+        import torch
 
-def placed(model: Any, device: "torch.device") -> Any:
-    """Move the model to `device`, in the memory layout that its images have there, and return it."""
-    import torch
+        device = self.torch_device()
+        model = model.to(device)
+        if device.type != "cpu":
+            model = model.to(memory_format=torch.channels_last)  # as its images have there
+        transfer = DeviceTransfer(device)
+        pixel_values = PixelValues(checkpoint, device, transfer.copy)
 
-    return model.to(device) if device.type == "cpu" else model.to(device, memory_format=torch.channels_last)
+        def encode(images: np.ndarray) -> "torch.Tensor":
+            for image in images if images.dtype == object else images[:1]:
+                require_image(image)
+            rows: list[int] = []
+            vectors = []
+            with torch.inference_mode(), transfer.stream():
+                for numbers, pixels in pixel_values(images):
+                    rows.extend(numbers)
+                    vectors.append(forward(model, pixels.to(model.dtype)).float().cpu())
+            return torch.cat(vectors)[np.argsort(rows)]
 
-
-def build_image_encoder(
-    checkpoint: Checkpoint, device: "torch.device", forward: Forward
-) -> Callable[[np.ndarray], Any]:
-    """Return a function that takes images, and returns the results of `forward` for them, float32 N x D on the CPU.
-
-    Images are uint8 RGB: N x H x W x 3, or an object array of H x W x 3 arrays. The function raises `RowError` for
-    other values. `forward` takes the pixel values of images of one size, float32 N x 3 x H x W on `device`, and returns
-    N x D. Raise `JobError` if the files of `checkpoint` have no image processor.
-    """
-    import torch
-
-    uploads = DeviceTransfer(device)
-    pixel_values = PixelValues(checkpoint, device, uploads.copy)
-
-    def run(images: np.ndarray) -> "torch.Tensor":
-        _check(images)
-        rows, results = [], []
-        with torch.inference_mode(), uploads.stream():
-            for some_rows, pixels in pixel_values(images):
-                rows.extend(some_rows)
-                results.append(forward(pixels).float().cpu())
-        return torch.cat(results)[np.argsort(rows)]
-
-    return run
+        return encode
 
 
 class PixelValues:
     """A function that takes images and yields their pixel values on the device, in groups of images of one size.
 
-    Images are uint8 RGB: N x H x W x 3, or an object array of H x W x 3 arrays. Each group has its row numbers, and its
-    pixel values as float32 N x 3 x H x W. The model's image processor resizes and crops on the CPU. Rescaling and
-    normalising run on the device, if the result is the same as the processor's. `upload` copies an array to the device.
+    The model's image processor resizes and crops on the CPU, in its PIL backend: the same pixels with and without
+    torchvision. Stacked images that have the model's size skip this. They go to the device as uint8, and are rescaled
+    and normalised there. Some processors do more (EfficientNet's offset, MobileViT's BGR): a comparison on loading
+    detects them, and they do all of their work on the CPU.
     """
 
     def __init__(
@@ -85,7 +77,7 @@ class PixelValues:
         self._checkpoint, self._device, self._upload = checkpoint, device, upload
         self._processor = load_processor(checkpoint)
         self._factor, self._offset = self._normalisation()
-        self._has_model_size = lru_cache(maxsize=256)(self._is_left_as_it_is)
+        self._has_model_size = lru_cache(maxsize=256)(self._is_unchanged)
         self._on_device = all(map(self._only_rescales_and_normalises, ((40, 56, 3), (640, 480, 3))))
         if not self._on_device:
             logging.getLogger(__name__).warning(
@@ -95,39 +87,45 @@ class PixelValues:
             )
 
     def __call__(self, images: np.ndarray) -> Iterator[tuple[list[int], "torch.Tensor"]]:
+        """Yield row numbers, and the pixel values of these rows as float32 N x 3 x H x W."""
         import torch
 
         if self._on_device and images.dtype != object and self._has_model_size(images.shape[1:]):
-            is_cpu = self._device.type == "cpu"
-            pixels = torch.from_numpy(_planes(images)) if is_cpu else self._upload(images).permute(0, 3, 1, 2)
+            if self._device.type == "cpu":
+                pixels = torch.from_numpy(_planes(images))
+            else:
+                pixels = self._upload(images).permute(0, 3, 1, 2)
             yield list(range(len(images))), self._normalised(pixels)
             return
-        by_shape: dict[tuple[int, ...], list[tuple[int, np.ndarray]]] = {}
+        rows_by_shape: dict[tuple[int, ...], list[int]] = {}
+        arrays = []
         for row, image in enumerate(images):
-            made = self._resized(image) if self._on_device else self._processed(image)
-            by_shape.setdefault(made.shape, []).append((row, made))
-        for same in by_shape.values():
-            stacked = self._upload(np.stack([made for _, made in same]))
-            yield [row for row, _ in same], self._normalised(stacked) if self._on_device else stacked.float()
+            arrays.append(self._resized(image) if self._on_device else self._processed(image))
+            rows_by_shape.setdefault(arrays[row].shape, []).append(row)
+        for rows in rows_by_shape.values():
+            pixels = self._upload(np.stack([arrays[row] for row in rows]))
+            yield rows, self._normalised(pixels) if self._on_device else pixels.float()
 
     def _normalisation(self) -> tuple["torch.Tensor", "torch.Tensor"]:
         """Return the factor and the offset that rescale and normalise, on the device."""
-        import torch
-
         processor = self._processor
         scale = processor.rescale_factor if processor.do_rescale else 1.0
-        mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else (0.0, 1.0)
-        mean, std = (
-            torch.tensor(value, dtype=torch.float32, device=self._device).reshape(-1, 1, 1) for value in (mean, std)
-        )
-        return scale / std, mean / std
+        if not processor.do_normalize:
+            return self._per_channel(scale), self._per_channel(0.0)
+        std = self._per_channel(processor.image_std)
+        return scale / std, self._per_channel(processor.image_mean) / std
+
+    def _per_channel(self, values: Any) -> "torch.Tensor":
+        import torch
+
+        return torch.tensor(values, dtype=torch.float32, device=self._device).reshape(-1, 1, 1)
 
     def _processed(self, image: np.ndarray, **settings: bool) -> np.ndarray:
-        made = self._processor(image, input_data_format="channels_last", **settings)
-        if list(made) != ["pixel_values"]:
-            found = ", ".join(made)
-            raise self._checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {found}")
-        return np.asarray(made["pixel_values"][0])
+        outputs = self._processor(image, input_data_format="channels_last", **settings)
+        if list(outputs) != ["pixel_values"]:
+            names = ", ".join(outputs)
+            raise self._checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {names}")
+        return np.asarray(outputs["pixel_values"][0])
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
         return self._processed(image, do_rescale=False, do_normalize=False)
@@ -140,16 +138,16 @@ class PixelValues:
         return pixels.to(torch.float32, memory_format=layout).mul_(self._factor).sub_(self._offset)
 
     def _only_rescales_and_normalises(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the processor only rescales and normalises an image that is resized."""
+        """Return True if the processor only rescales and normalises an image that is resized."""
         import torch
 
         image = _noise(shape)
         ours = self._normalised(torch.tensor(self._resized(image), device=self._device)[None])[0].cpu().numpy()
-        expected = self._processed(image)
-        return ours.shape == expected.shape and np.allclose(ours, expected, atol=1e-4)
+        theirs = self._processed(image)
+        return ours.shape == theirs.shape and np.allclose(ours, theirs, atol=1e-4)
 
-    def _is_left_as_it_is(self, shape: tuple[int, ...]) -> bool:
-        """Return whether images of this shape already have the model's size."""
+    def _is_unchanged(self, shape: tuple[int, ...]) -> bool:
+        """Return True if images of this shape already have the model's size."""
         image = _noise(shape)
         return np.array_equal(self._resized(image), image.transpose(2, 0, 1))
 
@@ -174,7 +172,7 @@ class DeviceTransfer:
     """
 
     def __init__(self, device: "torch.device") -> None:
-        self._device, self._own = device, threading.local()
+        self._device, self._local = device, threading.local()
 
     def stream(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which this thread's work on the device goes to the thread's own stream."""
@@ -182,24 +180,21 @@ class DeviceTransfer:
 
         if self._device.type == "cpu":
             return contextlib.nullcontext()
-        if not hasattr(self._own, "stream"):
-            self._own.stream = torch.Stream(device=self._device)
-        return cast(contextlib.AbstractContextManager[Any], self._own.stream)
+        if not hasattr(self._local, "stream"):
+            self._local.stream = torch.Stream(device=self._device)
+        return cast(contextlib.AbstractContextManager[Any], self._local.stream)
 
     def copy(self, array: np.ndarray) -> "torch.Tensor":
-        """Return `array` as a tensor on the device.
-
-        Call this in the context of `stream`, after the results of this thread's last copy are on the CPU.
-        """
+        """Return `array` on the device, in the context of `stream`, when this thread's last copy is no longer used."""
         import torch
 
-        found = torch.from_numpy(np.require(array, requirements=("C", "W")))
+        tensor = torch.from_numpy(np.require(array, requirements=("C", "W")))
         if self._device.type == "cpu":
-            return found
-        pinned = getattr(self._own, "pinned", found[:0])
-        if (pinned.dtype, pinned.shape[1:]) != (found.dtype, found.shape[1:]) or len(pinned) < len(found):
-            pinned = self._own.pinned = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-        return pinned[: len(found)].copy_(found).to(self._device, non_blocking=True)
+            return tensor
+        memory = getattr(self._local, "pinned", tensor[:0])
+        if (memory.dtype, memory.shape[1:]) != (tensor.dtype, tensor.shape[1:]) or len(memory) < len(tensor):
+            memory = self._local.pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return memory[: len(tensor)].copy_(tensor).to(self._device, non_blocking=True)
 
 
 def _planes(images: np.ndarray) -> np.ndarray:
@@ -211,14 +206,10 @@ def _noise(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def _check(images: np.ndarray) -> None:
-    for image in images if images.dtype == object else images[:1]:
-        require_image(image)
-
-
 def require_image(image: Any) -> np.ndarray:
     """Return `image` if it is a uint8 array of H x W x 3. Raise `RowError` if it is not."""
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {found}.")
+    if not isinstance(image, np.ndarray):
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {type(image).__name__}.")
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {image.dtype} {image.shape}.")
     return image

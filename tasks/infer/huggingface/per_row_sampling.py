@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class GumbelNoise:
     """A logits processor for one call of `generate`, by which greedy search draws each row's tokens at random.
 
-    `names` has one name per row. A row's random numbers depend only on its name and `seed`. Scores are divided by
-    `temperature`. Then only the `top_k` likeliest tokens stay; None keeps all. Of these the likeliest stay that
-    together have the probability `top_p`; 1 keeps all.
+    `names` has one name per row. A row's random numbers depend only on its name and `seed`.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class GumbelNoise:
         self.generators = [torch.Generator(device).manual_seed(number_of(f"{seed} {name}")) for name in names]
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        """Return `scores` (N x V) as float32: divided by the temperature, cut to the likely tokens, plus noise."""
+        """Return `scores` (N x V) as float32, divided by the temperature, cut to the likely tokens, plus noise."""
         import torch
 
         scores = scores.float() / self.temperature
@@ -64,19 +62,14 @@ def noise_of(
     top_k: int | None = None,
     number: int = 0,
 ) -> GumbelNoise | None:
-    """Return the `GumbelNoise` of a batch, or None if `temperature` is 0. Each row has random numbers of its own.
-
-    These depend only on `seed`, `row_id`, the prompt and `number`. `prompts` has one text per row. `number` counts the
-    texts of a row from 0, so that each text has other random numbers. Only the `top_k` likeliest tokens are drawn; None
-    keeps all. Of these the likeliest stay that together have the probability `top_p`; 1 keeps all.
-    """
+    """Return the noise of a batch, which depends only on seed, row, prompt and `number` of the row's text."""
     if not temperature:
         return None
-    text = f"text {number} of " if number else ""
-    names = [f"{text}{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
+    prefix = f"text {number} of " if number else ""
+    names = [f"{prefix}{row_id} {prompt}" for row_id, prompt in zip(batch["row_id"], prompts, strict=True)]
     return GumbelNoise(temperature, seed, names, device, top_p, top_k)
 
 
 def number_of(name: str) -> int:
-    """Return a seed for a random generator, a whole number of 56 bits that depends only on `name`."""
+    """Return a seed of 56 bits for a random generator, which depends only on `name`."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")

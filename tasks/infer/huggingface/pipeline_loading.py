@@ -1,10 +1,10 @@
 """The loading of a transformers pipeline from a checkpoint: a model with all its weights, and the parts of the task.
 
 `transformers.pipeline` would fill missing weights with random numbers, and would send a request to the hub for each
-part. So this file chooses the parts as `transformers.pipeline` does, and loads them itself. It does not use rows.
+part. So this file chooses the parts as it does, and loads them itself.
 """
 
-import importlib
+import pkgutil
 from typing import Any
 
 from overnight.tasks.errors import JobError, did_you_mean
@@ -31,22 +31,19 @@ NOT_OF_COLUMNS = {  # tasks whose inputs are addresses of files, and what to use
 
 
 def supported(task: str) -> dict[str, Any]:
-    """Return what transformers records about a task, such as its classes, as a dict. The key `task` has its main name.
-
-    Raise `JobError` for an unknown task, with similar names, and for a task that opens files.
-    """
+    """Return what transformers records about a task, such as its classes, with its main name as `task`."""
     import transformers
     from transformers.pipelines import check_task, get_supported_tasks
 
     tasks = get_supported_tasks()
-    place = f"task: {task}"
+    setting = f"task: {task}"
     if task in NOT_OF_COLUMNS:
-        raise JobError(f"{place}: this pipeline opens files that rows name. Use {NOT_OF_COLUMNS[task]}.", "infer")
+        raise JobError(f"{setting}: this pipeline opens files that rows name. Use {NOT_OF_COLUMNS[task]}.", "infer")
     if task not in tasks:
         family = "translation" if task.startswith("translation_") else task
         hint = f" For such work use kind: {INSTEAD[family]}." if family in INSTEAD else ""
         raise JobError(
-            f"{place}: expected a task of transformers {transformers.__version__}, found another"
+            f"{setting}: expected a task of transformers {transformers.__version__}, found another"
             f"{did_you_mean(task, tasks)}.{hint} Its tasks are {', '.join(tasks)}.",
             "infer",
         )
@@ -57,43 +54,33 @@ def supported(task: str) -> dict[str, Any]:
 def load_pipeline(
     checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, device: Any, reads_pooler: bool = False
 ) -> Any:
-    """Return the pipeline of a task on `device`. Raise `JobError` if it cannot be loaded.
-
-    `info` is what `supported` returned for the task. `dtype` is the number type of the weights. If `reads_pooler` is
-    False, the weights of a pooler may be missing in a task that extracts features.
-    """
-    import transformers
+    """Return the pipeline of a task. Unless `reads_pooler`, features need no weights of a pooler."""
     from transformers import pipeline
 
     task = info["task"]
     try:
         extracts = task in ("feature-extraction", "image-feature-extraction")
         model = _model(checkpoint, info, dtype, "pooler" if extracts and not reads_pooler else None)
-        pipeline_class = _pipeline_class(info["impl"])
-        parts = {}
-        for name, auto in PARTS.items():
-            is_needed = getattr(pipeline_class, f"_load_{name}", None)  # None: if the checkpoint has it
-            if is_needed is not False:
-                parts[name] = _part(checkpoint, name, getattr(transformers, auto), bool(is_needed))
-        made = pipeline(
-            task, model=model, device=device, **{name: part for name, part in parts.items() if part is not None}
-        )
+        pipeline_class = info["impl"]
+        if isinstance(pipeline_class, str):
+            pipeline_class = pkgutil.resolve_name(pipeline_class)
+        parts = _parts(checkpoint, pipeline_class)
+        result = pipeline(task, model=model, device=device, **parts)
     except ImportError as error:
         raise library_missing(task, error) from error
     except JobError:
         raise
     except Exception as error:
         raise checkpoint.unusable(f"it cannot be used for task: {task}: {error}") from error
-    if getattr(made, "entailment_id", 0) == -1:
+    if getattr(result, "entailment_id", 0) == -1:
         raise checkpoint.unusable(
             f"task: {task}: expected a label that begins with entail, as models of natural language inference have, "
             f"found {', '.join(model.config.label2id)}"
         )
-    return made
+    return result
 
 
 def library_missing(task: str, error: ImportError) -> JobError:
-    """Return the error for a task whose library is not installed. `error` names the library."""
     return JobError(
         f"task: {task}: expected the libraries that this task needs where the job runs, found one missing: "
         f"{' '.join(str(error).split())} Install it on every machine that runs the job.",
@@ -101,22 +88,15 @@ def library_missing(task: str, error: ImportError) -> JobError:
     )
 
 
-def _pipeline_class(written: Any) -> Any:
-    if not isinstance(written, str):
-        return written
-    module, name = written.rsplit(".", 1)
-    return getattr(importlib.import_module(module), name)
-
-
 def _model(checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, optional: str | None) -> Any:
-    """Return the model by the first class that loads it, of the task or of the names in its config."""
+    """Load the model by the first class that can, of the task or of the names in its config."""
     import transformers
     from transformers import AutoConfig
 
     config = checkpoint.load(AutoConfig)
-    named = [getattr(transformers, name, None) for name in config.architectures or ()]
+    architectures = [getattr(transformers, name, None) for name in config.architectures or ()]
     problems = []
-    for auto_class in [*info["pt"], *filter(None, named)]:
+    for auto_class in [*info["pt"], *filter(None, architectures)]:
         try:
             return checkpoint.weights(auto_class, dtype, optional=optional)[0]
         except JobError as error:
@@ -126,19 +106,23 @@ def _model(checkpoint: Checkpoint, info: dict[str, Any], dtype: Dtype, optional:
     raise checkpoint.unusable(f"no model for task: {info['task']}: {' '.join(problems)[:1000]}")
 
 
-def _part(checkpoint: Checkpoint, name: str, auto_class: Any, is_needed: bool) -> Any:
-    """Return a part of the checkpoint, or None if the checkpoint lacks one that is not needed."""
-    from transformers import ProcessorMixin
+def _parts(checkpoint: Checkpoint, pipeline_class: Any) -> dict[str, Any]:
+    import transformers
 
-    settings = {"backend": "pil"} if name == "image_processor" else {}  # the same pixels with and without torchvision
-    try:
-        part = checkpoint.load(auto_class, **settings)
-    except JobError:
-        if is_needed:
-            raise
-        return None
-    if name == "processor" and not isinstance(part, ProcessorMixin):  # of a model of one kind of input
-        if is_needed:
-            raise checkpoint.unusable(f"expected a processor of several kinds of input, found {type(part).__name__}")
-        return None
-    return part
+    parts = {}
+    for name, auto_class in PARTS.items():
+        is_needed = getattr(pipeline_class, f"_load_{name}", None)  # None: optional
+        if is_needed is False:
+            continue
+        # the same pixels with and without torchvision
+        settings = {"backend": "pil"} if name == "image_processor" else {}
+        try:
+            part = checkpoint.load(getattr(transformers, auto_class), **settings)
+            if name == "processor" and not isinstance(part, transformers.ProcessorMixin):
+                content = type(part).__name__  # of a model of one kind of input
+                raise checkpoint.unusable(f"expected a processor of several kinds of input, found {content}")
+            parts[name] = part
+        except JobError:
+            if is_needed:
+                raise
+    return parts

@@ -1,13 +1,17 @@
-"""The common part of predictors whose model is saved by transformers."""
+"""The common part of the predictors whose model is saved by transformers."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+import pyarrow as pa
+from pydantic import Field, PositiveInt
 
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
-from overnight.tasks.infer.huggingface.length_bucketing import BATCHES_PER_WINDOW, CPU_TOKENS, DEVICE_TOKENS
 from overnight.tasks.infer.predictor import Predictor, TorchPredictor
+
+if TYPE_CHECKING:
+    import torch
 
 
 class SavedModel(Predictor):
@@ -66,23 +70,44 @@ class PretrainedPredictor(TorchPredictor, SavedModel):
         return model_location.IMPORTS
 
 
-class TextPredictor(PretrainedPredictor):
-    """A saved model that gets texts in batches of similar length; see length_bucketing.py."""
+class Classifier(PretrainedPredictor):
+    """A saved classifier.
 
-    text_column: Annotated[str, Field(description="The column that holds the texts.")]
+    Out: `predicted_label` (string, from the model's id2label) and `confidence` (float32), one value per row. With
+    `top_k` of more than one also `top_labels` (list of strings) and `top_confidences` (list of float32), the likeliest
+    first. The confidences are those of transformers' pipelines: a sigmoid of each output for several labels, the
+    outputs themselves for a regression, otherwise a softmax.
+    """
 
-    def inputs(self) -> list[str]:
-        return [self.text_column]
+    top_k: Annotated[
+        PositiveInt, Field(description="The number of likeliest classes; more than one adds columns of lists.")
+    ] = 1
 
-    def rows_per_call(self) -> int:
-        return BATCHES_PER_WINDOW * self.forward_batch_size()
+    def outputs_made(self) -> list[str] | None:
+        names = ["predicted_label", "confidence"]
+        return [*names, "top_labels", "top_confidences"] if self.top_k > 1 else names
 
-    def token_budget(self) -> int | None:
-        """Return how many tokens a batch may have, including padding, if `batch_size` is auto; otherwise None."""
-        if self.batch_size != "auto":
-            return None
-        return DEVICE_TOKENS if self.accelerators() else CPU_TOKENS
+    def labels(self, scores: "torch.Tensor", names: Mapping[int, str]) -> dict[str, Any]:
+        """Return the columns of rows with these `scores` (float32 N x C). Equally likely classes keep their order."""
+        confidence, index = scores.sort(dim=-1, descending=True, stable=True)
+        columns: dict[str, Any] = {
+            "predicted_label": [names[number] for number in index[:, 0].tolist()],
+            "confidence": confidence[:, 0].numpy(),
+        }
+        if self.top_k > 1:
+            top_labels = []
+            for numbers in index[:, : self.top_k].tolist():
+                top_labels.append([names[number] for number in numbers])
+            top_confidences = confidence[:, : self.top_k].tolist()
+            columns["top_labels"] = pa.array(top_labels, pa.list_(pa.string()))
+            columns["top_confidences"] = pa.array(top_confidences, pa.list_(pa.float32()))
+        return columns
 
-    def describe_batch(self) -> str:
-        budget, window = self.token_budget(), f"of {self.rows_per_call()} sorted by length"
-        return f"texts that fill {budget:,} tokens, {window}" if budget else f"{self.batch_size} texts, {window}"
+
+def confidences(logits: "torch.Tensor", config: Any) -> "torch.Tensor":
+    """Return the confidence of each class (N x C) from a classifier's outputs, by the head that its config states."""
+    if config.problem_type == "regression":
+        return logits
+    if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+        return logits.sigmoid()
+    return logits.softmax(-1)

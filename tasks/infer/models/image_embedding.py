@@ -12,15 +12,14 @@ In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's outpu
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.image_inputs import build_image_encoder, image_calls, placed
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
     import torch
 
 
-class ImageEmbedding(PretrainedPredictor):
+class ImageEmbedding(ImageEncoder):
     """Turns images into vectors."""
 
     kind: Literal["image_embedding"] = "image_embedding"
@@ -31,29 +30,21 @@ class ImageEmbedding(PretrainedPredictor):
         architecture="clip",
     )
 
-    def inputs(self) -> list[str]:
-        return ["image"]
-
-    def calls_at_once(self) -> int:
-        return image_calls(self.accelerators())
-
     def outputs_made(self) -> list[str] | None:
         return ["embedding"]
 
     def load(self) -> Predict:
-        device = self.torch_device()
         checkpoint = self.checkpoint()
         model, has_pooler = _vision_model(checkpoint, self.dtype)
-        model = placed(model, device)
 
-        def forward(pixels: "torch.Tensor") -> "torch.Tensor":
-            embedding = _embedding(model, has_pooler, pixels.to(model.dtype))
+        def forward(model: Any, pixels: "torch.Tensor") -> "torch.Tensor":
+            embedding = _embedding(model, has_pooler, pixels)
             if embedding.ndim != 2:
                 shape = " x ".join(map(str, embedding.shape[1:]))
                 raise checkpoint.unusable(f"expected one vector per image, found {shape}. Use kind: python for it")
             return embedding
 
-        embed = build_image_encoder(checkpoint, device, forward)
+        embed = self.encoder(checkpoint, model, forward)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": embed(batch["image"]).numpy()}
@@ -81,8 +72,8 @@ def _embedding(model: Any, has_pooler: bool, pixels: "torch.Tensor") -> "torch.T
     if "image_embeds" in output:
         return output.image_embeds
     if has_pooler and output.get("pooler_output") is not None:
-        pooled = output.pooler_output
-        return pooled.flatten(1) if pooled.shape[2:].numel() == 1 else pooled
+        vectors = output.pooler_output
+        return vectors.flatten(1) if vectors.shape[2:].numel() == 1 else vectors
     hidden = output.last_hidden_state
     if hidden.ndim == 4:
         return hidden.mean((2, 3))

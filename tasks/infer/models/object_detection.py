@@ -8,21 +8,15 @@ Images of one size go through the model together, others separately: no image is
 move its boxes.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.infer.huggingface.image_inputs import require_image
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.image_inputs import ImagePredictor, require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
-if TYPE_CHECKING:
-    import torch
-
-Found = list[tuple[float, str, list[float]]]  # score, label, box
 TYPES = {
     "boxes": pa.list_(pa.list_(pa.float32())),
     "labels": pa.list_(pa.string()),
@@ -30,7 +24,7 @@ TYPES = {
 }
 
 
-class ObjectDetection(PretrainedPredictor):
+class ObjectDetection(ImagePredictor):
     """Finds objects in images."""
 
     kind: Literal["object_detection"] = "object_detection"
@@ -42,9 +36,6 @@ class ObjectDetection(PretrainedPredictor):
         architecture="yolos",
     )
     threshold: Annotated[float, Field(ge=0, le=1, description="Objects with a lower score are left out.")] = 0.5
-
-    def inputs(self) -> list[str]:
-        return ["image"]
 
     def outputs_made(self) -> list[str] | None:
         return list(TYPES)
@@ -60,41 +51,38 @@ class ObjectDetection(PretrainedPredictor):
         model = model.to(device)
         names = model.config.id2label
 
-        def detect(images: list[np.ndarray]) -> list[Found]:
-            given = processor(images=images, return_tensors="pt", input_data_format="channels_last")
-            values = {name: value.to(device) for name, value in given.items() if name in ("pixel_values", "pixel_mask")}
+        def detect(images: list[np.ndarray]) -> list[dict[str, list[Any]]]:
+            inputs = processor(images=images, return_tensors="pt", input_data_format="channels_last")
+            values = {name: inputs[name].to(device) for name in ("pixel_values", "pixel_mask") if name in inputs}
             values["pixel_values"] = values["pixel_values"].to(model.dtype)
             with torch.inference_mode():
                 outputs = model(**values)
             outputs.logits, outputs.pred_boxes = outputs.logits.float(), outputs.pred_boxes.float()
             sizes = [image.shape[:2] for image in images]
-            made = processor.post_process_object_detection(outputs, threshold=self.threshold, target_sizes=sizes)
-            return [_sorted(one, names) for one in made]
+            results = processor.post_process_object_detection(outputs, threshold=self.threshold, target_sizes=sizes)
+            objects = []
+            for result in results:
+                order = result["scores"].argsort(descending=True, stable=True)
+                numbers = result["labels"][order].tolist()
+                objects.append(
+                    {
+                        "boxes": result["boxes"][order].tolist(),
+                        "labels": [names[number] for number in numbers],
+                        "scores": result["scores"][order].tolist(),
+                    }
+                )
+            return objects
 
         def predict(batch: Batch) -> dict:
-            found: list[Found] = [[] for _ in batch["image"]]
-            for places in _of_one_size(batch["image"]):
-                for place, objects in zip(places, detect([batch["image"][place] for place in places]), strict=True):
-                    found[place] = objects
-            columns = {
-                "boxes": [[box for *_, box in row] for row in found],
-                "labels": [[label for _, label, _ in row] for row in found],
-                "scores": [[score for score, *_ in row] for row in found],
-            }
+            images = batch["image"]
+            rows_by_shape: dict[tuple[int, ...], list[int]] = {}
+            for row, image in enumerate(images):
+                rows_by_shape.setdefault(require_image(image).shape, []).append(row)
+            columns: dict[str, list[Any]] = {name: [None] * len(images) for name in TYPES}
+            for rows in rows_by_shape.values():
+                for row, objects in zip(rows, detect([images[row] for row in rows]), strict=True):
+                    for name, values in objects.items():
+                        columns[name][row] = values
             return {name: pa.array(values, TYPES[name]) for name, values in columns.items()}
 
         return predict
-
-
-def _sorted(made: "dict[str, torch.Tensor]", names: dict[int, str]) -> Found:
-    labels = [names[number] for number in made["labels"].tolist()]
-    found = list(zip(made["scores"].tolist(), labels, made["boxes"].tolist(), strict=True))
-    return sorted(found, key=lambda item: -item[0])
-
-
-def _of_one_size(images: Iterable[Any]) -> list[list[int]]:
-    """Return the places of images by their shape. Raise `RowError` if a value is not an image."""
-    places: dict[tuple[int, ...], list[int]] = {}
-    for place, image in enumerate(images):
-        places.setdefault(require_image(image).shape, []).append(place)
-    return list(places.values())

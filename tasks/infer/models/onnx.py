@@ -5,21 +5,20 @@ types. Out: the model's outputs under their own names, or the names in `outputs`
 probabilities of sklearn-onnx by their labels, becomes a struct.
 
 If a worker reserves an accelerator, the first of onnxruntime's providers for it runs the model. Otherwise the model
-runs on the CPU, in as many threads as the worker has CPUs. It needs `pip install overnight[onnx]`, or onnxruntime's
-build for the device.
+runs on the CPU, in as many threads as the worker has CPUs. It needs `overnight[onnx]`, or onnxruntime's build for the
+device.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.array_io import Columns, Outputs, cast, in_calls, named
-from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
-from overnight.tasks.infer.predictor import Predict, Predictor
+from overnight.tasks.infer.array_io import FileModel, Outputs, cast, in_calls, named
+from overnight.tasks.infer.model_files import file_versions, model_file
+from overnight.tasks.infer.predictor import Predict
 
 DATA = "data"  # the ending of files with weights that are too large for the model's file
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -37,16 +36,11 @@ TYPES = {
 }  # fmt: skip
 
 
-class OnnxModel(Predictor):
+class OnnxModel(FileModel):
     """Runs an ONNX file."""
 
     kind: Literal["onnx"] = "onnx"
-    file: ModelFile
-    columns: Columns
     outputs: Outputs = None
-
-    def inputs(self) -> list[str]:
-        return self.columns
 
     def imports(self) -> tuple[str, ...]:
         return ("onnxruntime",)
@@ -62,26 +56,19 @@ class OnnxModel(Predictor):
 
     def load(self) -> Predict:
         session = self._session()
-        given = session.get_inputs()
+        types = {value.name: value.type for value in session.get_inputs()}
         names = [output.name for output in session.get_outputs()]
-        if len(given) != len(self.columns):
-            wanted = ", ".join(f"{one.name} ({one.type})" for one in given)
-            raise JobError(
-                f"{self.file}: columns: expected one for each of its inputs, {wanted}, found "
-                f"{', '.join(self.columns)}.",
-                "infer",
-            )
-        for one in given:
-            if one.type not in TYPES:
-                raise JobError(f"{self.file}: input {one.name}: {one.type} is unknown here. Use kind: python.", "infer")
+        self.require_columns(types)
+        for name, kind in types.items():
+            if kind not in TYPES:
+                raise JobError(f"{self.file}: input {name}: {kind} is unknown here. Use kind: python.", "infer")
         columns = named(names, self.outputs or names)
 
         def call(arrays: list[np.ndarray]) -> dict[str, Any]:
-            values = {
-                one.name: cast(array, TYPES[one.type], one.name, column)
-                for one, array, column in zip(given, arrays, self.columns, strict=True)
-            }
-            return dict(zip(columns, map(_of_rows, session.run(names, values)), strict=True))
+            inputs = {}
+            for (name, kind), array, column in zip(types.items(), arrays, self.columns, strict=True):
+                inputs[name] = cast(array, TYPES[kind], name, column)
+            return dict(zip(columns, map(_with_text_keys, session.run(names, inputs)), strict=True))
 
         return lambda batch: in_calls(batch, self.columns, call)
 
@@ -91,7 +78,12 @@ class OnnxModel(Predictor):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 1)  # Ray sets this to a worker's CPUs
         options.log_severity_level = 3
-        providers = self._providers(onnxruntime.get_available_providers())
+        providers = []  # for the reserved accelerator, in onnxruntime's order
+        for accelerator in self.accelerators():
+            for name in onnxruntime.get_available_providers():
+                if accelerator in DEVICES.get(name, ("GPU",)):
+                    # OpenVINO uses the CPU unless it is given a device
+                    providers.append((name, {"device_type": accelerator} if name == OPENVINO else {}))
         try:
             session = onnxruntime.InferenceSession(path, options, providers=[*providers, CPU])
         except Exception as error:
@@ -103,18 +95,9 @@ class OnnxModel(Predictor):
             self.fall_back(f"onnxruntime {onnxruntime.__version__}")
         return session
 
-    def _providers(self, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-        """Return the providers for the reserved accelerator, in onnxruntime's order, with their options."""
-        return [
-            (name, {"device_type": accelerator} if name == OPENVINO else {})  # without it, it uses the CPU
-            for accelerator in self.accelerators()
-            for name in available
-            if accelerator in DEVICES.get(name, ("GPU",))
-        ]
 
-
-def _of_rows(output: Any) -> Any:
-    """Return an output with texts as the keys of its maps, one map per row; other outputs are unchanged."""
+def _with_text_keys(output: Any) -> Any:
+    """Return an output whose rows are maps with texts as their keys; other outputs are unchanged."""
     if not isinstance(output, list) or not all(isinstance(row, dict) for row in output):
         return output
-    return [{str(label): value for label, value in row.items()} for row in output]
+    return [dict(zip(map(str, row), row.values(), strict=True)) for row in output]

@@ -1,7 +1,5 @@
 """Any pipeline of transformers, over columns: named entities, zero-shot labels, masks, depth, answers from tables.
 
-In: `input`, as in pipeline_inputs.py. Out: as in pipeline_results.py.
-
 Apart from rounding, each row gets what the pipeline returns for this row alone. Only the tasks in `BATCHED` share a
 forward pass, and only for rows with the same arguments, and images or sound of one size. Padding would change their
 results. Every other task runs row by row. A task that draws random numbers draws them from `seed` and `row_id`.
@@ -16,11 +14,11 @@ from pydantic import Field, model_validator
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.per_row_sampling import number_of
-from overnight.tasks.infer.huggingface.pipeline_inputs import WORDS, Input, alike, inputs_of, value
+from overnight.tasks.infer.huggingface.pipeline_inputs import WORDS, Input, groups, inputs_of, required
 from overnight.tasks.infer.huggingface.pipeline_loading import library_missing, load_pipeline, supported
 from overnight.tasks.infer.huggingface.pipeline_results import columns_of, declared
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sampling_rate import require_rate
+from overnight.tasks.infer.huggingface.sound_inputs import require_rate
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.tensors import TENSOR
 
@@ -35,6 +33,7 @@ BATCHED = PADDED | {
     *("audio-classification", "depth-estimation", "image-classification", "image-segmentation", "object-detection"),
     "zero-shot-image-classification",
 }
+DONUT = "vision-encoder-decoder"  # models that read the words in images themselves
 SETTINGS = frozenset({"batch_size", "device", "dtype", "model", "num_workers", "task"})
 
 
@@ -68,18 +67,19 @@ class TransformersPipeline(PretrainedPredictor):
 
     @model_validator(mode="after")
     def _arguments_are_those_of_a_call(self) -> "TransformersPipeline":
-        names = (*self.arguments, *self.argument_columns)
-        for name in names:
+        for name in (*self.arguments, *self.argument_columns):
             if name in SETTINGS:
                 raise ValueError(f"arguments: expected arguments of the pipeline's call, found {name}, a setting")
-            if names.count(name) > 1:
+            if name in self.arguments and name in self.argument_columns:
                 raise ValueError(f"expected {name} in arguments or in argument_columns, found it in both")
         return self
 
     def inputs(self) -> list[str]:
         columns = [self.input] if isinstance(self.input, str) else [*self.input.values()]
-        rate = ["sampling_rate"] if self.task in SOUND else []
-        return list(dict.fromkeys([*columns, *self.argument_columns.values(), *rate, "row_id"]))
+        columns += self.argument_columns.values()
+        if self.task in SOUND:
+            columns.append("sampling_rate")
+        return list(dict.fromkeys([*columns, "row_id"]))
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         if column.type == TENSOR:
@@ -99,50 +99,52 @@ class TransformersPipeline(PretrainedPredictor):
         task = info["task"]
         checkpoint, pools = self.checkpoint(), bool(self.arguments.get("pool"))
         pipe = load_pipeline(checkpoint, info, self.dtype, self.torch_device(), pools)
-        self._require_words(task, pipe)
+        needs_words = task == "document-question-answering" and pipe.model.config.model_type != DONUT
+        if needs_words and (isinstance(self.input, str) or WORDS not in self.input):
+            require_extra("pytesseract", f"task: {task} without {WORDS} in input", "infer")
         types = declared(task, self.arguments)
         rate = pipe.feature_extractor.sampling_rate if task in SOUND else None
-        is_batched = task in BATCHED and (task not in PADDED or _pads(pipe))
+        in_groups = task in BATCHED and (task not in PADDED or _pads(pipe))
 
         def predict(batch: Batch) -> dict:
             if rate is not None:
                 require_rate(batch["sampling_rate"], rate, f"task: {task}")
             rows = inputs_of(batch, self.input, info["type"])
-            own = self._own_arguments(batch)
-            results: list[Any] = [None] * len(rows)
+            arguments = self._arguments(batch)
             try:
-                if is_batched:
-                    for places in alike(rows, own):
-                        arguments = self.arguments | own[places[0]]
-                        found = pipe((rows[place] for place in places), batch_size=len(places), **arguments)
-                        for place, result in zip(places, found, strict=True):
-                            results[place] = result
+                if in_groups:
+                    results = _in_groups(pipe, rows, arguments)
                 else:
-                    for place, row in enumerate(rows):
-                        seed = number_of(f"{self.seed} {batch['row_id'][place]}")
-                        results[place] = _alone(pipe, task, row, self.arguments | own[place], seed)
+                    seeds = [number_of(f"{self.seed} {row_id}") for row_id in batch["row_id"]]
+                    columns = zip(rows, arguments, seeds, strict=True)
+                    results = [_run_row(pipe, task, row, values, seed) for row, values, seed in columns]
             except ImportError as error:
                 raise library_missing(task, error) from error
             return columns_of(results, types)
 
         return predict
 
-    def _own_arguments(self, batch: Batch) -> list[dict[str, Any]]:
-        """Return for each row the arguments whose values are in its columns."""
-        return [
-            {name: value(batch[column][place], column) for name, column in self.argument_columns.items()}
-            for place in range(len(batch["row_id"]))
-        ]
-
-    def _require_words(self, task: str, pipe: Any) -> None:
-        """Raise `JobError` if the pipeline must read words in images by a library that is not installed."""
-        reads = task == "document-question-answering" and pipe.model.config.model_type != "vision-encoder-decoder"
-        if reads and not (isinstance(self.input, dict) and WORDS in self.input):
-            require_extra("pytesseract", f"task: {task} without {WORDS} in input", "infer")
+    def _arguments(self, batch: Batch) -> list[dict[str, Any]]:
+        """Return the arguments of the call for each row, with those whose values are in its columns."""
+        rows = [dict(self.arguments) for _ in batch["row_id"]]
+        for name, column in self.argument_columns.items():
+            for row, value in zip(rows, batch[column], strict=True):
+                row[name] = required(value, column)
+        return rows
 
 
-def _alone(pipe: Any, task: str, row: Input, arguments: dict[str, Any], seed: int) -> Any:
-    """Return the pipeline's result for one row."""
+def _in_groups(pipe: Any, rows: list[Input], arguments: list[dict[str, Any]]) -> list[Any]:
+    """Return the pipeline's result for each row, with a forward pass for each group of similar rows."""
+    results: list[Any] = [None] * len(rows)
+    for numbers in groups(rows, arguments):
+        inputs = (rows[number] for number in numbers)
+        outputs = pipe(inputs, batch_size=len(numbers), **arguments[numbers[0]])
+        for number, result in zip(numbers, outputs, strict=True):
+            results[number] = result
+    return results
+
+
+def _run_row(pipe: Any, task: str, row: Input, arguments: dict[str, Any], seed: int) -> Any:
     import torch
 
     torch.manual_seed(seed)
@@ -152,7 +154,7 @@ def _alone(pipe: Any, task: str, row: Input, arguments: dict[str, Any], seed: in
 
 
 def _pads(pipe: Any) -> bool:
-    """Return True if texts of several lengths may share a forward pass, and set the model's pad token for it."""
+    """Return True if texts of several lengths may share a forward pass. Set the model's pad token for it."""
     pad = pipe.tokenizer.pad_token_id
     if pad is not None and pipe.model.config.pad_token_id is None:
         pipe.model.config.pad_token_id = pad  # decoders use it to find the last token of a padded text

@@ -6,7 +6,6 @@
 
 In: every column, as an array with one value per row. Integers with nulls, and times with a zone, are object arrays.
 Out: the columns of the returned dict, added or replaced. A function of a batch is enough if there is nothing to load.
-This file does not check the result.
 """
 
 from typing import Annotated, Any, Literal
@@ -45,12 +44,12 @@ class PythonPredictor(Predictor):
     def load(self) -> Predict:
         if self.gpu_memory:
             self.torch_device()  # which limits what the class takes there by PyTorch
-        found = import_target(self.target, "infer")
-        if not isinstance(found, type):
+        target = import_target(self.target, "infer")
+        if not isinstance(target, type):
             if self.kwargs:
                 raise kwargs_refused(self.target, self.kwargs, "infer")
-            return found
-        predictor = made(self.target, found, self.kwargs, "infer")
+            return target
+        predictor = made(self.target, target, self.kwargs, "infer")
         if not callable(predictor):
             raise JobError(f"{self.target}: expected a method __call__(self, batch), found none. Add it.", "infer")
         return predictor

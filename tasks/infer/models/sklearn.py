@@ -15,23 +15,18 @@ from pydantic import Field
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.array_io import Columns
-from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
-from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.array_io import FileModel
+from overnight.tasks.infer.model_files import model_file
+from overnight.tasks.infer.predictor import Batch, Predict
 
 
-class SklearnModel(Predictor):
+class SklearnModel(FileModel):
     """Runs a scikit-learn estimator or pipeline."""
 
     kind: Literal["sklearn"] = "sklearn"
-    file: ModelFile
-    columns: Columns
     probabilities: Annotated[
         AdjustableFlag, Field(description="Adds the probability of each class, if the classifier has them.")
     ] = False
-
-    def inputs(self) -> list[str]:
-        return self.columns
 
     def imports(self) -> tuple[str, ...]:
         return ("sklearn", "pandas")
@@ -39,30 +34,38 @@ class SklearnModel(Predictor):
     def libraries(self) -> tuple[str, ...]:
         return ("joblib", *self.imports())
 
-    def fingerprint(self) -> dict[str, str]:
-        return file_versions(self.file)
-
     def outputs_made(self) -> list[str] | None:
-        return ["prediction", *(["probabilities", "confidence"] if self.probabilities else [])]
+        if not self.probabilities:
+            return ["prediction"]
+        return ["prediction", "probabilities", "confidence"]
 
     def load(self) -> Predict:
         estimator = self._estimator()
-        asked = ["predict", *(["predict_proba"] if self.probabilities else [])]
-        if missing := [name for name in asked if not callable(getattr(estimator, name, None))]:
-            raise JobError(
-                f"{self.file}: expected an estimator with {' and '.join(asked)}, found {type(estimator).__name__} "
-                f"without {missing[0]}.",
-                "infer",
-            )
+        methods = ["predict", "predict_proba"] if self.probabilities else ["predict"]
+        for name in methods:
+            if not callable(getattr(estimator, name, None)):
+                raise JobError(
+                    f"{self.file}: expected an estimator with {' and '.join(methods)}, found "
+                    f"{type(estimator).__name__} without {name}.",
+                    "infer",
+                )
 
         def predict(batch: Batch) -> dict[str, Any]:
-            given = self._features(batch)
-            prediction = estimator.predict(given)
+            features = self._features(batch)
+            prediction = estimator.predict(features)
             if hasattr(prediction, "toarray"):  # the labels of a classifier of several labels, as a sparse matrix
                 prediction = prediction.toarray()
             columns: dict[str, Any] = {"prediction": np.asarray(prediction)}
             if self.probabilities:
-                columns["probabilities"] = self._probabilities(estimator.predict_proba(given))
+                probabilities = estimator.predict_proba(features)
+                if isinstance(probabilities, list):  # one array per output, whose classes differ
+                    raise ContractError(
+                        f"{self.file}: probabilities: expected one array of rows x classes from predict_proba, found "
+                        f"{len(probabilities)} arrays, one for each output. Leave out probabilities, or use kind: "
+                        "python.",
+                        "infer",
+                    )
+                columns["probabilities"] = np.asarray(probabilities, np.float32)
                 columns["confidence"] = columns["probabilities"].max(1)
             return columns
 
@@ -80,16 +83,6 @@ class SklearnModel(Predictor):
                 f"loaded: {type(error).__name__}: {error}",
                 "infer",
             ) from error
-
-    def _probabilities(self, found: Any) -> np.ndarray:
-        """Return the probabilities as float32 N x C. Raise `ContractError` for those of several outputs."""
-        if isinstance(found, list):  # one array per output, whose classes differ
-            raise ContractError(
-                f"{self.file}: probabilities: expected one array of rows x classes from predict_proba, found "
-                f"{len(found)} arrays, one for each output. Leave out probabilities, or use kind: python.",
-                "infer",
-            )
-        return np.asarray(found, np.float32)
 
     def _features(self, batch: Batch) -> Any:
         if len(self.columns) == 1:

@@ -12,7 +12,6 @@ tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and fl
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -74,9 +73,11 @@ class TorchModel(TorchPredictor):
         return [UserCode(self.module, "infer", self.kwargs, given=0)] if self.module else []
 
     def fingerprint(self) -> dict[str, str]:
-        code = fingerprint(self.module, "infer") if self.module else {}
-        written = self.program or self.weights
-        return code | (file_versions(written) if written else {}) | argument_files(self.kwargs)
+        versions = fingerprint(self.module, "infer") if self.module else {}
+        file = self.program or self.weights
+        if file:
+            versions |= file_versions(file)
+        return versions | argument_files(self.kwargs)
 
     def outputs_made(self) -> list[str] | None:
         return self.outputs
@@ -85,14 +86,17 @@ class TorchModel(TorchPredictor):
         import torch
 
         device = self.torch_device()
-        run = self._program(device) if self.program else self._module(device)
-        number = getattr(torch, self.dtype) if self.dtype else None
+        dtype = getattr(torch, self.dtype) if self.dtype else None
+        run = self._program(device) if self.program else self._module(device, dtype)
 
         def call(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-            given = [torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device) for array in arrays]
-            if number is not None:
-                given = [one.to(number) if one.is_floating_point() else one for one in given]
-            return {name: _array(found) for name, found in by_name(run(*given), self.outputs).items()}
+            inputs = []
+            for array in arrays:
+                tensor = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
+                if dtype is not None and tensor.is_floating_point():
+                    tensor = tensor.to(dtype)
+                inputs.append(tensor)
+            return {name: _array(output) for name, output in by_name(run(*inputs), self.outputs).items()}
 
         def predict(batch: Batch) -> dict:
             with torch.inference_mode():
@@ -111,40 +115,44 @@ class TorchModel(TorchPredictor):
 
                 require_data(path)
                 with _only_weights():
-                    exported = torch.export.load(path)
-                return (exported if device.type == "cpu" else move_to_device_pass(exported, device)).module()
+                    program = torch.export.load(path)
+                if device.type != "cpu":
+                    program = move_to_device_pass(program, device)
+                return program.module()
             return torch.jit.load(path, map_location=device).eval()
         except Exception as error:
-            how = "torch.export.save" if path.suffix == EXPORTED else "torch.jit.save"
+            function = "torch.export.save" if path.suffix == EXPORTED else "torch.jit.save"
             raise JobError(
-                f"{self.program}: expected a program as {how} writes it, found a file that cannot be loaded: {error}",
+                f"{self.program}: expected a program as {function} writes it, found a file that cannot be loaded: "
+                f"{error}",
                 "infer",
             ) from error
 
-    def _module(self, device: "torch.device") -> Any:
+    def _module(self, device: "torch.device", dtype: "torch.dtype | None") -> Any:
         import torch
+        from safetensors.torch import load_file
 
         assert self.module
-        found = import_target(self.module, "infer")
-        module = made(self.module, found, self.kwargs, "infer", verb="raised")
+        target = import_target(self.module, "infer")
+        module = made(self.module, target, self.kwargs, "infer", verb="raised")
         if not isinstance(module, torch.nn.Module):
             raise JobError(f"{self.module}: expected a torch.nn.Module, found {type(module).__name__}.", "infer")
         if self.weights:
+            path = model_file(self.weights, self.pins)
             try:
-                module.load_state_dict(_state(model_file(self.weights, self.pins)))
-            except JobError:
-                raise
+                if path.suffix == ".safetensors":
+                    state = load_file(path)
+                else:
+                    state = torch.load(path, map_location="cpu", weights_only=True)
+                module.load_state_dict(state)
             except Exception as error:
                 raise JobError(f"{self.weights}: not the weights of {self.module}: {error}", "infer") from error
-        return module.eval().to(device=device, dtype=getattr(torch, self.dtype) if self.dtype else None)
+        return module.eval().to(device=device, dtype=dtype)
 
 
 @contextlib.contextmanager
 def _only_weights() -> Iterator[None]:
-    """Limit PyTorch's unpickling to tensors and plain values, while the context is open.
-
-    Without this limit, it would unpickle anything in an exported program, code too.
-    """
+    """Limit PyTorch's unpickling to tensors and plain values: it would unpickle code in an exported program, too."""
     before = os.environ.get(ONLY_WEIGHTS)
     os.environ[ONLY_WEIGHTS] = "1"
     try:
@@ -155,22 +163,16 @@ def _only_weights() -> Iterator[None]:
             os.environ[ONLY_WEIGHTS] = before
 
 
-def _state(path: Path) -> dict[str, Any]:
-    import torch
-    from safetensors.torch import load_file
-
-    if path.suffix == ".safetensors":
-        return dict(load_file(path))
-    return dict(torch.load(path, map_location="cpu", weights_only=True))
-
-
-def _array(found: Any) -> np.ndarray:
+def _array(output: Any) -> np.ndarray:
     import torch
 
-    if not isinstance(found, torch.Tensor):
-        raise ContractError(f"expected tensors from the model, found {type(found).__name__}.", "infer")
-    found = found.dequantize() if found.is_quantized else found
-    found = found.to_dense() if found.layout != torch.strided else found
-    is_narrow = found.dtype.is_floating_point and found.dtype.itemsize < 4
-    array: np.ndarray = (found.float() if is_narrow else found).detach().cpu().numpy()
+    if not isinstance(output, torch.Tensor):
+        raise ContractError(f"expected tensors from the model, found {type(output).__name__}.", "infer")
+    if output.is_quantized:
+        output = output.dequantize()
+    if output.layout != torch.strided:
+        output = output.to_dense()
+    if output.dtype.is_floating_point and output.dtype.itemsize < 4:
+        output = output.float()
+    array: np.ndarray = output.detach().cpu().numpy()
     return array

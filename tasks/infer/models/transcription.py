@@ -1,11 +1,9 @@
 """Transcription with any speech model of transformers that works like Whisper.
 
-In: `audio`, float32 of shape 1 x samples, and `sampling_rate`, as `decode_audio` makes them. A row contains at most the
-duration of one model input, which is 30 s for Whisper. Out: `transcription` (string, without special tokens or
-timestamps). Decoding takes the likeliest token each time, so that a row's text does not depend on its neighbours.
+In: `audio`, float32 of shape 1 x samples, and `sampling_rate`, as `decode_audio` makes them, at most as long as one
+model input, which is 30 s for Whisper. Out: `transcription` (string, without special tokens or timestamps).
 """
 
-from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,7 +13,7 @@ from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sampling_rate import require_rate
+from overnight.tasks.infer.huggingface.sound_inputs import channel, require_rate
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
@@ -57,47 +55,42 @@ class Transcription(PretrainedPredictor):
 
         def predict(batch: Batch) -> dict:
             require_rate(batch["sampling_rate"], extractor.sampling_rate, "transcription")
-            heard = _samples(batch["audio"], extractor.n_samples, extractor.sampling_rate)
+            sounds = [_samples(sound, extractor.n_samples, extractor.sampling_rate) for sound in batch["audio"]]
             features = extractor(
-                heard, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
+                sounds, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
             ).input_features
             with torch.inference_mode():
-                made = model.generate(features.to(device, model.dtype), do_sample=False, num_beams=1, **options)
-            return {"transcription": tokenizer.batch_decode(made, skip_special_tokens=True)}
+                tokens = model.generate(features.to(device, model.dtype), do_sample=False, num_beams=1, **options)
+            return {"transcription": tokenizer.batch_decode(tokens, skip_special_tokens=True)}
 
         return predict
 
     def _options(self, checkpoint: Checkpoint, model: Any) -> dict[str, Any]:
-        """Return the options of `generate`. Raise `JobError` for options that the model does not support."""
         options: dict[str, Any] = {"return_timestamps": False}
         if self.max_new_tokens:
             options["max_new_tokens"] = self.max_new_tokens
         languages = getattr(model.generation_config, "lang_to_id", None) or {}
-        if getattr(model.generation_config, "is_multilingual", False):
-            if self.language and f"<|{self.language}|>" not in languages:
-                known = ", ".join(sorted(name.strip("<|>") for name in languages))
-                raise checkpoint.unusable(f"language: expected one of {known}, found {self.language}")
-            return options | {"task": self.task} | ({"language": self.language} if self.language else {})
-        if self.task == "translate" or self.language not in (None, "en"):
-            raise checkpoint.unusable("it supports English only. Leave out language and task, or use another model")
+        if not getattr(model.generation_config, "is_multilingual", False):
+            if self.task == "translate" or self.language not in (None, "en"):
+                raise checkpoint.unusable("it supports English only. Leave out language and task, or use another model")
+            return options
+        options["task"] = self.task
+        if self.language:
+            if f"<|{self.language}|>" not in languages:
+                names = ", ".join(sorted(name.strip("<|>") for name in languages))
+                raise checkpoint.unusable(f"language: expected one of {names}, found {self.language}")
+            options["language"] = self.language
         return options
 
 
-def _samples(values: Iterable[np.ndarray | None], most: int, rate: int) -> list[np.ndarray]:
-    """Return one array of samples per row.
-
-    Raise `RowError` for a row without samples, or longer than the model's input.
-    """
-    heard = []
-    for value in values:
-        if value is None or not (value.ndim == 1 or value.shape[0] == 1):
-            found = "no value" if value is None else f"shape {' x '.join(map(str, value.shape))}"
-            raise RowError(f"audio: expected samples of one channel, found {found}.")
-        samples = value.reshape(-1)
-        if len(samples) > most:
-            raise RowError(
-                f"audio: expected at most {most / rate:g} s, which is the model's input length, found "
-                f"{len(samples) / rate:.1f} s. Set chunk_seconds: {most // rate} in decode_audio."
-            )
-        heard.append(samples)
-    return heard
+def _samples(sound: np.ndarray | None, most: int, rate: int) -> np.ndarray:
+    """Return a row's samples. Raise `RowError` if there are none, or more than the `most` of the model's input."""
+    if sound is None:
+        raise RowError("audio: expected samples of one channel, found no value.")
+    samples = channel(sound, "audio")
+    if len(samples) > most:
+        raise RowError(
+            f"audio: expected at most {most / rate:g} s, which is the model's input length, found "
+            f"{len(samples) / rate:.1f} s. Set chunk_seconds: {most // rate} in decode_audio."
+        )
+    return samples

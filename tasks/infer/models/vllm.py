@@ -17,10 +17,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
-from overnight.tasks.infer.accelerators import setting, share_of_memory
 from overnight.tasks.infer.chat.remote_chat import ConcurrentRequestsLimit, RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
+from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.predictor import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict

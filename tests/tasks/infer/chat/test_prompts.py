@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
-from overnight.tasks.infer.columns import require_inputs
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.text_generation import TextGeneration
+from overnight.tasks.infer.sample import require_inputs
 from overnight.tasks.rows import apply, result, user_function
 from overnight.tasks.rows.tensors import to_arrow
 from tests.tasks.blocks import source_block

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.tasks.infer.huggingface.length_bucketing import token_batches
+from overnight.tasks.infer.huggingface.text_inputs import token_batches
 
 lengths = st.lists(st.integers(0, 512), max_size=200)
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from ray._private.accelerators import get_all_accelerator_resource_names
 
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer import accelerators
+from overnight.tasks.infer import devices
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.resources.needs import ACCELERATORS, reserved
 
@@ -133,14 +133,14 @@ def test_exact_float32_is_for_float32_alone(kind: str) -> None:
 
 
 def test_the_peak_of_memory_is_that_of_the_fullest_device(device: SimpleNamespace) -> None:
-    assert accelerators.peak_memory() == 30
+    assert devices.peak_memory() == 30
     del device.max_memory_allocated  # as for Apple's devices
-    assert accelerators.peak_memory() == 0
+    assert devices.peak_memory() == 0
 
 
 @NOT_FOUND
 def test_without_a_device_there_is_no_peak() -> None:
-    assert accelerators.peak_memory() == 0
+    assert devices.peak_memory() == 0
 
 
 def test_nothing_names_one_makers_devices() -> None:

@@ -19,37 +19,37 @@ def setting(accelerator: str) -> str:
     return "num_gpus" if accelerator == "GPU" else f"resources: {accelerator}"
 
 
-def not_found(asked: Mapping[str, float], library: str) -> JobError:
-    """Return the error for a library that finds no accelerator on this node, although the worker reserves one.
-
-    `asked` has the reserved accelerators, as Ray's resource name -> amount. The message names the first of them, and
-    `library`, a name with a version such as `torch 2.9.0`.
-    """
-    name = next(iter(asked))
+def not_found(accelerators: Mapping[str, float], library: str) -> JobError:
+    """Return the error for a `library` that finds no accelerator here, although the worker reserves `accelerators`."""
+    name = next(iter(accelerators))
     return JobError(
-        f"{_finds_none(asked, library)} Install its build for that accelerator there, set {setting(name)}: 0, or "
-        "allow the CPU with cpu_fallback: true.",
+        f"{_finds_none(accelerators, library)} Install its build for that accelerator there, set {setting(name)}: 0, "
+        "or allow the CPU with cpu_fallback: true.",
         "infer",
     )
 
 
-def falls_back(asked: Mapping[str, float], library: str) -> str:
-    """Return the warning about a model that runs on the CPU because `library` finds no accelerator on this node.
-
-    `asked` has the reserved accelerators, as Ray's resource name -> amount.
-    """
-    return f"{_finds_none(asked, library)} The model runs on the CPU, because cpu_fallback allows it."
+def falls_back(accelerators: Mapping[str, float], library: str) -> str:
+    """Return the warning about a model that runs on the CPU because `library` finds no accelerator here."""
+    return f"{_finds_none(accelerators, library)} The model runs on the CPU, because cpu_fallback allows it."
 
 
-def _finds_none(asked: Mapping[str, float], library: str) -> str:
-    name, amount = next(iter(asked.items()))
+def _finds_none(accelerators: Mapping[str, float], library: str) -> str:
+    name, amount = next(iter(accelerators.items()))
     return f"{setting(name)}: {amount:g} reserves an accelerator, but {library} finds none on this node."
+
+
+def torch_accelerator() -> "torch.device | None":
+    """Return the accelerator that PyTorch finds on this node, or None."""
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True)
 
 
 def peak_memory() -> int:
     """Return the most bytes that PyTorch's tensors have taken on one accelerator of this process, 0 if unknown."""
     torch = sys.modules.get("torch")
-    device = torch.accelerator.current_accelerator(check_available=True) if torch else None
+    device = torch_accelerator() if torch else None
     if torch is None or device is None:
         return 0
     module = torch.get_device_module(device)
@@ -59,10 +59,7 @@ def peak_memory() -> int:
 
 
 def limit_memory(device: "torch.device", size: int) -> None:
-    """Let PyTorch take at most `size` bytes on each accelerator of this process; more is then out of memory.
-
-    `device` is of their type. Raise `JobError` if PyTorch cannot limit them, or if they have less memory.
-    """
+    """Let PyTorch take at most `size` bytes on each accelerator of this process; more is then out of memory."""
     import torch
 
     module = torch.get_device_module(device)
@@ -84,10 +81,3 @@ def share_of_memory(size: int, total: int) -> float:
             "infer",
         )
     return size / total
-
-
-def torch_accelerator() -> "torch.device | None":
-    """Return the accelerator that PyTorch finds on this node, or None."""
-    import torch
-
-    return torch.accelerator.current_accelerator(check_available=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from overnight.tasks.infer.huggingface.unpadded_processors import unpadded_processors
+from overnight.tasks.infer.huggingface.generation import unpadded_processors
 
 PAD = 0  # also the end token
 TOKENS = torch.tensor([[PAD, PAD, 3], [4, 5, 3]])
