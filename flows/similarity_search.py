@@ -44,7 +44,7 @@ class NothingToSearch(OvernightError):
 
 @dataclass(frozen=True)
 class Searchable:
-    """The partitions to search, those that are skipped with their reasons, and the model at the commit of the rows."""
+    """The partitions to search, the skipped ones with their reasons, and the model at the commit of the rows."""
 
     partitions: list[PublishedPartition]
     skipped: list[dict[str, str]]

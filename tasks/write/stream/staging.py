@@ -32,6 +32,7 @@ from overnight.tasks.write.stream.rows_to_publish import quarantine_details, row
 
 BYTES_A_PART = 128 * 2**20  # in memory, at most
 SHARE_OF_MEMORY = 1 / 8  # two parts are written while a third is gathered
+SECONDS_FIRST = 5.0  # of the first part, which shows early whether the sink takes the rows
 LARGE_BYTES = 16 * 2**20  # of a part in memory: its file may be published as it is
 SECONDS_A_LOOK = 1.0  # between two looks at the writing tasks, so that the process can be interrupted
 
@@ -108,7 +109,9 @@ class Staging:
             self._wait_for(0)
 
     def _is_due(self) -> bool:
-        return self._bytes >= self._largest or self._size.is_due(self._rows, time.monotonic() - self._since)
+        seconds = time.monotonic() - self._since
+        is_early = not self._parts and self._size.rows is None and seconds >= SECONDS_FIRST
+        return is_early or self._bytes >= self._largest or self._size.is_due(self._rows, seconds)
 
     def _begin(self) -> None:
         self._note_time()
