@@ -194,14 +194,15 @@ def stage(run: Run, sink: ParquetSink, blocks: list[pa.Table]) -> Staging:
 
 
 @pytest.mark.parametrize(
-    ("settings", "largest", "parts"),
+    ("settings", "largest", "first_seconds", "parts"),
     [
-        ({"rows_per_part": 7}, 2**30, [8, 8, 8, 6]),
-        ({"seconds_per_part": 1e-9}, 2**30, [2] * 15),
-        ({}, 2**30, [30]),
-        ({}, 1.0, [2] * 15),
+        ({"rows_per_part": 7}, 2**30, 1e-9, [8, 8, 8, 6]),
+        ({"seconds_per_part": 1e-9}, 2**30, 60.0, [2] * 15),
+        ({}, 2**30, 60.0, [30]),
+        ({}, 2**30, 1e-9, [2, 28]),
+        ({}, 1.0, 60.0, [2] * 15),
     ],
-    ids=["by rows", "by seconds", "all as one", "by bytes"],
+    ids=["by rows", "by seconds", "all as one", "the first one early", "by bytes"],
 )
 def test_a_part_is_written_when_it_is_due(
     ray_session: None,
@@ -209,9 +210,11 @@ def test_a_part_is_written_when_it_is_due(
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, Any],
     largest: float,
+    first_seconds: float,
     parts: list[int],
 ) -> None:
     monkeypatch.setattr(staging_module, "BYTES_A_PART", largest)
+    monkeypatch.setattr(staging_module, "SECONDS_FIRST", first_seconds)
     run, sink = make_run(tmp_path), ParquetSink(path="-", **settings)
     staging = stage(run, sink, [block(0, first, 2, x=[first, first + 1]) for first in range(0, 30, 2)])
     records = staged_parts.read_records(run.parts)
