@@ -2,7 +2,7 @@
 
 botocore's own retries count attempts: mode `standard` lost all of 128 requests within 3 s while a server failed for
 5 s, and `legacy` waits without a log line. So botocore makes one attempt, and this file handles its event
-`needs-retry`. botocore (1.43) does not document that event: `tests/tasks/storage/test_s3.py` fails if it changes.
+`needs-retry`. botocore does not document that event, so another aiobotocore than 3.10 (botocore 1.43) is refused.
 """
 
 import logging
@@ -13,6 +13,7 @@ from collections import deque
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore uses a part of it that exists before its import is complete
 from aiobotocore.session import AioSession
 
@@ -21,8 +22,9 @@ from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.transient_errors import is_passing, is_passing_status
 
+WRITTEN_FOR = "3.10."  # aiobotocore
 DEFAULT_RETRY_SECONDS = 120.0  # per request, from its first failure
-RETRY_SECONDS = "OVERNIGHT_STORAGE_RETRY_SECONDS"  # in the environment
+RETRY_SECONDS, FORMERLY = "OVERNIGHT_STORAGE_RETRY_SECONDS", "OVERNIGHT_STORAGE_PATIENCE"  # in the environment
 RETRIES = RetryPolicy(max_tries=None, first_wait_seconds=0.2, longest_wait_seconds=8.0, jitter=(0.5, 1))
 LOG_EVERY_SECONDS = 10.0
 ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's setting `retries`
@@ -33,6 +35,8 @@ _logged: deque[float] = deque(maxlen=1)
 
 def retry_timeout_seconds() -> float:
     """Return for how many seconds after its first failure a request is retried."""
+    if FORMERLY in os.environ:
+        raise JobError(f"{FORMERLY} is called {RETRY_SECONDS} now: rename it in the environment.")
     text = os.environ.get(RETRY_SECONDS) or DEFAULT_RETRY_SECONDS
     try:
         seconds = float(text)
@@ -45,6 +49,11 @@ def retry_timeout_seconds() -> float:
 
 def retrying_session(profile: str | None = None) -> AioSession:
     """Return a session whose clients retry requests to S3. `profile` is a name in AWS's configuration."""
+    if not aiobotocore.__version__.startswith(WRITTEN_FOR):
+        raise JobError(
+            f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, which may not retry "
+            "requests to S3. Run: pip install 'aiobotocore>=3.10,<3.11'"
+        )
     session = AioSession(profile=profile)
     session.register("needs-retry.s3", retry_delay, unique_id="overnight-retries")
     return session

@@ -113,9 +113,15 @@ def test_small_files_cost_one_request_each(store: FaultyS3, place: Location) -> 
     assert sorted(store.seen) == [f"GET /{root}/a", f"GET /{root}/gone"]
 
 
-@pytest.mark.parametrize("written", ["2 minutes", "-1", "nan", "inf"])
-def test_a_time_that_is_no_number_of_seconds_is_refused(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(s3_retries.RETRY_SECONDS, written)
+@pytest.mark.parametrize(
+    ("variable", "written"),
+    [(s3_retries.RETRY_SECONDS, written) for written in ("2 minutes", "-1", "nan", "inf")]
+    + [(s3_retries.FORMERLY, "3")],
+)
+def test_a_time_that_is_no_number_of_seconds_or_has_its_former_name_is_refused(
+    variable: str, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, written)
     with pytest.raises(JobError, match=s3_retries.RETRY_SECONDS):
         retry_timeout_seconds()
 
@@ -149,6 +155,12 @@ def test_patience_ends_with_an_error_and_the_log_and_the_run_know_meanwhile_what
     assert len(store.seen) > 2
     assert [record.message.partition(":")[0] for record in caplog.records] == ["waiting for storage"]
     assert {problem.partition(": ")[0] for problem in take_problems()} == {"waited for the storage"}
+
+
+def test_another_aiobotocore_than_the_one_whose_event_is_answered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiobotocore.__version__", "3.11.0")
+    with pytest.raises(JobError, match=r"3\.11\.0"):
+        s3_retries.retrying_session()
 
 
 def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3, place: Location) -> None:
