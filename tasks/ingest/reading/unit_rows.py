@@ -90,7 +90,7 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
         for table in tables:
             piece = table if isinstance(table, Judged) else Judged(table, {})
             if total is not None:
-                piece = piece._replace(data=piece.data[: total - count])
+                piece = Judged(piece.data[: total - count], piece.errors)
             yield from _judged_blocks(unit, first + count, piece)
             count += len(piece.data)
             if count == total:
