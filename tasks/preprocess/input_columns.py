@@ -52,10 +52,9 @@ def numbered(counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
 
 
 def files_of(table: pa.Table, name: str, expected: str) -> pa.ChunkedArray:
-    """Return the bytes of the files in the column `name`.
+    """Return the bytes of the files in the column `name`. Raise `ContractError` if it does not exist or has no files.
 
-    Raise `ContractError` if the column does not exist or has no files. `expected` begins the message: the step and the
-    content, such as "pdf_text: expected a PDF file".
+    `expected` begins the message: the step and the content, such as "pdf_text: expected a PDF file".
     """
     require_columns(table, [name], expected.partition(":")[0])
     if not holds_files(table[name].type):
@@ -77,10 +76,9 @@ class FileRows:
 def expand_files(
     table: pa.Table, column: str, expected: str, schema: pa.Schema, make: Callable[[bytes, int], FileRows]
 ) -> result.Outcome:
-    """Call `make` for each file in `column`, and return all rows that it makes. Files run one after another.
+    """Call `make` for each file in `column`, and return all rows that it makes, with the columns of `schema`.
 
-    `schema` has the columns that `make` makes; the type null means arrays. `make` gets the bytes of a file and the
-    number of its row, and raises `RowError` to quarantine the file. `expected` begins the messages, as in `files_of`.
+    `make` gets the bytes and the row's number, and raises `RowError` to quarantine it. The type null means arrays.
     """
     sources: list[int] = []
     suffixes: list[object] = []

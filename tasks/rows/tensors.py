@@ -19,8 +19,7 @@ Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value p
 def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
     """Return a column as one array: stacked tensors, a matrix of fixed-size lists, otherwise as `pyarrow` converts it.
 
-    Tensors of several shapes, and other lists, become an object array of arrays. With `writable`, the result and the
-    arrays in it are copied if they are read-only.
+    Tensors of several shapes, and other lists, become an object array of arrays. `writable` copies what is read-only.
     """
     array = column
     if isinstance(column, pa.ChunkedArray):

@@ -144,8 +144,7 @@ class Bucket:
     def _may_lack_slashes(self, page: list[Entry], after: str) -> bool:
         """Return True if s3fs must list the page: obstore drops the slash at the end of keys that represent folders.
 
-        Such an object is empty, or out of order, or precedes the folder's content. If a key has none of these signs,
-        reading it later finds it missing.
+        Such an object is empty, or out of order, or precedes its content. Otherwise reading it finds it missing.
         """
         neighbours = pairwise([after, *map(self.key, page)])
         return not (

@@ -56,6 +56,12 @@ def test_the_count_tells_a_participle_from_a_noun(density: ModuleType) -> None:
     assert list(filter(density.is_participle_or_pronoun, names)) == expected
 
 
+def is_flow(node: ast.AST) -> bool:
+    """Return whether a function is a Prefect flow, whose docstring Prefect's UI shows with its arguments."""
+    decorators = getattr(node, "decorator_list", [])
+    return any(ast.unparse(decorator).partition("(")[0] == "flow" for decorator in decorators)
+
+
 def docstrings(density: ModuleType) -> Iterator[tuple[str, int, bool]]:
     for file in density.product_files():
         if file.as_posix().startswith(PUBLIC_FACE):
@@ -64,6 +70,8 @@ def docstrings(density: ModuleType) -> Iterator[tuple[str, int, bool]]:
             if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)) and (
                 text := ast.get_docstring(node)
             ):
+                if is_flow(node):
+                    continue
                 yield f"{file}:{getattr(node, 'lineno', 1)}", len(text.splitlines()), isinstance(node, ast.Module)
 
 

@@ -37,10 +37,9 @@ def require_keys(rules: Sequence[Rule], names: Sequence[str]) -> None:
 def drop_duplicates(
     parts: Location, records: list[Record], merged: pa.Table, rules: Sequence[Rule]
 ) -> tuple[list[Record], pa.Table, int]:
-    """Find the duplicates by each rule in turn, and return the records, the ranges and the number of duplicates.
+    """Find the duplicates by each rule in turn, and return records that mark them, the ranges and their number.
 
-    In the returned records, `dropped` marks the duplicates. In the returned ranges, a source row is filtered if all its
-    output rows are duplicates. Raise `ContractError` if a rule compares a column that is not published.
+    A source row is filtered if all its output rows are duplicates. Raise `ContractError` for an unpublished column.
     """
     if not rules or not row_ranges.rows_in_state(merged, blocks.LIVE):
         return records, merged, 0
