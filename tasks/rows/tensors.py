@@ -198,7 +198,10 @@ def same(values: Any, before: Any) -> bool:
 
 def _stacked_to_arrow(values: np.ndarray) -> pa.Array:
     values = np.ascontiguousarray(values)
-    count, row_bytes = len(values), values.nbytes // max(len(values), 1)
+    count = len(values)
+    if not count:
+        return pa.array([], TENSOR)
+    row_bytes = values.nbytes // count
     offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * row_bytes)
     content = pa.py_buffer(values.reshape(-1).view(np.uint8))
     data = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, offsets, content])

@@ -75,8 +75,7 @@ def read_rows(handle: Any, header: Header, count: int, rows_at_once: int) -> Ite
         limit = min(rows_at_once, count - start)
         content = _bytes(handle, limit * header.row_bytes)
         rows = len(content) // header.row_bytes
-        if rows:
-            yield np.frombuffer(content[: rows * header.row_bytes], header.dtype).reshape(rows, *header.row_shape)
+        yield np.frombuffer(content[: rows * header.row_bytes], header.dtype).reshape(rows, *header.row_shape)
         if rows < limit:
             raise RowError("the file ends before this row")
 
