@@ -190,8 +190,8 @@ def _as_written(value: Any) -> Any:
         raise ValueError(f"{sentence}, found an empty list")
     for path in paths:
         if not isinstance(path, str) or not path.strip():
-            texts = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
-            raise ValueError(f"{sentence}, found {texts}{' in the list' if value is paths else ''}")
+            description = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
+            raise ValueError(f"{sentence}, found {description}{' in the list' if value is paths else ''}")
     return paths[0] if len(paths) == 1 else paths
 
 
