@@ -26,6 +26,18 @@ def test_byte_order_marks_blank_lines_and_carriage_returns_are_no_rows(read: Rea
     assert found.column("a") == ["é", "x"]
 
 
+def test_a_byte_order_mark_is_no_data_also_if_a_read_ends_inside_it(read: Reader):
+    mark, line = b"\xef\xbb\xbf", b'{"a":1}'
+    found = read(
+        Jsonl,
+        {
+            "a.jsonl.gz": gzip.compress(mark[:1]) + gzip.compress(mark[1:] + line + b"\n" + line),
+            "b.jsonl.gz": gzip.compress(mark) + gzip.compress(line),
+        },
+    )
+    assert (found.column("a"), found.bad) == ([1, 1, 1], {})
+
+
 NO_OBJECTS = {
     b"{": "expected a line that is a JSON object, found '{': unexpected end of data",
     b"null": "expected a line that is a JSON object, found null",
