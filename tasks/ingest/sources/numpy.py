@@ -149,7 +149,7 @@ def _judged(columns: dict[str, np.ndarray]) -> Judged:
 
 def _has_no_characters(values: np.ndarray) -> np.ndarray:
     """Return True for each text with a number that is not a character of Unicode."""
-    if values.dtype.kind != "U" or values.ndim != 1 or not values.dtype.itemsize:
+    if values.dtype.kind != "U" or values.ndim != 1 or not values.nbytes:
         return np.zeros(len(values), bool)
     codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
     is_surrogate = (codes >= SURROGATES[0]) & (codes <= SURROGATES[1])

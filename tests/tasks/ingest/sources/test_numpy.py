@@ -86,6 +86,11 @@ def test_an_array_that_is_cut_off_loses_one_row_for_all_that_is_missing(read: Re
     assert (len(found.good), found.bad) == (998, {"a.npy#998": "the file ends before this row"})
 
 
+def test_an_array_of_texts_that_is_cut_off_before_its_first_row_says_so(read: Reader) -> None:
+    found = read(Numpy, {"a.npy": npy(np.array(["ab", "cd"]))[:-16]})
+    assert found.bad == {"a.npy#0": "the file ends before this row"}
+
+
 def test_an_archive_that_declares_more_than_it_can_hold_is_one_bad_row(read: Reader) -> None:
     content = bytearray(npz(data=np.arange(3)))
     entry = content.rfind(b"PK\x01\x02")
