@@ -69,9 +69,11 @@ class Bucket:
                 except Exception as error:
                     failure = error
                     self._wait_after(error)
-            answer = next(self.answers(prefix, after))
+            for answer in self.answers(prefix, after):  # a store may return no key and still have more
+                if page := self.entries(answer):
+                    break
             self._rest_after(failure)
-            if page := self.entries(answer):
+            if page:
                 yield page
                 after = self.key(page[-1])
             if not answer.get("IsTruncated"):

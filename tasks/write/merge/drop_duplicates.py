@@ -57,8 +57,9 @@ def drop_duplicates(
             part.drop(duplicate_rows)
     records = list(records)
     for number, part in parts_by_number.items():
-        records[number] = replace(part.record, dropped=part.dropped)
-        filtered_ranges.append(part.filtered())
+        if part.dropped.any():
+            records[number] = replace(part.record, dropped=part.dropped)
+            filtered_ranges.append(part.filtered())
     ranges = row_ranges.merge([pa.concat_tables(filtered_ranges), *(record.ranges for record in records)])
     part_numbers = pa.array(ranges["part"].to_numpy() - 1)  # the filtered rows are in no part
     return records, ranges.set_column(ranges.column_names.index("part"), "part", part_numbers), count

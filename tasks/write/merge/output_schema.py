@@ -77,7 +77,7 @@ def _nested(values: np.ndarray, rank: int, dtype: np.dtype) -> pa.Array:
 
 
 def _offsets(lengths: list[np.ndarray]) -> pa.Array:
-    return pa.array(np.cumsum(np.concatenate([[0], *lengths])).astype(np.int32))
+    return pa.array(np.cumsum(np.concatenate([[0], *lengths])), pa.int32())
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
