@@ -57,7 +57,7 @@ def partitions_between(job: Job, start: date, end: date) -> list[str]:
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
         )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
-    return [day.isoformat() for day in days if _is_scheduled(job, day)]
+    return [day.isoformat() for day in days if job.schedule is None or _is_scheduled(job, day)]
 
 
 def _is_scheduled(job: Job, partition: date) -> bool:
