@@ -1,5 +1,6 @@
 """Checks of the columns that steps read: a step refuses a column that is missing or of another type by its name."""
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError, did_you_mean
+from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
@@ -22,6 +24,24 @@ def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
             columns = ", ".join(table.column_names)
             suggestion = did_you_mean(name, table.column_names)
             raise ContractError(f"{what}: expected a column {name!r}, found {columns}{suggestion}.", "preprocess")
+
+
+class ColumnsStep(PreprocessStep):
+    """The base class of steps that need nothing but the columns that their `column_effect` reads."""
+
+    @abc.abstractmethod
+    def outcome(self, table: pa.Table) -> result.Outcome:
+        """Return the result for a table of live rows, which has these columns."""
+
+    def inputs(self) -> list[str]:
+        return list(self.column_effect().reads)
+
+    def build(self) -> result.Work:
+        def work(table: pa.Table) -> result.Outcome:
+            require_columns(table, self.inputs(), self.kind)
+            return self.outcome(table)
+
+        return work
 
 
 def lists_in(table: pa.Table, name: str, what: str) -> Any:

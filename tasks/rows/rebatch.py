@@ -38,7 +38,8 @@ def rebatch_rows(
             whole = joined(waiting)
             stop = int(np.searchsorted(np.cumsum(numbers), length())) + 1
             yield whole[:stop]
-            waiting, numbers = [whole[stop:]], numbers[stop:]
+            numbers = numbers[stop:]
+            waiting = [whole[stop:]] if len(numbers) else []  # no rows would still give the next block their columns
             start = time.monotonic()
         if len(numbers) and time.monotonic() - start >= seconds:
             yield joined(waiting)
