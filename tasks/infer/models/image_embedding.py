@@ -30,7 +30,7 @@ class ImageEmbedding(ImageEncoder):
         return ["embedding"]
 
     def load(self) -> Predict:
-        checkpoint = self.checkpoint()
+        checkpoint, device = self.checkpoint(), self.torch_device()  # a missing device is found before the load
         model, has_pooler = _vision_model(checkpoint, self.dtype)
 
         def forward(model: Any, pixels: "torch.Tensor") -> "torch.Tensor":
@@ -40,7 +40,7 @@ class ImageEmbedding(ImageEncoder):
                 raise checkpoint.unusable(f"expected one vector per image, found {shape}. Use kind: python for it")
             return embedding
 
-        embed = self.encoder(checkpoint, model, forward)
+        embed = self.encoder(checkpoint, model, device, forward)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": embed(batch["image"]).numpy()}
