@@ -16,7 +16,7 @@ import numpy as np
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 
 if TYPE_CHECKING:
     import torch

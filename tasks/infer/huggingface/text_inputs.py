@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 
 Tokens = Mapping[str, list[int]]  # of one text, by the names of the model's inputs
 

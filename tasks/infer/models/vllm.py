@@ -22,7 +22,7 @@ from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.predictor import SavedModel
+from overnight.tasks.infer.huggingface.saved_model import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
