@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.media import require_image
 from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 
 if TYPE_CHECKING:
@@ -207,12 +207,3 @@ def _planes(images: np.ndarray) -> np.ndarray:
 
 def _noise(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def require_image(image: Any) -> np.ndarray:
-    """Return `image` if it is a uint8 array of H x W x 3. Raise `RowError` if it is not."""
-    if not isinstance(image, np.ndarray):
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {type(image).__name__}.")
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {image.dtype} {image.shape}.")
-    return image

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.infer.huggingface.image_inputs import ImagePredictor, require_image
+from overnight.tasks.infer.huggingface.image_inputs import ImagePredictor
+from overnight.tasks.infer.huggingface.media import require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 TYPES = {

@@ -14,11 +14,18 @@ from pydantic import Field, model_validator
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.generation import number_of
-from overnight.tasks.infer.huggingface.pipeline_inputs import WORDS, Input, groups, inputs_of, required
+from overnight.tasks.infer.huggingface.media import require_rate
+from overnight.tasks.infer.huggingface.pipeline_io import (
+    WORDS,
+    Input,
+    columns_of,
+    declared,
+    groups,
+    inputs_of,
+    required,
+)
 from overnight.tasks.infer.huggingface.pipeline_loading import library_missing, load_pipeline, supported
-from overnight.tasks.infer.huggingface.pipeline_results import columns_of, declared
 from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sound_inputs import require_rate
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.tensors import TENSOR
 

@@ -12,8 +12,8 @@ from pydantic import Field, PositiveInt
 from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.media import channel, require_rate
 from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sound_inputs import channel, require_rate
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
