@@ -75,7 +75,7 @@ class Fault(Exception):
     """A request without an answer."""
 
     blame: Blame
-    sentence: str  # the server's own words, unmasked
+    sentence: str  # with the server's own words, in which `Endpoint` masks secrets
     advice: str = ""
     retry_after: float | None = None  # seconds to wait, if the server names them
     is_sure: bool = True  # a test request cannot change the blame
