@@ -7,8 +7,7 @@ import pyarrow as pa
 from overnight.tasks.errors import ContractError, did_you_mean
 from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.chat.prompts import refuse_bytes
-from overnight.tasks.infer.heavy_columns import heavy_columns
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.link import Link, heavy_columns
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import Location
 

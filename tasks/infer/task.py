@@ -19,12 +19,10 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
-from overnight.tasks.infer.autotune.plan_summary import explanation
 from overnight.tasks.infer.autotune.trial import Failed, Trial
 from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, try_model
-from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, explanation
+from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
 from overnight.tasks.infer.sample import (
     bytes_a_row,
