@@ -19,18 +19,19 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
-from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, try_model
-from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose, explanation
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.sample import (
+from overnight.tasks.infer.trial import (
+    Failed,
+    Trial,
     bytes_a_row,
     columns_made,
     read_sample,
     require_inputs,
     warnings_of_replaced,
 )
+from overnight.tasks.infer.trial_runner import begin_trials, end_on_device, released, try_model
+from overnight.tasks.infer.worker_sizing import Choice, Work, choose, explanation
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.batch_size import LARGEST
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.trial import Trial
 from overnight.tasks.resources.cluster import read_nodes
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory

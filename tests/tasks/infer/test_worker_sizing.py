@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.infer.autotune.trial import Trial
-from overnight.tasks.infer.autotune.worker_sizing import Choice, explanation, rows_a_block, rows_a_task
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
+from overnight.tasks.infer.trial import Trial
+from overnight.tasks.infer.worker_sizing import Choice, explanation, rows_a_block, rows_a_task
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.rows import blocks
 from tests.tasks.blocks import source_block
