@@ -129,13 +129,20 @@ def explanation(
         tasks += f", {plan.task_concurrency} at most"
     labels: dict[str, Any] = {
         "a row costs, measured on a sample": ", ".join(costs),
-        "rows are read": "in the model's workers" if workers_read else tasks,
-        "rows are prepared": "in the model's workers (placement: colocated)" if workers_prepare else tasks,
+        "rows are read": tasks,
+        "rows are prepared": tasks,
     }
+    unit = "rows"
+    if workers_read:
+        labels["rows are read"], unit = "in the model's workers", "blocks of files"
+    if workers_prepare:
+        labels["rows are prepared"] = "in the model's workers (placement: colocated)"
     for choice in choices:
-        prefix = f"{choice.pool.label}: " if len(choices) > 1 else ""
-        for name, value in _of_model(choice, "blocks of files" if workers_read else "rows").items():
-            labels[prefix + name] = value
+        for name, value in _of_model(choice, unit).items():
+            label = name
+            if len(choices) > 1:
+                label = f"{choice.pool.label}: {name}"
+            labels[label] = value
     for number, note in enumerate(plan.notes, 1):
         labels[f"note {number}"] = note
     return labels
@@ -146,6 +153,11 @@ def _of_model(choice: Choice, unit: str) -> dict[str, Any]:
     batch = "from the job file"
     if model.batch_size == "auto":
         batch = "more while a row then costs less" if model.tunes_batch_size() else "by default"
+    memory, work = "not measured: no row passed", "a block of rows"
+    if trial:
+        memory = f"{trial.memory / 2**30:.2f} GiB, measured"
+    if choice.at_once:
+        work = f"{choice.at_once} {unit}"
     workers: int | str = pool.minimum
     if pool.maximum > pool.minimum:
         workers = f"{pool.minimum} to {pool.maximum}, {pool.initial} at first"
@@ -153,9 +165,9 @@ def _of_model(choice: Choice, unit: str) -> dict[str, Any]:
         "model": getattr(model, "model", None) or getattr(model, "target", model.name),
         "workers": workers,
         "a worker reserves": ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing",
-        "memory of a worker": f"{trial.memory / 2**30:.2f} GiB, measured" if trial else "not measured: no row passed",
+        "memory of a worker": memory,
         "batch size": f"{model.describe_batch()}, {batch}",
-        "work per task": f"{choice.at_once} {unit}" if choice.at_once else "a block of rows",
+        "work per task": work,
     }
 
 

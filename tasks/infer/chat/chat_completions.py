@@ -92,8 +92,9 @@ def answer_of(body: bytes, texts: int) -> Answer:
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
     """
     payload = _payload(body)
-    items = payload.get("choices")
-    items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    items = []
+    if isinstance(payload.get("choices"), list):
+        items = [item for item in payload["choices"] if isinstance(item, dict)]
     for item in (payload, *items):
         if item.get("error"):
             raise fault_in(item["error"])

@@ -103,11 +103,14 @@ class PixelValues:
         rows_by_shape: dict[tuple[int, ...], list[int]] = {}
         arrays = []
         for row, image in enumerate(images):
-            arrays.append(self._resized(image) if self._on_device else self._processed(image))
+            arrays.append(self._prepared(image))
             rows_by_shape.setdefault(arrays[row].shape, []).append(row)
         for rows in rows_by_shape.values():
             pixels = self._upload(np.stack([arrays[row] for row in rows]))
-            yield rows, self._normalised(pixels) if self._on_device else pixels.float()
+            if self._on_device:
+                yield rows, self._normalised(pixels)
+            else:
+                yield rows, pixels.float()
 
     def _normalisation(self) -> tuple["torch.Tensor", "torch.Tensor"]:
         """Return the factor and the offset that rescale and normalise, on the device."""
@@ -129,6 +132,12 @@ class PixelValues:
             names = ", ".join(outputs)
             raise self._checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {names}")
         return np.asarray(outputs["pixel_values"][0])
+
+    def _prepared(self, image: np.ndarray) -> np.ndarray:
+        """Return what the processor makes of an image on the CPU."""
+        if self._on_device:
+            return self._resized(image)
+        return self._processed(image)
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
         return self._processed(image, do_rescale=False, do_normalize=False)

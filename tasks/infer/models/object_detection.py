@@ -76,11 +76,10 @@ class ObjectDetection(ImagePredictor):
             rows_by_shape: dict[tuple[int, ...], list[int]] = {}
             for row, image in enumerate(images):
                 rows_by_shape.setdefault(require_image(image).shape, []).append(row)
-            columns: dict[str, list[Any]] = {name: [None] * len(images) for name in TYPES}
+            results: list[Any] = [None] * len(images)
             for rows in rows_by_shape.values():
                 for row, objects in zip(rows, detect([images[row] for row in rows]), strict=True):
-                    for name, values in objects.items():
-                        columns[name][row] = values
-            return {name: pa.array(values, TYPES[name]) for name, values in columns.items()}
+                    results[row] = objects
+            return {name: pa.array([objects[name] for objects in results], kind) for name, kind in TYPES.items()}
 
         return predict

@@ -84,10 +84,11 @@ class TextGeneration(GeneratingModel):
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
         checkpoint = self.checkpoint()
-        is_encoder_decoder = checkpoint.load(AutoConfig).is_encoder_decoder
-        tokenizer = checkpoint.load(AutoTokenizer, padding_side="right" if is_encoder_decoder else "left")
-        kind = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
-        model, device = self.load_on_devices(checkpoint, kind)
+        auto_class, padding_side = AutoModelForCausalLM, "left"
+        if checkpoint.load(AutoConfig).is_encoder_decoder:
+            auto_class, padding_side = AutoModelForSeq2SeqLM, "right"
+        tokenizer = checkpoint.load(AutoTokenizer, padding_side=padding_side)
+        model, device = self.load_on_devices(checkpoint, auto_class)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
         sampling = Sampling(self.temperature, self.seed)
         draws, best = self.num_return_sequences, 1
