@@ -227,9 +227,11 @@ def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:
     from overnight.tasks.infer.operators import may_workers_read
 
     summaries = read_summaries(run.order)
-    counts = [math.inf if count is None else count for count, _ in summaries]
+    rows = 0.0
+    for count, _ in summaries:
+        rows += math.inf if count is None else count
     return Work(
-        rows=sum(counts),
+        rows=rows,
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
         bytes_a_row=sample.nbytes / max(len(sample), 1),
         blocks=len(summaries) if may_workers_read(run, inference.plan) else None,

@@ -101,15 +101,12 @@ def answer_of(body: bytes, texts: int) -> Answer:
     tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
-    first, *further = [_choice(item) for item in _in_order(items)[:texts]]
-    return Answer(
-        first.text,
-        *tokens,
-        first.finish_reason,
-        first.reasoning,
-        others=[(choice.text, choice.finish_reason, choice.reasoning) for choice in further],
-        problem=next((choice.problem for choice in (first, *further) if choice.problem), None),
-    )
+    first, *further = map(_choice, _in_order(items)[:texts])
+    problem, others = first.problem, []
+    for choice in further:
+        problem = problem or choice.problem
+        others.append((choice.text, choice.finish_reason, choice.reasoning))
+    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
 
 
 def _payload(body: bytes) -> dict[str, Any]:

@@ -123,7 +123,8 @@ class ChatSettings(Predictor):
         """Return for each row its chat messages, as dicts with `role` and `content`."""
         columns = []
         for role in self.roles():
-            columns.append([self.message(role, text) for text in filled(getattr(self, role), batch, role)])
+            texts = filled(getattr(self, role), batch, role)
+            columns.append([self.message(role, text) for text in texts])
         return list(map(list, zip(*columns, strict=True)))
 
     def message(self, role: str, text: str) -> Message:

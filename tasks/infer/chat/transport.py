@@ -116,7 +116,9 @@ async def _whole(response: "httpx.Response") -> "httpx.Response":
             raise Fault(Blame.ROW, f"an answer of more than {MOST_BYTES:,} bytes")
         if not is_answer and len(content) > MOST_BYTES_OF_FAULTS:
             break
-    headers = [(name, value) for name, value in response.headers.items() if name not in OF_TRANSFER]
+    headers = response.headers.copy()
+    for name in OF_TRANSFER:
+        headers.pop(name, None)
     return httpx.Response(response.status_code, headers=headers, content=bytes(content))
 
 

@@ -94,7 +94,7 @@ class Generation:
                 logits_processor=processors or None,
             )
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
-        texts = [self._without_end(row) for row in sequences[:, start:].tolist()]
+        texts = list(map(self._without_end, sequences[:, start:].tolist()))
         return [texts[row : row + best] for row in range(0, len(texts), best)]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:

@@ -69,7 +69,7 @@ def fingerprint(model: str, revision: str | None = None, runs_code: bool = False
     hashes = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        is_hidden = "__pycache__" in name.parts or any(part.startswith(".") for part in name.parts)
         if path.is_file() and not is_hidden:
             with path.open("rb") as file:
                 hashes[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()

@@ -24,7 +24,7 @@ OUTPUT = "output"
 
 Input = Any  # the pipeline's input for a row
 
-_BOX = pa.struct([(side, pa.int64()) for side in ("xmin", "ymin", "xmax", "ymax")])
+_BOX = pa.struct(dict.fromkeys(("xmin", "ymin", "xmax", "ymax"), pa.int64()))
 _FOUND = [("score", pa.float64()), ("label", pa.string())]
 _PLACE = [("word", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
 
@@ -129,7 +129,8 @@ def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict
     """Return column name -> values for the results of a pipeline, one per row, with `types` or their own types."""
     if not all(isinstance(result, Mapping) for result in results):
         return {OUTPUT: _column(OUTPUT, results, types.get(OUTPUT))}
-    names = dict.fromkeys(name for name in types if name != OUTPUT)
+    names = dict.fromkeys(types)
+    names.pop(OUTPUT, None)
     for result in results:
         names.update(dict.fromkeys(result))
     columns = {}
@@ -141,14 +142,14 @@ def columns_of(results: Sequence[Any], types: Mapping[str, pa.DataType]) -> dict
 
 def _column(name: str, values: Sequence[Any], declared_type: pa.DataType | None) -> pa.Array:
     """Return the values as Arrow, by the table of accepted values. Other fields than the declared ones stay."""
-    plain = plain_column(name, [_exact(value) for value in values])
+    plain = plain_column(name, list(map(_exact, values)))
     if any(isinstance(value, np.ndarray) for value in plain):
         return arrow_column(name, plain)
     try:
         array = pa.array(plain)  # of NumPy's numbers, it keeps the type
         if declared_type is None or array.type == declared_type:
             return array
-        schemas = [pa.schema([(name, kind)]) for kind in (declared_type, array.type)]
+        schemas = (pa.schema([(name, declared_type)]), pa.schema([(name, array.type)]))
         return pa.array(plain, pa.unify_schemas(schemas, promote_options="permissive").field(0).type)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InvalidValues(f"{name}: expected values of one type, found others ({error}).") from error
@@ -163,5 +164,5 @@ def _exact(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _exact(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_exact(inner) for inner in value]
+        return list(map(_exact, value))
     return value

@@ -97,11 +97,13 @@ def tokenize_function(
     def tokenize(texts: list[str]) -> list[Tokens]:
         texts = [prompt + text for text in texts]
         if lower_case:
-            texts = [text.lower() for text in texts]
+            texts = list(map(str.lower, texts))
         columns = tokenizer(texts, truncation=longest < 1e9, max_length=int(longest), return_attention_mask=True)
-        rows: list[Tokens] = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        if not all(row["input_ids"] for row in rows):
+        if not all(columns["input_ids"]):
             raise RowError("text: expected at least one token, found an empty text.")
+        rows: list[Tokens] = []
+        for row in zip(*columns.values(), strict=True):
+            rows.append(dict(zip(columns, row, strict=True)))
         return rows
 
     return tokenize
@@ -163,7 +165,11 @@ def _modes(pooling: dict[str, Any] | None) -> list[str]:
         return [mode]
     if mode:
         return sorted(set(mode))
-    return sorted({MODES.get(name, name) for name, is_on in pooling.items() if "pooling_mode" in name and is_on})
+    modes = set()
+    for name, is_on in pooling.items():
+        if "pooling_mode" in name and is_on:
+            modes.add(MODES.get(name, name))
+    return sorted(modes)
 
 
 def pool(tokens: "torch.Tensor", mask: "torch.Tensor", modes: tuple[str, ...]) -> "torch.Tensor":

@@ -80,6 +80,9 @@ class ObjectDetection(ImagePredictor):
             for rows in rows_by_shape.values():
                 for row, objects in zip(rows, detect([images[row] for row in rows]), strict=True):
                     results[row] = objects
-            return {name: pa.array([objects[name] for objects in results], kind) for name, kind in TYPES.items()}
+            columns = {}
+            for name, kind in TYPES.items():
+                columns[name] = pa.array([objects[name] for objects in results], kind)
+            return columns
 
         return predict

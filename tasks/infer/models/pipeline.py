@@ -122,9 +122,9 @@ class TransformersPipeline(PretrainedPredictor):
                 if in_groups:
                     results = _in_groups(pipe, rows, arguments)
                 else:
-                    seeds = [number_of(f"{self.seed} {row_id}") for row_id in batch["row_id"]]
-                    columns = zip(rows, arguments, seeds, strict=True)
-                    results = [_run_row(pipe, task, row, values, seed) for row, values, seed in columns]
+                    results = []
+                    for row, values, row_id in zip(rows, arguments, batch["row_id"], strict=True):
+                        results.append(_run_row(pipe, task, row, values, number_of(f"{self.seed} {row_id}")))
             except ImportError as error:
                 raise library_missing(task, error) from error
             return columns_of(results, types)

@@ -55,7 +55,9 @@ class Transcription(PretrainedPredictor):
 
         def predict(batch: Batch) -> dict:
             require_rate(batch["sampling_rate"], extractor.sampling_rate, "transcription")
-            sounds = [_samples(sound, extractor.n_samples, extractor.sampling_rate) for sound in batch["audio"]]
+            sounds = []
+            for sound in batch["audio"]:
+                sounds.append(_samples(sound, extractor.n_samples, extractor.sampling_rate))
             features = extractor(
                 sounds, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
             ).input_features

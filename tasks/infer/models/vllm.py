@@ -36,6 +36,15 @@ print(torch.get_device_module(torch.accelerator.current_accelerator()).mem_get_i
 """
 
 
+def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of the engine by their names with underscores; of two spellings, a true value counts."""
+    by_name: dict[str, Any] = {}
+    for name, value in settings.items():
+        plain_name = name.replace("-", "_")
+        by_name[plain_name] = by_name.get(plain_name) or value
+    return by_name
+
+
 class VLLM(SavedModel, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
@@ -84,7 +93,7 @@ class VLLM(SavedModel, RemoteChat):
 
     @model_validator(mode="after")
     def _memory_is_set_once(self) -> "VLLM":
-        if self.gpu_memory and any(name.replace("-", "_") == UTILIZATION for name in self.engine_settings):
+        if self.gpu_memory and UTILIZATION in _by_plain_name(self.engine_settings):
             raise ValueError(
                 f"gpu_memory: expected no {UTILIZATION} in engine_settings beside it. Leave one of them out"
             )
@@ -93,7 +102,7 @@ class VLLM(SavedModel, RemoteChat):
     @field_validator("engine_settings")
     @classmethod
     def _code_has_a_setting_of_its_own(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        if any(name.replace("-", "_") == "trust_remote_code" and value for name, value in settings.items()):
+        if _by_plain_name(settings).get("trust_remote_code"):
             raise ValueError(
                 "expected no trust_remote_code among the settings of the engine. Set trust_remote_code of the model, "
                 "with a full commit as revision"
