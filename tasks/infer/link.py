@@ -101,7 +101,7 @@ def without_unread(block: pa.Table, link: Link, outputs: Iterable[str]) -> pa.Ta
 def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
     """Return the names of the columns that are too heavy to publish: bytes, and arrays of two or more dimensions.
 
-    With `bytes_stay`, bytes are data, as in a table. Columns whose names begin with a prefix in `earlier` are not heavy.
+    With `bytes_stay`, bytes are data, as in a table. Columns that begin with a prefix in `earlier` are not heavy.
     """
     table = blocks.visible(block)
     if nested_rows.COLUMN in block.column_names:
