@@ -138,7 +138,10 @@ def _by_shape(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.nd
     for rows in groups.values():
         inputs = []
         for array in arrays:
-            inputs.append(np.stack(list(array[rows])) if array.dtype == object else array[rows])
+            values = array[rows]
+            if array.dtype == object:
+                values = np.stack(list(values))
+            inputs.append(values)
         yield np.array(rows), inputs
 
 

@@ -13,12 +13,19 @@ from pydantic import Field, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.per_row_sampling import number_of
-from overnight.tasks.infer.huggingface.pipeline_inputs import WORDS, Input, groups, inputs_of, required
+from overnight.tasks.infer.huggingface.generation import number_of
+from overnight.tasks.infer.huggingface.media import require_rate
+from overnight.tasks.infer.huggingface.pipeline_io import (
+    WORDS,
+    Input,
+    columns_of,
+    declared,
+    groups,
+    inputs_of,
+    required,
+)
 from overnight.tasks.infer.huggingface.pipeline_loading import library_missing, load_pipeline, supported
-from overnight.tasks.infer.huggingface.pipeline_results import columns_of, declared
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sound_inputs import require_rate
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.tensors import TENSOR
 
@@ -115,9 +122,9 @@ class TransformersPipeline(PretrainedPredictor):
                 if in_groups:
                     results = _in_groups(pipe, rows, arguments)
                 else:
-                    seeds = [number_of(f"{self.seed} {row_id}") for row_id in batch["row_id"]]
-                    columns = zip(rows, arguments, seeds, strict=True)
-                    results = [_run_row(pipe, task, row, values, seed) for row, values, seed in columns]
+                    results = []
+                    for row, values, row_id in zip(rows, arguments, batch["row_id"], strict=True):
+                        results.append(_run_row(pipe, task, row, values, number_of(f"{self.seed} {row_id}")))
             except ImportError as error:
                 raise library_missing(task, error) from error
             return columns_of(results, types)

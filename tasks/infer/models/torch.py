@@ -92,7 +92,10 @@ class TorchModel(TorchPredictor):
                 if dtype is not None and tensor.is_floating_point():
                     tensor = tensor.to(dtype)
                 inputs.append(tensor)
-            return {name: _array(output) for name, output in by_name(run(*inputs), self.outputs).items()}
+            outputs = {}
+            for name, output in by_name(run(*inputs), self.outputs).items():
+                outputs[name] = _array(output)
+            return outputs
 
         def predict(batch: Batch) -> dict:
             with torch.inference_mode():

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.huggingface.device_map import load_on_devices
+from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.formats.tfrecord import features_of, records
 from overnight.tasks.ingest.kinds import Source
@@ -38,7 +38,7 @@ FILE = __file__  # a file that is there; the libraries are missing before anythi
 
 def shard(_: Path) -> None:
     settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
-    load_on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
+    GeneratingModel.load_on_devices(settings, SimpleNamespace(written="some/model"), None)  # type: ignore[arg-type]
 
 
 def load_static(here: Path) -> None:

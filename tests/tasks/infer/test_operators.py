@@ -14,7 +14,6 @@ import ray.data
 from overnight.tasks.engine.segment import Segment
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import Stream
-from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.link import Link, StepsBehind
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.operators import (
@@ -28,6 +27,7 @@ from overnight.tasks.infer.operators import (
     placement,
     prepare,
 )
+from overnight.tasks.infer.worker_sizing import Choice
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.stream.progress import follow
