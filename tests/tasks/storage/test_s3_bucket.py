@@ -2,22 +2,19 @@
 
 import io
 import random
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import obstore
 import pytest
-from obstore.store import S3Store
 
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
-from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
+from overnight.tasks.storage import s3, s3_bucket
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.file_info import ObjectChanged, TooLarge
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
-from overnight.tasks.storage.s3_pinned import open_pinned
 from tests.tasks.faulty_s3 import FaultyS3
 
 # The S3 server of the tests refuses some more, which AWS takes.
@@ -101,42 +98,6 @@ def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, fault: st
     assert any(place.uri.split("/")[2] in problem for problem in take_problems()), "an incident of the run"
 
 
-def test_after_a_failure_that_only_obstore_has_it_rests(
-    store: FaultyS3, place: Location, got: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (place / "a").write_bytes(b"a")
-    files = listed(place)
-    now, get, asked = [1000.0], s3_bucket.obstore.get, []
-
-    def failing(*arguments: Any, **options: Any) -> Any:
-        asked.append(now[0])
-        if now[0] == 1000:
-            raise obstore.exceptions.GenericError("301 Moved Permanently\n\nDebug source: much")
-        return get(*arguments, **options)
-
-    monkeypatch.setattr(s3_bucket.obstore, "get", failing)
-    monkeypatch.setattr(s3_bucket.time, "monotonic", lambda: now[0])
-    for wait in (0, s3_bucket.REST_SECONDS - 1, 2):
-        now[0] += wait
-        assert read_whole(files) == [b"a"]
-    assert asked == [1000.0, 1031.0]
-    assert got == ["deep/a"]
-
-
-@pytest.mark.parametrize("elsewhere", [None, {"endpoint": "http://127.0.0.1:9"}])
-def test_a_store_that_only_s3fs_reaches_costs_no_patience(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, elsewhere: dict[str, str] | None
-) -> None:
-    """obstore refuses the settings, or finds nothing at its address."""
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
-    opened = (lambda *name, **settings: S3Store(*name, **settings | elsewhere)) if elsewhere else lambda *_, **__: 1 / 0
-    monkeypatch.setattr(s3_store, "S3Store", opened)
-    (place / "a").write_bytes(b"a")
-    started = time.monotonic()
-    assert read_whole(listed(place)) == [b"a"]
-    assert time.monotonic() - started < 30
-
-
 def test_missing_credentials_are_no_fault_of_the_object(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,12 +114,12 @@ def test_missing_credentials_are_no_fault_of_the_object(
 def test_an_object_is_read_piece_by_piece_in_one_version(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_pinned, "READ_AHEAD_BYTES", 100)
+    monkeypatch.setattr(s3, "READ_AHEAD_BYTES", 100)
     source = random.Random(3)
     content = source.randbytes(1000)
     (place / "a").write_bytes(content)
     filesystem, path = (place / "a").open_filesystem()
-    opened, plain = open_pinned(filesystem, path, filesystem.info(path)), io.BytesIO(content)
+    opened, plain = filesystem.open(path), io.BytesIO(content)
     for _ in range(200):
         if source.random() < 0.3:
             start, whence = source.choice([(source.randrange(1000), 0), (0, 1), (-source.randrange(500), 2), (2000, 0)])
@@ -184,7 +145,9 @@ def test_an_answer_without_a_key_is_not_the_last_one_for_that() -> None:
         assert options.get("ContinuationToken") == (None if answer is first else "next")
         return answer
 
-    bucket = s3_bucket.Bucket(SimpleNamespace(call_s3=call_s3, req_kw={"RequestPayer": "requester"}), "b")
+    bucket = s3_bucket.Bucket(
+        SimpleNamespace(call_s3=call_s3, req_kw={"RequestPayer": "requester"}, version_aware=False), "b"
+    )
     assert [entry.name for page in bucket.pages("in/") for entry in page] == ["b/in/a"]
 
 
