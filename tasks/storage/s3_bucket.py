@@ -1,13 +1,13 @@
 """A bucket of S3: what its keys and objects are. obstore lists the keys and reads the objects.
 
-s3fs lists folders, and does all requests about keys for which obstore has no path (`a//b`, `a/../b`, a tab), buckets of
-which obstore knows too little (an ARN, S3 Express, the requester pays), and forks of a process that used obstore.
+s3fs lists folders. It also serves keys for which obstore has no path (`a//b`, `a/../b`, a tab), forks of a process that
+used obstore, and buckets for which obstore lacks settings: an ARN, S3 Express, the requester pays.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import obstore
 from obstore.exceptions import InvalidPathError
@@ -18,7 +18,6 @@ from overnight.tasks.storage.file_info import Entry, ObjectChanged, TooLarge, en
 from overnight.tasks.storage.s3_retries import log_wait
 from overnight.tasks.storage.s3_store import has_path, is_usable, open_store, retried
 
-T = TypeVar("T")
 KEYS_A_PAGE = 1000  # S3's maximum
 
 
@@ -53,14 +52,13 @@ class Bucket:
             _require(key, etag, (answer.meta["e_tag"] or "").strip('"'), most, answer.meta["size"])
             return bytes(answer.bytes())
 
-        return self._retried(f"GetObject on s3://{self._name}/{key}", content)
+        return retried("GetObject", self._name, key, content)
 
     def head(self, key: str) -> dict[str, Any]:
         """Return the description of an object that `is_served`, under fsspec's names, or raise Python's errors."""
-        path = f"{self._name}/{key}"
-        meta = self._retried(f"HeadObject on s3://{path}", lambda: obstore.head(self._store, key))
+        meta = retried("HeadObject", self._name, key, lambda: obstore.head(self._store, key))
         version = {"ETag": meta["e_tag"] or "", "LastModified": meta["last_modified"]}
-        return {"name": path, "type": "file", "size": meta["size"], **version}
+        return {"name": f"{self._name}/{key}", "type": "file", "size": meta["size"], **version}
 
     def is_served(self, key: str) -> bool:
         """Return True if obstore can do requests for this key."""
@@ -118,9 +116,6 @@ class Bucket:
     def _store(self) -> S3Store:
         return open_store(self._filesystem, self._name)
 
-    def _retried(self, request: str, call: Callable[[], T]) -> T:
-        return retried(request, f"s3://{self._name}", call)
-
     def _can_list(self, prefix: str) -> bool:
         """Return True if obstore lists these keys correctly: it drops slashes at the beginning of keys and prefixes."""
         if not prefix:
@@ -141,10 +136,9 @@ class Bucket:
                 stream = None
                 raise
 
-        request = f"ListObjectsV2 on s3://{self._name}/{prefix}"
         while True:
-            with log_wait(request):
-                objects = self._retried(request, following)
+            with log_wait(f"ListObjectsV2 on s3://{self._name}/{prefix}"):
+                objects = retried("ListObjectsV2", self._name, prefix, following)
             if objects is None:
                 return
             page = [entry for entry in map(self._entry, objects) if self.key(entry) > after]

@@ -78,9 +78,9 @@ def is_usable() -> bool:
     return _used_in[0] == os.getpid()
 
 
-def retried(request: str, server: str, call: Callable[[], T]) -> T:
+def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
     """Return the result of `call`, a request by obstore. Repeat it while waiting may help. Raise Python's errors."""
-    first_failure = None
+    request, first_failure = f"{operation} on s3://{bucket}/{key}", None
     for tries in itertools.count(1):
         try:
             return call()
@@ -91,7 +91,7 @@ def retried(request: str, server: str, call: Callable[[], T]) -> T:
             if not problem:
                 raise _python_error(error) from error
             first_failure = first_failure or time.monotonic()
-            time.sleep(seconds_to_wait(request, server, tries, first_failure, problem, problem))
+            time.sleep(seconds_to_wait(request, f"s3://{bucket}", tries, first_failure, problem, problem))
     raise AssertionError
 
 

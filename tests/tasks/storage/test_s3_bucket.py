@@ -2,6 +2,7 @@
 
 import io
 import random
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,8 @@ import obstore
 import pytest
 
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
-from overnight.tasks.storage import s3, s3_bucket
+from overnight.tasks.storage import s3 as filesystem_of_s3
+from overnight.tasks.storage import s3_bucket, s3_store
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.file_info import ObjectChanged, TooLarge
 from overnight.tasks.storage.location import Location
@@ -114,7 +116,7 @@ def test_missing_credentials_are_no_fault_of_the_object(
 def test_an_object_is_read_piece_by_piece_in_one_version(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "READ_AHEAD_BYTES", 100)
+    monkeypatch.setattr(filesystem_of_s3, "READ_AHEAD_BYTES", 100)
     source = random.Random(3)
     content = source.randbytes(1000)
     (place / "a").write_bytes(content)
@@ -158,3 +160,38 @@ def test_a_small_file_is_opened_and_read_with_two_requests(store: FaultyS3, plac
     with file.open() as opened:
         assert (opened.read(3), opened.read(3), opened.read()) == (b"012", b"345", b"6789")
     assert [line.split()[0] for line in store.seen] == ["HEAD", "GET"]
+
+
+def test_a_version_in_the_address_is_read_although_a_newer_one_is_there(place: Location, s3: Any) -> None:
+    bucket = place.uri.split("/")[2]
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    old = s3.put_object(Bucket=bucket, Key="deep/a", Body=b"old")["VersionId"]
+    s3.put_object(Bucket=bucket, Key="deep/a", Body=b"newer")
+    versioned = Location(f"{place}/a?versionId={old}")
+    assert versioned.read_bytes() == b"old"
+    with versioned.open() as file:
+        assert file.read() == b"old"
+    assert (place / "a").read_bytes() == b"newer"
+
+
+def test_folders_and_buckets_exist_and_are_no_files(place: Location) -> None:
+    (place / "folder/a").write_bytes(b"a")
+    bucket = Location(place.uri.rsplit("/", 1)[0])
+    assert [there.exists() for there in (place / "folder", place / "folder/", bucket, place / "fold")] == [
+        *(True, True, True, False)
+    ]
+    with pytest.raises(IsADirectoryError):
+        (place / "folder").open()
+
+
+def test_the_store_has_the_region_of_the_bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    store = s3_store.open_store(PatientS3(cache_regions=True), bucket)
+    assert store.config["region"] == "eu-central-1"
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "./a", "a/../b", "a/..", "a\tb", "a\x7fb"])
+def test_keys_that_obstore_would_change_or_refuse_have_no_path(key: str) -> None:
+    assert not s3_store.has_path(key)
+    assert all(s3_store.has_path(other) for other in ("a", "a/b", ".a/b.", "a/.../b", "ü [1]*?#"))
