@@ -65,7 +65,7 @@ class PatientS3(S3FileSystem):
                 return bucket.head(key)
         except FileNotFoundError:
             if not bucket.has_keys(f"{key}/"):
-                raise
+                raise FileNotFoundError(path) from None
             return {"name": self._strip_protocol(path), "size": 0, "type": "directory"}
 
     def exists(self, path: str, **options: Any) -> bool:
@@ -79,6 +79,8 @@ class PatientS3(S3FileSystem):
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """Return the bytes of an object. A negative `start` counts from its end."""
+        if end is not None and min(end, start or 0) < 0:  # s3fs looks for the size first
+            return bytes(sync(self.loop, self._cat_file, path, start=start, end=end))
         bucket, key = self.place(path)
         with log_wait(f"GetObject on {path}"):
             return bucket.get(key, first=start or 0, stop=end)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import obstore
 from fsspec.asyn import sync
 from obstore.exceptions import (
     BaseError,
@@ -38,6 +39,7 @@ ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be rene
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
 _STATUS = re.compile(r"status code: (([1-5]\d\d)[\w ]*)")
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
 _WITHOUT_PATH = re.compile(r"(^|/)\.{0,2}(/|$)|[\x00-\x1f\x7f]")
 _used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
@@ -47,6 +49,9 @@ def open_store(filesystem: Any, bucket: str) -> S3Store:
     filesystem.connect()
     client = sync(filesystem.loop, filesystem.get_s3, bucket)  # of the bucket's region, if the store is AWS's own
     address = client.meta.endpoint_url
+    is_virtual = (client.meta.config.s3 or {}).get("addressing_style") == "virtual"  # in AWS's configuration
+    if is_virtual:
+        address = address.replace("://", f"://{bucket}.", 1)
     options: ClientConfig = {**TIMEOUTS, "allow_http": address.startswith("http://")}
     if certificates := filesystem.session.get_config_variable("ca_bundle"):
         options["root_certificate"] = Path(certificates).read_bytes()
@@ -60,6 +65,7 @@ def open_store(filesystem: Any, bucket: str) -> S3Store:
         bucket,
         endpoint=address,
         region=client.meta.region_name or "us-east-1",
+        virtual_hosted_style_request=is_virtual,
         client_options=options,
         retry_config={"max_retries": 0},
         **({"skip_signature": True} if filesystem.anon else {"credential_provider": credentials}),
@@ -76,6 +82,20 @@ def is_usable() -> bool:
     if not _used_in:
         _used_in.append(os.getpid())
     return _used_in[0] == os.getpid()
+
+
+def is_trusted(store: S3Store) -> bool:
+    """Return False if obstore refuses the server's certificate: one that signed itself, or of an unknown authority.
+
+    s3fs trusts the first if AWS_CA_BUNDLE has it, and has a list of authorities of its own.
+    """
+    if str(store.config["endpoint"]).startswith("http://"):
+        return True
+    try:
+        obstore.head(store, "certificate")
+    except (BaseError, FileNotFoundError) as error:
+        return "InvalidCertificate" not in str(error)
+    return True
 
 
 def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
@@ -98,7 +118,7 @@ def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
 def _passing_problem(error: Exception) -> str:
     """Return a phrase on an error of obstore that may pass, such as `503 Slow Down`; empty for other errors."""
     text = str(error)
-    if not isinstance(error, GenericError) or "InvalidCertificate" in text:
+    if not isinstance(error, GenericError):
         return ""
     if status := _STATUS.search(text):
         return status[1].strip() if is_passing_status(int(status[2])) else ""
@@ -106,14 +126,15 @@ def _passing_problem(error: Exception) -> str:
 
 
 def _python_error(error: Exception) -> OSError:
-    """Return Python's error for an error of obstore, without the debug part of its message."""
-    message = str(error).partition("\n\nDebug source")[0]
-    status = _STATUS.search(message)
+    """Return Python's error for an error of obstore, with the server's own message if it sent one."""
+    text = str(error).partition("\n\nDebug source")[0]
+    sent, status = _MESSAGE.search(text), _STATUS.search(text)
+    message = sent[1] if sent else text
     code = status[2] if status else ""  # a listing's errors have no other kind
     if isinstance(error, FileNotFoundError) or code == "404":
-        return FileNotFoundError(errno.ENOENT, message)
+        return FileNotFoundError(message)
     if isinstance(error, PreconditionError):
         return ObjectChanged(message)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or code in ("401", "403"):
-        return PermissionError(errno.EACCES, message)
+        return PermissionError(message)
     return OSError(errno.EIO, message)

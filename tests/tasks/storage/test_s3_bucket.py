@@ -195,3 +195,26 @@ def test_the_store_has_the_region_of_the_bucket(s3: Any, monkeypatch: pytest.Mon
 def test_keys_that_obstore_would_change_or_refuse_have_no_path(key: str) -> None:
     assert not s3_store.has_path(key)
     assert all(s3_store.has_path(other) for other in ("a", "a/b", ".a/b.", "a/.../b", "ü [1]*?#"))
+
+
+def test_the_end_of_an_object_has_at_most_its_bytes(place: Location) -> None:
+    for name, content in {"empty": b"", "small": b"abc", "large": b"abcdef"}.items():
+        (place / name).write_bytes(content)
+        assert (place / name).read_tail(4) == content[-4:]
+
+
+def test_a_bucket_that_does_not_exist_is_named_as_the_server_does(s3: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="bucket does not exist"):
+        list(Location("s3://no-such-bucket-here/p").files())
+
+
+def test_the_name_of_the_bucket_is_part_of_the_host_if_the_configuration_demands_it(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ns3 =\n  addressing_style = virtual\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
+    PatientS3.clear_instance_cache()
+    store = s3_store.open_store(PatientS3(), "photos")
+    assert store.config["endpoint"] == "https://photos.store.example"
+    assert store.config["virtual_hosted_style_request"] == "true"
