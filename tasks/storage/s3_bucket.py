@@ -7,6 +7,7 @@ Express, the requester pays.
 
 import errno
 import functools
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -20,6 +21,7 @@ from overnight.tasks.storage.file_info import Entry, ObjectChanged, TooLarge, en
 from overnight.tasks.storage.s3_retries import log_wait
 from overnight.tasks.storage.s3_store import has_path, is_trusted, is_usable, open_store, retried
 
+BUCKET = re.compile(r"[\w.-]{1,255}", re.ASCII)  # not an ARN, and not `key:secret@bucket`, which s3fs refuses
 KEYS_A_PAGE = 1000  # S3's maximum
 
 
@@ -29,7 +31,7 @@ class Bucket:
     def __init__(self, filesystem: Any, name: str) -> None:
         self._filesystem, self._name = filesystem, name
         options = filesystem.req_kw or filesystem.s3_additional_kwargs  # only s3fs knows the headers to send
-        self._is_ordinary = not (options or name.startswith("arn:") or name.endswith("--x-s3"))
+        self._is_ordinary = bool(BUCKET.fullmatch(name)) and not (options or name.endswith("--x-s3"))
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None, most: int | None = None) -> bytes:
         """Return the bytes of an object from byte `first`, which may count from the end, to before byte `stop`.
