@@ -77,14 +77,10 @@ class SourceFile:
         filesystem, path = self.place
         if is_local(filesystem):
             return open_regular(path)
+        opened = filesystem.open(path, "rb")
         if is_s3(filesystem):
-            from overnight.tasks.storage.s3_pinned import open_pinned
-
-            info = filesystem.info(path)
-            self.look(info)
-            if info.get("ETag"):
-                return open_pinned(filesystem, path, info)
-        return filesystem.open(path, "rb")
+            self.look(opened.info)
+        return opened
 
     def look(self, info: dict[str, Any] | None = None) -> None:
         """Raise `changed` or `vanished` if the file is not as listed. `info` is its current entry in the storage."""
@@ -147,7 +143,7 @@ class VersionedFile(io.RawIOBase):
     def __init__(self, file: SourceFile, handle: Any) -> None:
         super().__init__()
         self._file, self._opened = file, handle
-        self._is_pinned = hasattr(handle, "etag")  # each read from S3 requests this version
+        self._is_pinned = bool(getattr(handle, "etag", ""))  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
         allow(_stored(handle, handle.seek(0, io.SEEK_END)))
@@ -214,9 +210,7 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     else:
         allow(sum(file.size or most or 0 for file in files))
         if is_s3(filesystem):
-            from overnight.tasks.storage.s3_pinned import read_versions
-
-            contents = read_versions(filesystem, paths, [file.version for file in files], most)
+            contents = filesystem.cat_versions(paths, [file.version for file in files], most)
             return [file.checked(content, True) for file, content in zip(files, contents, strict=True)]
         # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")
