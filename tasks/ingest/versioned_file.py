@@ -197,11 +197,12 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read."""
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
-        contents_by_row: dict[int, bytes | Exception] = {}
+        contents_in_order: list[bytes | Exception] = [b""] * len(files)
         for store in dict.fromkeys(stores):
             rows = [row for row, own in enumerate(stores) if own == store]
-            contents_by_row |= zip(rows, read_whole([files[row] for row in rows], most), strict=True)
-        return [contents_by_row[row] for row in range(len(files))]
+            for row, content in zip(rows, read_whole([files[row] for row in rows], most), strict=True):
+                contents_in_order[row] = content
+        return contents_in_order
     filesystem = files[0].place[0]
     paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
     if is_local(filesystem):

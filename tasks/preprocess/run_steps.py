@@ -14,7 +14,7 @@ from overnight.tasks.engine.stage import Stage
 from overnight.tasks.preprocess.decided_duplicates import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import rebatch, result
-from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.row_isolation import RowIsolation

@@ -107,7 +107,7 @@ def _plain_column(values: Column) -> Column:
     kinds = set(map(type, values))
     if kinds <= PLAIN and not {str, bytes} <= kinds:
         return values
-    cells = [_plain(value) for value in values]
+    cells = list(map(_plain, values))
     for cell in cells:
         if isinstance(cell, np.ma.MaskedArray) and cell.ndim and np.ma.is_masked(cell):
             raise masked_entries()
@@ -153,7 +153,7 @@ def _list(values: Iterable[Any]) -> list[Any]:
     entries = list(values)
     if set(map(type, entries)) <= PLAIN:
         return entries
-    return [_inner(entry) for entry in entries]
+    return list(map(_inner, entries))
 
 
 def _in_order(values: AbstractSet) -> list[Any]:
@@ -205,7 +205,9 @@ def _array(value: Any) -> np.ndarray:
     torch = sys.modules.get("torch")
     if torch and isinstance(value, torch.Tensor):
         value = _of_torch(torch, value)
-    array = value if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
+    array = value
+    if not isinstance(value, np.ma.MaskedArray):
+        array = np.asarray(value)
     require_arrow_type(array.dtype)
     if array.dtype.names:
         cells = np.empty(array.shape, object)

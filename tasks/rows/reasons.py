@@ -41,7 +41,7 @@ def count_reasons(rows: Iterable[Mapping[str, str]]) -> list[tuple[str, int]]:
 def told(reasons: Sequence[tuple[str, int]]) -> str:
     """Return the reasons of `count_reasons` as one text, such as `2 truncated PNG, 1 for other reasons`."""
     parts = [f"{count:,} {reason}" for reason, count in reasons[:TOLD]]
-    remainder = sum(count for _, count in reasons[TOLD:])
+    remainder = sum(dict(reasons[TOLD:]).values())
     if remainder:
         parts.append(f"{remainder:,} for other reasons")
     return ", ".join(parts)

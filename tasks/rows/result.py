@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import columns_of
 from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.tensors import Column, to_arrow
 
@@ -45,7 +46,7 @@ def several(
     """
     # Output rows also get the light columns of their row. Copies of heavy ones, if not in `sink.keep_columns`, would
     # fill the memory.
-    columns = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
+    columns = {**columns, SUFFIX: pa.array(list(map(str, suffixes)), pa.string())}
     return Outcome(columns, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 
 
@@ -71,20 +72,27 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
     sources: list[np.ndarray] = []
     keeps: list[np.ndarray] = []
     errors: dict[int, Exception] = {}
+    order: Sequence[str] | None = None
     start = 0
     for outcome, length in zip(outcomes, lengths, strict=True):
         rows = outcome.made_of if makes_rows else np.arange(length)
         if rows is None:
             rows = np.setdiff1d(np.arange(length), list(outcome.failed))
         sources.append(start + rows)
-        keeps.append(np.ones(len(rows), bool) if outcome.keep is None else outcome.keep)
-        columns = {name: to_arrow(values) for name, values in outcome.columns.items()}
-        tables.append(pa.table(columns or {PADDING: pa.nulls(len(rows))}))
+        keep = outcome.keep
+        if keep is None:
+            keep = np.ones(len(rows), bool)
+        keeps.append(keep)
+        if order is None:
+            order = outcome.order
+        arrays = {name: to_arrow(values) for name, values in outcome.columns.items()}
+        tables.append(pa.table(arrays or {PADDING: pa.nulls(len(rows))}))
         errors |= {start + row: error for row, error in outcome.failed.items()}
         start += length
     table = concatenated(tables, stage)
-    joined = Outcome({name: table[name] for name in table.column_names if name != PADDING}, failed=errors)
-    joined.order = next((outcome.order for outcome in outcomes if outcome.order is not None), None)
+    columns = columns_of(table)
+    columns.pop(PADDING, None)
+    joined = Outcome(columns, failed=errors, order=order)
     if any(outcome.keep is not None for outcome in outcomes):
         joined.keep = np.concatenate(keeps)
     if makes_rows:

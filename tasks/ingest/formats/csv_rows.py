@@ -37,7 +37,7 @@ class CsvRows:
     @property
     def stop(self) -> int:
         """Return the number after the last row; 0 if there are no rows."""
-        return max([0, *(self.numbers[-1:] + 1).tolist(), *(number + 1 for number in self.errors)])
+        return max([-1, *self.numbers[-1:].tolist(), *self.errors]) + 1
 
     def after(self, start: int) -> "CsvRows":
         """Return the rows with numbers from `start` on."""
@@ -157,7 +157,7 @@ class CsvFile:
             if "Empty CSV file" not in str(error) or file.damage:
                 raise file.damage or error from None
             raise RowError(f"expected {'rows' if self.column_names else 'a header line'}, found none") from error
-        if any(MARK in name for name in reader.schema.names):
+        if MARK in "".join(reader.schema.names):
             raise RowError("expected UTF-8, found other bytes in the header line; see source.encoding")
         return reader
 

@@ -56,21 +56,22 @@ def convert(
 ) -> tuple[pa.Table, dict[int, Exception]]:
     """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position."""
     # A type that the job sets takes every notation; others take a text only if they would write it in the same way.
-    late = [name for name in data.column_names if name not in schema.names]
-    fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
+    fields = list(schema)
+    for name in data.column_names:
+        if name not in schema.names:
+            fields.append(pa.field(name, declared.get(name) or pa.string()))
     errors: dict[int, Exception] = {}
-    columns = []
+    columns = {}
     for field in fields:
         if field.name not in data.column_names:
-            columns.append(pa.nulls(len(data), field.type))
+            columns[field.name] = pa.nulls(len(data), field.type)
             continue
         text = data[field.name].combine_chunks()
-        column, misfits = _convert_column(text, field, field.name in declared, spellings)
-        columns.append(column)
+        columns[field.name], misfits = _convert_column(text, field, field.name in declared, spellings)
         errors = misfits | errors
         if is_marked:
             errors = _not_text(text, field.name) | errors
-    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in fields])), errors
+    return pa.table(columns), errors
 
 
 def text_as(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
@@ -91,9 +92,12 @@ def _convert_column(
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
     text = _with_nulls(text, spellings)
-    column, misfits = text_as(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
+    trim = pc.utf8_trim_whitespace if is_declared else _loose
+    column, misfits = text_as(trim(text), field.type)
     sentence = f"column {field.name}: expected {field.type}, found"
-    errors: dict[int, Exception] = {row: RowError(f"{sentence} {_shown(text[row])}") for row in misfits}
+    errors: dict[int, Exception] = {}
+    for row in misfits:
+        errors[row] = RowError(f"{sentence} {_shown(text[row])}")
     if not is_declared:
         advice = f"which {field.type} cannot represent as written; see source.types"
         for row in _true_positions(_changed(text, column)):
@@ -133,7 +137,7 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return pc.not_equal(pc.cast(values, pa.string()), text)
     if pa.types.is_boolean(kind):
-        is_usual = pc.is_in(text, pa.array([word for pair in _TRUTHS for word in pair]))
+        is_usual = pc.is_in(text, pa.array(sum(_TRUTHS, ())))
         return pc.and_(pc.is_valid(values), pc.invert(is_usual))
     if pa.types.is_floating(kind):
         return _changed_floats(text, values)

@@ -74,9 +74,9 @@ def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
 def _compare_values(file: pq.ParquetFile, group: int, count: int) -> None:
     """Raise `RowError` if a column has another number of values than rows. Only a column of lists may have more."""
     metadata = file.metadata.row_group(group)
-    columns = [(file.schema.column(column), metadata.column(column)) for column in range(metadata.num_columns)]
-    columns.sort(key=lambda column: column[0].max_repetition_level)  # lists last
-    for column, values in columns[:COLUMNS_COMPARED]:
+    lists_last = sorted(range(metadata.num_columns), key=lambda number: file.schema.column(number).max_repetition_level)
+    for number in lists_last[:COLUMNS_COMPARED]:
+        column, values = file.schema.column(number), metadata.column(number)
         is_more = values.num_values > count and not column.max_repetition_level
         if count < 0 or values.num_values < count or is_more:
             raise RowError(
@@ -88,7 +88,7 @@ def _compare_values(file: pq.ParquetFile, group: int, count: int) -> None:
 def _count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     """Read the smallest column of a row group. Raise `RowError` if it has another number of rows than `count`."""
     metadata = file.metadata.row_group(group)
-    columns = [metadata.column(column) for column in range(metadata.num_columns)]
+    columns = map(metadata.column, range(metadata.num_columns))
     smallest = min(columns, key=lambda column: column.total_compressed_size, default=None)
     rows = 0
     if smallest:
@@ -123,9 +123,11 @@ def times_that_do_not_fit(
 
 def _int96_columns(file: pq.ParquetFile) -> set[str]:
     """Return the columns that are, or contain, INT96 times."""
-    leaves = [file.schema.column(leaf) for leaf in range(len(file.schema))]
-    paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
-    return {name for name in file.schema_arrow.names if any(path.startswith(f"{name}.") for path in paths)}
+    names = set()
+    for leaf in map(file.schema.column, range(len(file.schema))):
+        if leaf.physical_type == "INT96":
+            names |= {name for name in file.schema_arrow.names if f"{leaf.path}.".startswith(f"{name}.")}
+    return names
 
 
 def _leaves(path: str, array: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray, pa.Array]]:

@@ -7,13 +7,13 @@ inputs must be as they were: a published row never belongs to another version th
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import filterfalse, islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overnight.tasks.errors import InputError
+from overnight.tasks.errors import InputError, shortened
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
 from overnight.tasks.ingest.reading.unit_rows import BROKEN
 from overnight.tasks.ingest.source import Source, seen_in
@@ -163,18 +163,20 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
         repairable = set(paths.take(pa.array(failures)).to_pylist())
         repairable -= set(paths.take(pa.array(successes)).to_pylist())
         versions = dict(zip(paths.to_pylist(), earlier_files["version"].to_pylist(), strict=True))
-        new = [path for path in files if path not in versions and len(source.units([files[path]]))]
-        other_versions = [path for path, file in files.items() if path in versions and file.version != versions[path]]
+        unlike: dict[str, list[str]] = {"new": [], "changed": [], "gone": []}
+        other_versions: dict[str, File] = {}
+        for path, file in files.items():
+            if path in versions and file.version != versions[path]:
+                other_versions[path] = file
+            elif path not in versions and len(source.units([file])):
+                unlike["new"].append(path)
         absent = [path for path in versions if path not in files]
-        unlike = {
-            "new": new,
-            "changed": [path for path in other_versions if path not in repairable],
-            "gone": [path for path in absent if path not in repairable],
-        }
+        unlike["changed"] += filterfalse(repairable.__contains__, other_versions)
+        unlike["gone"] += filterfalse(repairable.__contains__, absent)
         if any(unlike.values()):
             return RetriedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")
         again = {path: file for path, file in again.items() if path in files}
-        again |= {path: files[path] for path in other_versions}
+        again |= other_versions
     units_again = source.units(list(again.values())) if again else UNITS.empty_table()
     refusal = _other_columns(source, earlier, units_again)
     return RetriedInputs(digest, tuple(again), tuple(absent), units_again, refusal)
@@ -184,8 +186,7 @@ def _shown(paths_by_change: dict[str, list[str]]) -> str:
     changes = []
     for change, paths in paths_by_change.items():
         if paths:
-            more = f" and {len(paths) - PATHS_SHOWN:,} more" if len(paths) > PATHS_SHOWN else ""
-            changes.append(f"{len(paths):,} {change} ({', '.join(paths[:PATHS_SHOWN])}{more})")
+            changes.append(f"{len(paths):,} {change} ({shortened(paths, PATHS_SHOWN)})")
     return "; ".join(changes)
 
 

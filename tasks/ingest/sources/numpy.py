@@ -57,8 +57,11 @@ class Numpy(FolderSource):
         whole = (file.size - header.start) // header.row_bytes
         rows = header.rows if header.rows <= whole else whole + 1
         part = max(1, PART_BYTES // header.row_bytes)
-        counts = [min(part, rows - first) for first in range(0, rows, part)]
-        return [RowRange(i * part, count, i, count * header.row_bytes) for i, count in enumerate(counts)]
+        parts = []
+        for number, first in enumerate(range(0, rows, part)):
+            count = min(part, rows - first)
+            parts.append(RowRange(first, count, number, count * header.row_bytes))
+        return parts
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         with self.file(unit).open() as handle:

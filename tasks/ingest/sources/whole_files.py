@@ -99,14 +99,12 @@ class WholeFiles(FolderSource):
         good = list(values)
         if good:
             field = self.field()
-            columns = {
-                "row_id": pa.array([paths[row] for row in good], pa.string()),
-                "uri": pa.array([uris[row] for row in good], pa.string()),
-                field.name: pa.array(list(values.values()), field.type),
-            }
+            units_read = units.take(pa.array(good))
+            columns = {"row_id": units_read["path"], "uri": units_read["uri"]}
+            columns[field.name] = pa.array(list(values.values()), field.type)
             columns |= {name: column.take(pa.array(good)) for name, column in more.items()}
-            units_read = np.array([numbers[row] for row in good], np.int64)
-            yield blocks.with_hidden(pa.table(columns), units_read, np.zeros(len(good), np.int64))
+            numbers_read = units_read["unit"].to_numpy()
+            yield blocks.with_hidden(pa.table(columns), numbers_read, np.zeros(len(good), np.int64))
         for row, error in sorted(errors.items()):
             identity = {"row_id": [paths[row]], "uri": [uris[row]]}
             yield blocks.quarantined_block(identity, numbers[row], [0], "ingest", [error])

@@ -19,8 +19,8 @@ from overnight.tasks.preprocess.images.scaling import decode_scaled, resize_imag
 from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.rows.column_effect import ColumnEffect
-from overnight.tasks.rows.file_columns import files_in, holds_files
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
