@@ -49,9 +49,12 @@ class Source(Leaf):
 
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
     extensions: ClassVar[tuple[str, ...]] = ()
-    rows_are_files: ClassVar[bool] = False  # columns of bytes are files, too large to publish by default
-    holds_texts: ClassVar[bool] = False  # a table, for which `overnight init` can use a column of texts
-    rows_show_columns: ClassVar[bool] = False  # a later row may have a column that no row before it has
+    # columns of bytes are files, too large to publish by default
+    rows_are_files: ClassVar[bool] = False
+    # a table, for which `overnight init` can use a column of texts
+    holds_texts: ClassVar[bool] = False
+    # a later row may have a column that no row before it has
+    rows_show_columns: ClassVar[bool] = False
     located_by: ClassVar[str] = "path"  # the setting that messages name if there are no inputs
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings that may contain {partition}
 
@@ -278,4 +281,5 @@ class TableSource(FileSource):
         return self.model_copy(update={"version": int(snapshot)})
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)  # the store has no version of a table
+        # the store has no version of a table
+        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)

@@ -21,10 +21,14 @@ from overnight.tasks.workers.row_isolation import RowIsolation
 
 WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
-SMALL_BYTES = 64 * 2**10  # small files of this size together go to the steps in one call, in any number
-BYTES_AT_ONCE = 2**20  # the bytes of a piece of results: many small pieces cost Ray more than the steps
-SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # the work of a piece, and its growth from one piece to the next
-FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # the most of the first piece: its rows may be slower than the sample
+# small files of this size together go to the steps in one call, in any number
+SMALL_BYTES = 64 * 2**10
+# the bytes of a piece of results: many small pieces cost Ray more than the steps
+BYTES_AT_ONCE = 2**20
+# the work of a piece, and its growth from one piece to the next
+SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0
+# the most of the first piece: its rows may be slower than the sample
+FIRST_SECONDS, FIRST_ROWS = 0.2, 64
 
 
 @dataclass(frozen=True)

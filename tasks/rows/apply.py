@@ -34,7 +34,8 @@ from overnight.tasks.rows.plain_values import arrow_column
 from overnight.tasks.rows.result import SUFFIX, Outcome, Work, stacked
 from overnight.tasks.rows.tensors import TENSOR, rank
 
-NUMBERED = re.compile(r"#[0-9.]+$")  # ends the `row_id` of a table's row and of an output row, never of a whole file
+# ends the `row_id` of a table's row and of an output row, never of a whole file
+NUMBERED = re.compile(r"#[0-9.]+$")
 
 
 def apply(

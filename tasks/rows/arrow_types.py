@@ -59,7 +59,8 @@ def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if kind == column.type:
         return column
     try:
-        if "list_view" not in str(column.type):  # Arrow 26 casts it to an array whose offsets are too short
+        # Arrow 26 casts it to an array whose offsets are too short
+        if "list_view" not in str(column.type):
             return column.cast(kind)
     except pa.ArrowNotImplementedError:  # run ends, and views in a dictionary
         pass
@@ -98,7 +99,8 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
     elif types.is_dictionary(kind):
         yield from leaves(array.dictionary_decode())
     elif types.is_map(kind):
-        copy = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
+        # a slice's keys would be those of the whole array
+        copy = array.take(pa.array(range(len(array)), pa.int64()))
         yield from leaves(copy.keys)
         yield from leaves(copy.items)
     elif types.is_struct(kind):

@@ -26,7 +26,8 @@ MEASURES = [f"__{stage}_{unit}" for unit in ("seconds", "bytes") for stage in ME
 HIDDEN = pa.schema(
     [*SOURCE_ROW, ("__state", pa.int8()), *zip(REASON, repeat(pa.string())), *zip(MEASURES, repeat(pa.float64()))]
 )
-LEFT_OUT = "__left_out_"  # begins the name of a column of nulls, a note that the column of this name is not published
+# begins the name of a column of nulls, a note that the column of this name is not published
+LEFT_OUT = "__left_out_"
 IDENTITY = ("row_id", "uri")
 
 

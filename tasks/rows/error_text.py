@@ -34,4 +34,5 @@ def error_message(error: Exception) -> str:
     code_line = user_frames.place(error) or user_frames.place(cause_of(error))
     suffix = f" ({code_line})" if code_line and code_line not in text else ""
     first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(suffix)].partition("\n")
-    return f"{first}{suffix}{end}{more}".encode(errors="replace").decode()  # file names that are not UTF-8
+    # file names that are not UTF-8
+    return f"{first}{suffix}{end}{more}".encode(errors="replace").decode()

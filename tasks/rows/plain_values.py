@@ -63,7 +63,8 @@ def arrow_column(name: str, values: Column) -> pa.Array:
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the fields, by name, of a mapping, dataclass, namedtuple, or pydantic or attrs object; otherwise None."""
     kind = type(value)
-    if isinstance(value, Mapping):  # first: the outputs of transformers are also dataclasses, with fields left empty
+    # first: the outputs of transformers are also dataclasses, with fields left empty
+    if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, type):
         return None
@@ -274,5 +275,6 @@ CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (is_image, _png),  # a PNG file of the same mode
     (lambda value: hasattr(value, "__array__"), _array),  # also a tensor of PyTorch on any device
     (_is(Sequence, deque, Iterator), _list),  # also a tuple, a range and a generator
-    (lambda value: hasattr(value, "model_dump"), lambda model: _plain(model.model_dump())),  # a RootModel of pydantic
+    # a RootModel of pydantic
+    (lambda value: hasattr(value, "model_dump"), lambda model: _plain(model.model_dump())),
 )

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 LONGEST, TOLD = 60, 3
-_PLACE = re.compile(r" \([^()]*:\d+, in [^()]*\)$")  # the line of the user's code, which `error_message` adds
+# the line of the user's code, which `error_message` adds
+_PLACE = re.compile(r" \([^()]*:\d+, in [^()]*\)$")
 _WHOLE = re.compile(r"expected a whole (\w+) ")
 _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;( ])")
 

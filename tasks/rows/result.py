@@ -23,12 +23,15 @@ PADDING = "__padding"  # a column of nulls, which gives a table without columns 
 class Outcome:
     """The output of a step for some live rows."""
 
-    columns: Mapping[str, Column] = field(default_factory=dict)  # new or replaced columns, one value per row
+    # new or replaced columns, one value per row
+    columns: Mapping[str, Column] = field(default_factory=dict)
     keep: np.ndarray | None = None  # a bool per row, False to filter the row; None keeps all rows
-    failed: Mapping[int, Exception] = field(default_factory=dict)  # by row; values of these rows are ignored
+    # by row; values of these rows are ignored
+    failed: Mapping[int, Exception] = field(default_factory=dict)
     # int64, if the step made several rows of one: the number of the row that each row of `columns` was made of.
     made_of: np.ndarray | None = None
-    order: Sequence[str] | None = None  # the data columns that stay, in this order; None keeps all columns
+    # the data columns that stay, in this order; None keeps all columns
+    order: Sequence[str] | None = None
 
 
 Work = Callable[[pa.Table], Outcome]

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
-FIRST_TEXTS, REPEATED_TEXTS = 1024, 64  # if the first rows have at most these different texts, the column repeats them
+# if the first rows have at most these different texts, the column repeats them
+FIRST_TEXTS, REPEATED_TEXTS = 1024, 64
 Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value per row
 
 
@@ -57,7 +58,8 @@ def to_arrow(values: Column) -> pa.Array:
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
         dtype = getattr(values, "dtype", None)
         if not isinstance(dtype, np.dtype) and getattr(dtype, "kind", "") in list("biufM"):
-            return pa.Array.from_pandas(values)  # NumPy has no nulls and no zones for these types of pandas
+            # NumPy has no nulls and no zones for these types of pandas
+            return pa.Array.from_pandas(values)
         values = np.asarray(values)  # torch, jax and pandas values on the host
     if not isinstance(values, np.ndarray) or values.dtype == object:
         return _cells_to_arrow(list(values))

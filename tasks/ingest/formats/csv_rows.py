@@ -18,7 +18,8 @@ from overnight.tasks.ingest.versioned_file import SourceFile
 
 # The bytes of a block, which the reader has in memory. A row that is longer than a block needs the next size.
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)
-DESCRIBED_ROWS = 10_000  # bad rows per file with their own message: a wrong delimiter makes every row bad
+# bad rows per file with their own message: a wrong delimiter makes every row bad
+DESCRIBED_ROWS = 10_000
 
 Errors = dict[int, Exception]
 
@@ -113,7 +114,8 @@ class CsvFile:
             return
         for number in range(count, max(bad, default=0)):
             bad.setdefault(number, RowError(f"cannot be read: {self.damage}"))
-        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(columns), columns)  # a name may occur twice
+        # a name may occur twice
+        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(columns), columns)
         yield CsvRows(np.empty(0, np.int64), nothing, bad)
 
     def _opened(self, names: list[str], bad: Errors, block_bytes: int) -> tuple[Utf8File, pcsv.CSVStreamingReader]:

@@ -33,7 +33,8 @@ def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
-            _cast(present[:FIRST_ROWS], kind)  # first a few, because a cast that fails still reads all values
+            # first a few, because a cast that fails still reads all values
+            _cast(present[:FIRST_ROWS], kind)
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue

@@ -16,7 +16,8 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.file_errors import translate_corruption
 
 COLUMNS_COMPARED = 8
-ROWS_A_BYTE = 8  # of the file; if a footer declares more rows, they are counted, because it can declare any number
+# of the file; if a footer declares more rows, they are counted, because it can declare any number
+ROWS_A_BYTE = 8
 IN_SECONDS = pa.timestamp("s")  # a type that Parquet lacks
 NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits can represent in nanoseconds
 
@@ -25,7 +26,8 @@ def check_footer(file: pq.ParquetFile, size: int) -> None:
     """Raise `RowError` if the footer contradicts itself or the size of the file, or if pyarrow would crash at it."""
     metadata = file.metadata
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0; then no group is missing
+    # some writers leave it at 0; then no group is missing
+    if metadata.num_rows not in (sum(counts), 0):
         raise RowError(f"expected {metadata.num_rows:,} rows, by the footer, found row groups of {sum(counts):,}")
     for group, count in enumerate(counts):
         _refuse_deadly(file, size, group)

@@ -71,7 +71,8 @@ def _plain(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, uuid.UUID):
         return str(value)
-    if isinstance(value, datetime.time) and value.tzinfo:  # Arrow has no time with an offset, and drops it
+    # Arrow has no time with an offset, and drops it
+    if isinstance(value, datetime.time) and value.tzinfo:
         return value.isoformat()
     if isinstance(value, list) and any(isinstance(item, uuid.UUID) for item in value[:1]):
         return list(map(_plain, value))

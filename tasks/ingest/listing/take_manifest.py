@@ -155,7 +155,8 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
     for unit in manifest.read_units(earlier, broken).to_pylist():
         again[unit["path"]] = File(unit["path"], unit["uri"], unit["size"], unit["version"])
     absent: list[str] = []
-    if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:  # in memory only if an input changed
+    # in memory only if an input changed
+    if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:
         files = {file.path: file for file in list_inputs(source, partition)}
         digest = manifest.digest(files.values())
         earlier_files, _ = manifest.read_manifest(earlier, ["path", "version"])

@@ -22,7 +22,8 @@ from overnight.tasks.storage.location import File
 from overnight.tasks.storage.skipped_files import pass_over
 
 SAMPLE_FILES = 8
-END = b"\xff\xff\xff\xff\0\0\0\0"  # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+# https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+END = b"\xff\xff\xff\xff\0\0\0\0"
 NO_DATA = ("cache-", "indices")  # other files that the library leaves beside the data
 
 

@@ -91,7 +91,8 @@ class Iceberg(Source):
 
     def units(self, files: list[File]) -> pa.Table:
         units = file_units(files, (json.loads(file.version)["rows"] for file in files))
-        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))  # counted rows are a part
+        # counted rows are a part
+        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))
         return units.set_column(units.column_names.index("row_group"), "row_group", parts)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:

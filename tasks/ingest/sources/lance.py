@@ -22,9 +22,11 @@ from overnight.tasks.ingest.source import Columns, TableSource, kept_by_version
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
-ROWS_OF_BLOBS_AT_ONCE = 32  # a blob may be in a file of its own, whose size the fragment does not have
+# a blob may be in a file of its own, whose size the fragment does not have
+ROWS_OF_BLOBS_AT_ONCE = 32
 BLOB = "lance.blob"  # the beginning of the names of Lance's types for blobs
-ENCODING = b"lance-encoding:blob"  # in the metadata of a column of blobs before version 2.2 of the format
+# in the metadata of a column of blobs before version 2.2 of the format
+ENCODING = b"lance-encoding:blob"
 DATA = "/data/"  # the path between a table's place and its files
 
 
@@ -84,7 +86,8 @@ class Lance(TableSource):
                 ):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
-            self._look(fragment, unit)  # Lance reports the same error for an unreachable store and a broken file
+            # Lance reports the same error for an unreachable store and a broken file
+            self._look(fragment, unit)
             reason = str(error).partition(", /")[0].removeprefix("External error: ")
             raise RowError(f"expected a fragment as Lance wrote it: {reason}") from error
 

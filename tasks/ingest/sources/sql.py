@@ -133,7 +133,8 @@ class Sql(Source):
                 keys = json.loads(unit["version"])["keys"][: unit["rows"]]
                 missing: dict[Any, list[int]] = {}
                 for number, key in enumerate(keys):
-                    missing.setdefault(key, []).append(number)  # a damaged database may list a key again
+                    # a damaged database may list a key again
+                    missing.setdefault(key, []).append(number)
                 for names, rows_by_key in self._fetched(session, unit):
                     if names:
                         self._check_columns(names, schema)

@@ -44,7 +44,8 @@ class TfRecord(FolderSource):
             kinds: dict[str, pa.DataType] = {}
             with passing_over_damage():
                 for record in islice(self._records(unit), SAMPLE_ROWS):
-                    with contextlib.suppress(RowError):  # for one record, which is reported when it is read
+                    # for one record, which is reported when it is read
+                    with contextlib.suppress(RowError):
                         for name, (kind, values) in features_of(without_error(record)).items():
                             kinds[name] = _wider(kinds.get(name), self._type(name, kind, values))
             for name, data_type in kinds.items():

@@ -95,7 +95,8 @@ class WholeFiles(FolderSource):
                 values[row] = value
         for error in errors.values():
             if not is_corrupt_file(error):
-                raise error  # the storage failed, not the file: Ray Data retries, then the run fails
+                # the storage failed, not the file: Ray Data retries, then the run fails
+                raise error
         good = list(values)
         if good:
             field = self.field()

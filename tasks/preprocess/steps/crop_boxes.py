@@ -20,7 +20,8 @@ from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.column_effect import ColumnEffect
 
-BESIDE = {"labels": "label", "scores": "score"}  # the lists of a detection, and the names of their entries
+# the lists of a detection, and the names of their entries
+BESIDE = {"labels": "label", "scores": "score"}
 
 
 class CropBoxes(PreprocessStep):

@@ -100,7 +100,8 @@ class Expression:
             with bounded(table.nbytes), database().cursor() as cursor:
                 column = self._query(cursor, table, label, stage, outer).to_arrow_table()["value"]
         except (duckdb.OutOfMemoryException, MemoryError) as error:
-            database.cache_clear()  # its memory would count for the next rows, but not for the bound
+            # its memory would count for the next rows, but not for the bound
+            database.cache_clear()
             cause = error if isinstance(error, MemoryError) else MemoryError(_message(error))
             raise RowError(f"{label}: {shortage(cause)}") from cause
         except (duckdb.Error, pa.ArrowInvalid) as error:

@@ -17,7 +17,8 @@ PARTS = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJ
 PARTS |= {"LAMBDA", "OPERATOR", "TYPE"}
 # functions that SQL writes like columns
 CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # DuckDB lists these as consistent
+# DuckDB lists these as consistent
+CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}
 UNSTABLE = "is not the same at every call, and a resumed run repeats values"
 HABITS = {  # from Python
     "None": "SQL has null for it, as in x is null",
