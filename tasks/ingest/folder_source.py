@@ -91,7 +91,8 @@ def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str
     folders = [folder_columns(paths[unit]) for unit in units.to_pylist()]
     for name in dict.fromkeys(chain.from_iterable(folders)):
         column = blocks.data_name(name)
-        if name not in without and column not in block.column_names and (only is None or name in only):
+        is_chosen = only is None or name in only
+        if is_chosen and name not in without and column not in block.column_names:
             values = pa.array([columns.get(name) for columns in folders], pa.string())
             block = block.append_column(column, values.take(pc.index_in(block["__unit"], units)))
     return block

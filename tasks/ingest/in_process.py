@@ -35,7 +35,8 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
     if isinstance(source, FileSource) and source.wait_for:
         require_arrival(source, source.wait_for, run.partition)
     source, units, schema = first_units(source, run.partition, rows)
-    pending = units.append_column("settled", pa.nulls(len(units), PENDING.field("settled").type)).cast(PENDING)
+    nulls = pa.nulls(len(units), PENDING.field("settled").type)
+    pending = units.append_column("settled", nulls).cast(PENDING)
     block = rebatch.joined(read_units(pending, source, run, schema))
     warnings = orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]"))
     return FirstRows(block.filter(pc.not_equal(block["__state"], END)), schema, tuple(warnings))

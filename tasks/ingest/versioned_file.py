@@ -201,7 +201,8 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
         contents_in_order: list[bytes | Exception] = [b""] * len(files)
         for store in dict.fromkeys(stores):
             rows = [row for row, own in enumerate(stores) if own == store]
-            for row, content in zip(rows, read_whole([files[row] for row in rows], most), strict=True):
+            contents_of_store = read_whole([files[row] for row in rows], most)
+            for row, content in zip(rows, contents_of_store, strict=True):
                 contents_in_order[row] = content
         return contents_in_order
     filesystem = files[0].place[0]

@@ -61,9 +61,9 @@ def nearest_indexed(
 
     Raise `ContractError` if the column has no embeddings of D numbers, or if the query is all zeros.
     """
-    query, dataset, place = direction(query), table.dataset, str(table.place)
+    query, dataset, source = direction(query), table.dataset, str(table.place)
     date_columns = [table.partition_column] if table.partition_column else []
-    require(dataset.schema, [column, "row_id", *date_columns], place)
+    require(dataset.schema, [column, "row_id", *date_columns], source)
     probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
     near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
     conditions = [f"({day} = date '{partition.partition}')" for day in date_columns for partition in partitions]
@@ -74,7 +74,7 @@ def nearest_indexed(
     partition: Any = partitions[0].partition
     for name in date_columns:
         partition = rows[name].cast(pa.string()).combine_chunks()
-    result = compared([comparable(rows, column, query.size, place, partition)], query, count)
+    result = compared([comparable(rows, column, query.size, source, partition)], query, count)
     rows = rows.drop_columns([column, *date_columns])
     for match, number in zip(result.matches, result.numbers, strict=True):
         match.update(rows.slice(number, 1).to_pylist()[0] | match)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 NEAREST = """
     SELECT count(*), count(*) FILTER (NOT isfinite(score)),
-        min({{a: -score, partition: partition, row_id: row_id, number: number, score: score}}, $count)
-            FILTER (isfinite(score))
-    FROM (SELECT *, round(array_cosine_similarity(embedding, $query::DOUBLE[{width}]), 12) AS score FROM published)
+        min({{distance: -score, partition: partition, row_id: row_id, number: number, score: score}},
+            $count) FILTER (isfinite(score))
+    FROM (
+        SELECT *, round(array_cosine_similarity(embedding, $query::DOUBLE[{width}]), 12) AS score FROM published
+    )
 """
 IS_PLAIN = (is_text, types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_temporal)
 
@@ -56,7 +58,8 @@ class PublishedPartition:
         last = max(matches)
         for first, table in self.numbered(plain_columns(self.schema())):
             for number in matches.keys() & range(first, first + len(table)):
-                matches[number].update(table.slice(number - first, 1).to_pylist()[0] | matches[number])
+                [row] = table.slice(number - first, 1).to_pylist()
+                matches[number].update(row | matches[number])
             if first + len(table) > last:
                 return
 
@@ -83,11 +86,11 @@ def nearest(published: Sequence[PublishedPartition], column: str, query: np.ndar
 
     def batches() -> Iterator[pa.RecordBatch]:
         for partition in published:
-            place, schema = f"partition {partition.partition}", partition.schema()
+            day, schema = partition.partition, partition.schema()
             if len(schema):
-                require(schema, [column, "row_id"], place)
+                require(schema, [column, "row_id"], f"partition {day}")
                 for first, table in partition.numbered([column, "row_id"]):
-                    yield comparable(table, column, query.size, place, partition.partition, first)
+                    yield comparable(table, column, query.size, f"partition {day}", day, first)
 
     result = compared(batches(), query, count)
     for partition in published:
@@ -164,11 +167,16 @@ def compared(batches: Iterable[pa.RecordBatch], query: np.ndarray, count: int) -
         database.register("published", pa.RecordBatchReader.from_batches(schema, read()))
         try:
             values = {"query": vector.tolist(), "count": count}
-            rows, without, best = database.execute(NEAREST.format(width=vector.size), values).fetchall()[0]
+            statement = NEAREST.format(width=vector.size)
+            [(rows, without, best)] = database.execute(statement, values).fetchall()
         except duckdb.Error as error:
             raise (failures or [error])[0] from None
-    matches = [{name: row[name] for name in ("partition", "row_id", "score")} for row in best or ()]
-    return Found(matches, [row["number"] for row in best or ()], rows, without)
+    result = Found([], [], rows, without)
+    for row in best or ():
+        result.numbers.append(row.pop("number"))
+        del row["distance"]
+        result.matches.append(row)
+    return result
 
 
 def plain_columns(schema: pa.Schema) -> list[str]:

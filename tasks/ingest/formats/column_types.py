@@ -8,6 +8,7 @@ import pyarrow as pa
 
 # The errors of a value, such as `ArrowInvalid`. A lack of memory is not one.
 MISFIT = (pa.ArrowNotImplementedError, pa.ArrowCapacityError, OverflowError, TypeError, ValueError)
+Errors = dict[int, Exception]  # of bad rows, by their position
 _NO_DIGITS = re.compile(r"[eE].*|[^0-9]")
 _MOST_DIGITS = 767  # of a float64 that is written in full
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.column_types import Errors
 from overnight.tasks.ingest.formats.csv_header import column_names, repeated_headers
 from overnight.tasks.ingest.formats.text_lines import MARK, UTF_8, Utf8File, whole_lines
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
@@ -20,8 +21,6 @@ from overnight.tasks.ingest.versioned_file import SourceFile
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)
 # bad rows per file with their own message: a wrong delimiter makes every row bad
 DESCRIBED_ROWS = 10_000
-
-Errors = dict[int, Exception]
 
 
 @dataclass
@@ -101,8 +100,8 @@ class CsvFile:
                         continue
                     count = int(numbers[-1]) + 1
                     before = {number: bad.pop(number) for number in list(bad) if number < count}
-                    rows = CsvRows(numbers, pa.Table.from_batches([batch]).rename_columns(columns), before)
-                    yield _without_bad_rows(rows, file)
+                    data = pa.Table.from_batches([batch]).rename_columns(columns)
+                    yield _without_bad_rows(CsvRows(numbers, data, before), file)
             self.damage = file.damage
         except Exception as error:
             if not is_corrupt_file(error):
@@ -171,7 +170,8 @@ def _without_bad_rows(rows: CsvRows, file: Utf8File) -> CsvRows:
         rows = rows.without(np.array([len(rows.text) - 1]), error)
     if len(positions := repeated_headers(rows.text)):
         names = ", ".join(rows.text.column_names)
-        rows = rows.without(positions, RowError(f"expected a row, found the names of the columns again: {names}"))
+        error = RowError(f"expected a row, found the names of the columns again: {names}")
+        rows = rows.without(positions, error)
     return rows
 
 

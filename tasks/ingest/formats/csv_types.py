@@ -68,7 +68,8 @@ def convert(
             columns[field.name] = pa.nulls(len(data), field.type)
             continue
         text = data[field.name].combine_chunks()
-        columns[field.name], misfits = _convert_column(text, field, field.name in declared, spellings)
+        is_declared = field.name in declared
+        columns[field.name], misfits = _convert_column(text, field, is_declared, spellings)
         errors = misfits | errors
         if is_marked:
             errors = _not_text(text, field.name) | errors
@@ -115,7 +116,8 @@ def _nulls() -> pa.Array:
 def _with_nulls(text: pa.Array, spellings: bool) -> pa.Array:
     if not spellings:
         return text
-    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _nulls()), pa.scalar(None, pa.string()), text)
+    is_null = pc.is_in(pc.utf8_trim_whitespace(text), _nulls())
+    return pc.if_else(is_null, pa.scalar(None, pa.string()), text)
 
 
 def _loose(text: pa.Array) -> pa.Array:
@@ -170,7 +172,8 @@ def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
     # All fractions of a column of prices have two digits. A column with 1.9 and 1.10 is not of numbers.
     if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():
         fractions = text.filter(pc.match_substring(text, "."))
-        return len(pc.unique(pc.utf8_length(pc.replace_substring_regex(fractions, r"^.*\.", "")))) == 1
+        digits = pc.replace_substring_regex(fractions, r"^.*\.", "")
+        return len(pc.unique(pc.utf8_length(digits))) == 1
     return bool(pc.any(pc.match_substring_regex(text, _SURELY_FLOAT)).as_py())
 
 

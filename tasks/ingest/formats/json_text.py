@@ -139,7 +139,9 @@ def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[d
     objects: list[dict[str, Any] | RowError] = []
     for line, has_long_numbers in zip(lines, is_long, strict=True):
         try:
-            objects.append(line if isinstance(line, RowError) else _parse(line, has_long_numbers, allow_nan))
+            if isinstance(line, RowError):
+                raise line
+            objects.append(_parse(line, has_long_numbers, allow_nan))
         except RowError as error:
             objects.append(error)
     return objects
@@ -179,7 +181,8 @@ def _with_constants(line: bytes, excerpt: str, error: orjson.JSONDecodeError, al
     except (ValueError, RecursionError):
         words.clear()
     if not words:
-        is_document = line.startswith(b"[") or (line.startswith(b"{") and "unexpected end" in str(error))
+        is_cut = line.startswith(b"{") and "unexpected end" in str(error)
+        is_document = line.startswith(b"[") or is_cut
         advice = f"; {ADVICE}" if is_document else ""
         raise RowError(f"expected a line that is a JSON object, found {excerpt!r}: {error}{advice}")
     if not allow_nan:

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
+from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
 from overnight.tasks.ingest.formats.csv_types import text_as
 from overnight.tasks.ingest.formats.json_text import Constant
 from overnight.tasks.rows.arrow_types import types_by_name
@@ -39,28 +39,31 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
     return pa.string()
 
 
-def column_of(name: str, values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, Exception]]:
+def column_of(name: str, values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, Errors]:
     """Return the values as a column of type `kind`, by default text, and the errors of misfits by position."""
     kind = kind or pa.string()
     column, misfits = fitting(values, lambda some: _strict(some, kind), kind)
     description = str(kind)
     if pa.types.is_string(kind):
         description = "a value with less nesting of lists and objects"
-    errors: dict[int, Exception] = {}
+    errors: Errors = {}
     for row in misfits:
         reason = f"expected {description}, found {_shown(values[row])}; see source.types"
         errors[row] = RowError(f"column {name}: {reason}")
     return column, errors
 
 
-def column_as(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
+def column_as(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, Errors]:
     """Return a column of the type `kind` that the job sets: a value fits if it or its text does, such as "7"."""
     column, errors = column_of(name, values, kind)
     if not errors:
         return column, {}
     texts = list(map(_text_if_flat, values))
     column, misfits = text_as(pa.array(texts, pa.string()), kind)
-    return column, {row: error for row, error in errors.items() if row in misfits or texts[row] is None}
+    for row, text in enumerate(texts):
+        if row not in misfits and text is not None:
+            errors.pop(row, None)
+    return column, errors
 
 
 def text_of(value: Any) -> str | None:

@@ -67,7 +67,8 @@ def read_rows(handle: Any, header: Header, count: int, rows_at_once: int) -> Ite
         content = b"".join(pieces(handle, header.row_bytes * header.rows))
         if len(content) < header.row_bytes * header.rows:
             raise RowError("the file ends before its array does, whose rows are not stored one after another")
-        whole = np.frombuffer(content, header.dtype).reshape((header.rows, *header.row_shape), order="F")
+        shape = header.rows, *header.row_shape
+        whole = np.frombuffer(content, header.dtype).reshape(shape, order="F")
         for start in range(0, count, rows_at_once):
             yield whole[start : min(count, start + rows_at_once)]
         return
@@ -75,6 +76,7 @@ def read_rows(handle: Any, header: Header, count: int, rows_at_once: int) -> Ite
         limit = min(rows_at_once, count - start)
         content = b"".join(pieces(handle, limit * header.row_bytes))
         rows = len(content) // header.row_bytes
-        yield np.frombuffer(content[: rows * header.row_bytes], header.dtype).reshape(rows, *header.row_shape)
+        values = np.frombuffer(content[: rows * header.row_bytes], header.dtype)
+        yield values.reshape(rows, *header.row_shape)
         if rows < limit:
             raise RowError("the file ends before this row")

@@ -76,8 +76,11 @@ def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
 def _compare_values(file: pq.ParquetFile, group: int, count: int) -> None:
     """Raise `RowError` if a column has another number of values than rows. Only a column of lists may have more."""
     metadata = file.metadata.row_group(group)
-    lists_last = sorted(range(metadata.num_columns), key=lambda number: file.schema.column(number).max_repetition_level)
-    for number in lists_last[:COLUMNS_COMPARED]:
+
+    def repetition(number: int) -> int:
+        return int(file.schema.column(number).max_repetition_level)
+
+    for number in sorted(range(metadata.num_columns), key=repetition)[:COLUMNS_COMPARED]:  # lists last
         column, values = file.schema.column(number), metadata.column(number)
         is_more = values.num_values > count and not column.max_repetition_level
         if count < 0 or values.num_values < count or is_more:
@@ -95,7 +98,8 @@ def _count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     rows = 0
     if smallest:
         with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, by the footer"):
-            rows = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest.path_in_schema])))
+            names = [smallest.path_in_schema]
+            rows = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=names)))
     if rows != count:
         raise RowError(f"expected {count:,} rows in row group {group}, by the footer, found {rows:,}")
 

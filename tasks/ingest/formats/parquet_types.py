@@ -56,7 +56,10 @@ def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
     """Return the rows of the file at `path` in the types of `schema`, with the errors of values that do not fit."""
     data, errors = rows.data, dict(rows.errors)
     for position, field in enumerate(data.schema):
-        if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:
+        if field.name not in schema.names:
+            continue
+        common = schema.field(field.name)
+        if common.type == field.type:
             continue
         other_path = (common.metadata or {}).get(FILE, b"").decode()
         sentence = f"column {field.name}: expected {common.type}, as in {other_path}, found {field.type} in {path}"

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
+from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
 from overnight.tasks.rows.arrow_types import types_by_name
 
 
@@ -39,11 +39,11 @@ def inferred_type(values: Sequence[Any]) -> pa.DataType:
         return pa.string()
 
 
-def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
+def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, Errors]:
     """Return the values as a column of type `kind`, and the errors of values that do not fit, by position."""
     plain = _text if kind == pa.string() else _plain
     column, misfits = fitting(values, lambda some: _strict(list(map(plain, some)), kind), kind)
-    errors: dict[int, Exception] = {}
+    errors: Errors = {}
     for row in misfits:
         value = values[row]
         excerpt = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"

@@ -112,7 +112,9 @@ def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "
     for unit in units.to_pylist():
         if remaining <= 0:
             break
-        count = unit["rows"] if unit["rows"] is not None else _count(source, unit, schema, remaining)
+        count = unit["rows"]
+        if count is None:
+            count = _count(source, unit, schema, remaining)
         first.append(unit | {"rows": min(count, remaining)})
         remaining -= min(count, remaining)
     return pa.Table.from_pylist(first, schema=units.schema)

@@ -70,7 +70,9 @@ class Uris(WholeFiles):
     def files(self, partition: str) -> Iterator[File]:
         for file in super().files(partition):
             for path, uri, more in listed(file, self.uri_column, self.keep, self.anonymous):
-                version = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16]} | ({"more": more} if more else {})
+                version: dict[str, Any] = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16]}
+                if more:
+                    version["more"] = more
                 yield File(path, uri, BYTES_A_FILE, json.dumps(version, default=str), file.changed_at)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
@@ -97,7 +99,10 @@ class Uris(WholeFiles):
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
         rows = _rows_of_lists(units)
-        errors: dict[int, Exception] = {i: RowError(row["error"]) for i, row in enumerate(rows) if "error" in row}
+        errors: dict[int, Exception] = {}
+        for position, row in enumerate(rows):
+            if "error" in row:
+                errors[position] = RowError(row["error"])
         columns = {}
         for field in schema or ():
             columns[field.name], misfits = column_of(field.name, values_of(rows, field.name), field.type)
@@ -164,7 +169,9 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Return the content or its error. Each error of a web host or an address becomes one of its file."""
     is_own = isinstance(content, RowError | TooLarge | MemoryError | FileNotFoundError | PermissionError)
-    if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
+    if not isinstance(content, Exception) or is_own:
+        return content
+    if protocol_of(uri) in STORES and not is_corrupt_file(content):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
     error.__cause__ = content
@@ -195,7 +202,8 @@ def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Ite
             if row["__state"] == blocks.QUARANTINED:
                 yield row["row_id"], "", {"error": row["__error_message"]}
             elif row["__state"] == blocks.LIVE and not isinstance(row[column], str):
-                yield row["row_id"], "", {"error": f"column {uri_column}: expected a URI, found {row[column]!r:.80}"}
+                reason = f"column {uri_column}: expected a URI, found {row[column]!r:.80}"
+                yield row["row_id"], "", {"error": reason}
             elif row["__state"] == blocks.LIVE:
                 yield row["row_id"], _absolute(row[column], file), {name: row[name] for name in keep}
 

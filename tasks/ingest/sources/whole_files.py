@@ -115,8 +115,12 @@ class WholeFiles(FolderSource):
         sizes = self.listed_sizes(units)
         contents: list[bytes | Exception] = [self._too_large(size) for size in sizes]
         small = [row for row, size in enumerate(sizes) if size <= self.max_file_bytes]
-        for row, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
-            contents[row] = self._too_large(content.size) if isinstance(content, TooLarge) else content
+        if not small:
+            return contents
+        for row, content in zip(small, self.contents(units.take(small)), strict=True):
+            contents[row] = content
+            if isinstance(content, TooLarge):
+                contents[row] = self._too_large(content.size)
         return contents
 
     def _too_large(self, size: int | None) -> RowError:
