@@ -54,7 +54,7 @@ class PublishedPartition:
             first += len(table)
 
     def add_columns(self, matches: Mapping[int, dict[str, Any]]) -> None:
-        """Add the plain columns to the matches, each of which has the number of its row as its key."""
+        """Add the plain columns of their rows to the matches, whose keys are the numbers of the rows."""
         last = max(matches)
         for first, table in self.numbered(plain_columns(self.schema())):
             for number in matches.keys() & range(first, first + len(table)):

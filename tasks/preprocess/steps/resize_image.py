@@ -75,7 +75,8 @@ class ResizeImage(PreprocessStep):
             if self.decode == "fast":
                 small_image = decode_scaled(image.as_buffer(), height, width, self.max_image_pixels)
                 return shrink_image(small_image, height, width)
-            return resize_image(decode_image(image.as_buffer(), self.max_image_pixels), height, width, self.resample)
+            whole_image = decode_image(image.as_buffer(), self.max_image_pixels)
+            return resize_image(whole_image, height, width, self.resample)
 
         def resize(table: pa.Table) -> result.Outcome:
             pixels = np.zeros((len(table), height, width, 3), np.uint8)
