@@ -59,7 +59,10 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
     Each of the `count` rows must have become exactly one row, or failed.
     """
     sources = np.asarray(outcome.made_of)
-    columns = {name: scatter(values, sources, count) for name, values in outcome.columns.items() if name != SUFFIX}
+    columns = {}
+    for name, values in outcome.columns.items():
+        if name != SUFFIX:
+            columns[name] = scatter(values, sources, count)
     return Outcome(columns, failed=outcome.failed)
 
 
@@ -90,7 +93,8 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
             order = outcome.order
         arrays = {name: to_arrow(values) for name, values in outcome.columns.items()}
         tables.append(pa.table(arrays or {PADDING: pa.nulls(len(rows))}))
-        errors |= {start + row: error for row, error in outcome.failed.items()}
+        for row, error in outcome.failed.items():
+            errors[start + row] = error
         start += length
     table = concatenated(tables, stage)
     columns = columns_of(table)

@@ -116,7 +116,9 @@ def _is_column(values: Any) -> bool:
 def _joined(pieces: list[Mapping[Any, Column]], count: int, stage: str) -> dict[str, Column]:
     tables = []
     for piece in pieces:
-        arrays = {str(name): to_arrow(plain_column(str(name), values)) for name, values in piece.items()}
+        arrays = {}
+        for name, values in piece.items():
+            arrays[str(name)] = to_arrow(plain_column(str(name), values))
         if len(set(map(len, arrays.values()))) > 1:
             lengths = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
             raise _WrongForm(f"a yielded dict has columns of different lengths ({lengths}). {FORM}.")
@@ -178,10 +180,11 @@ def _column(name: Any, values: Any, count: int, errors: dict[int, Exception]) ->
 def _awaited(values: Sequence[Any], errors: dict[int, Exception]) -> list[Any]:
     """Return the values with the results of awaitables, and None for one that raised; add its error to `errors`."""
     results = list(values)
-    rows = [row for row, value in enumerate(results) if inspect.isawaitable(value)]
-    if not rows:
+    works = {row: value for row, value in enumerate(results) if inspect.isawaitable(value)}
+    if not works:
         return results
-    for row, answer in zip(rows, _result_of(_all_finished([results[row] for row in rows])), strict=True):
+    answers = _result_of(_all_finished(list(works.values())))
+    for row, answer in zip(works, answers, strict=True):
         if isinstance(answer, BaseException):
             if isinstance(answer, OvernightError) or not isinstance(answer, Exception):
                 raise answer

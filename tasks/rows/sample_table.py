@@ -46,7 +46,7 @@ def markdown(table: pa.Table) -> str:
 def _cells(column: pa.ChunkedArray) -> list[str]:
     if column.type == TENSOR:
         return list(map(_array, to_numpy(column)))
-    return [cell(_short(value)) for value in column.to_pylist()]
+    return list(map(cell, map(_short, column.to_pylist())))
 
 
 def _short(value: object) -> str:

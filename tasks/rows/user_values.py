@@ -51,7 +51,7 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
     Values without a NumPy or Arrow type, such as those of a list, get the type of `before` again if it can hold them.
     """
     kind = value_type(before.type)
-    if not any(is_family(kind) for is_family in FAMILIES):
+    if _family(kind) is None:
         return None if _same_cells(values, to_numpy(before)) else values
     try:
         array = to_arrow(values)
@@ -66,12 +66,19 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
     return values if has_own_type else new_array
 
 
+def _family(kind: pa.DataType) -> int | None:
+    """Return the position in `FAMILIES` of the family of a type; None if it is in none of them."""
+    for position, is_family in enumerate(FAMILIES):
+        if is_family(kind):
+            return position
+    return None
+
+
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Return the array in the type `kind`; None if its type is of another family, or cannot hold every value."""
     if types.is_null(array.type):
         return pa.nulls(len(array), kind)
-    is_alike = any(is_family(array.type) and is_family(kind) for is_family in FAMILIES)
-    if not is_alike or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
+    if _family(array.type) != _family(kind) or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
         return None
     try:
         new_array = array.cast(kind)

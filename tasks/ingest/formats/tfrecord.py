@@ -83,11 +83,11 @@ def _message() -> Any:
 
     repeated = {"label": "LABEL_REPEATED"}
     lists = {"BytesList": "BYTES", "FloatList": "FLOAT", "Int64List": "INT64"}
-    messages: list[dict[str, Any]] = [
-        {"name": name, "field": [field("value", 1, kind, **repeated)]} for name, kind in lists.items()
-    ]
-    kinds = zip(ELEMENTS, lists, strict=True)
-    members = [field(name, i, f".tensorflow.{kind}", oneof_index=0) for i, (name, kind) in enumerate(kinds, 1)]
+    messages: list[dict[str, Any]] = []
+    members: list[dict[str, Any]] = []
+    for number, (name, (kind, element)) in enumerate(zip(ELEMENTS, lists.items(), strict=True), 1):
+        messages.append({"name": kind, "field": [field("value", 1, element, **repeated)]})
+        members.append(field(name, number, f".tensorflow.{kind}", oneof_index=0))
     messages.append({"name": "Feature", "field": members, "oneof_decl": [{"name": "kind"}]})
     entry = {
         "name": "FeatureEntry",

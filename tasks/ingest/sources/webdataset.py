@@ -50,14 +50,18 @@ class WebDataset(FolderSource):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds = {"key": pa.string()}
         if self.columns is not None:
-            return pa.schema(kinds | {name: _type(extension) for name, extension in self.columns.items()})
+            for name, extension in self.columns.items():
+                kinds[name] = _type(extension)
+            return pa.schema(list(kinds.items()))
         extensions = set[str]()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             with passing_over_damage():
                 for sample in islice(self._samples(unit), SAMPLE_ROWS):
                     if not sample.damage:
                         extensions.update(sample.files)
-        return pa.schema(kinds | {name: _type(name) for name in sorted(extensions - {"key"})})
+        for name in sorted(extensions - {"key"}):
+            kinds[name] = _type(name)
+        return pa.schema(list(kinds.items()))
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         apart: set[str] | None = None  # None until there is a reason to search the shard for them
@@ -94,7 +98,10 @@ class WebDataset(FolderSource):
             extensions = dict(zip(sample.files, sample.files, strict=True))
         else:
             extensions = {name: _first(choices, sample) for name, choices in self.columns.items()}
-        return {"key": sample.key} | {name: _value(sample, extension) for name, extension in extensions.items()}
+        row: dict[str, Any] = {"key": sample.key}
+        for name, extension in extensions.items():
+            row[name] = _value(sample, extension)
+        return row
 
 
 def _first(choices: str, sample: Sample) -> str:

@@ -103,7 +103,8 @@ class WholeFiles(FolderSource):
             units_read = units.take(pa.array(good))
             columns = {"row_id": units_read["path"], "uri": units_read["uri"]}
             columns[field.name] = pa.array(list(values.values()), field.type)
-            columns |= {name: column.take(pa.array(good)) for name, column in more.items()}
+            for name, column in more.items():
+                columns[name] = column.take(pa.array(good))
             numbers_read = units_read["unit"].to_numpy()
             yield blocks.with_hidden(pa.table(columns), numbers_read, np.zeros(len(good), np.int64))
         for row, error in sorted(errors.items()):
@@ -114,7 +115,7 @@ class WholeFiles(FolderSource):
         """Return `contents`, with an error for each file that is too large, which is not read if its size is known."""
         sizes = self.listed_sizes(units)
         contents: list[bytes | Exception] = [self._too_large(size) for size in sizes]
-        small = [row for row, size in enumerate(sizes) if size <= self.max_file_bytes]
+        small = np.flatnonzero(np.array(sizes) <= self.max_file_bytes).tolist()
         if not small:
             return contents
         for row, content in zip(small, self.contents(units.take(small)), strict=True):
