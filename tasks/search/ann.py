@@ -41,7 +41,8 @@ class LanceTable:
     def dataset(self) -> Any:
         """Return the table's newest version at the first call, as a `lance.LanceDataset`."""
         lance: Any = require_extra("lance", "search in a Lance table", "plan")
-        os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")  # otherwise it warns of a future change
+        # otherwise it warns of a future change
+        os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
         return lance.dataset(object_store_uri(self.place), storage_options=storage_options())
 
     def index_groups(self, column: str) -> int:

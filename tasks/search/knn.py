@@ -107,7 +107,8 @@ def require(schema: pa.Schema, columns: Sequence[str], place: str) -> None:
     """Raise `ContractError`, which names `place`, if the schema lacks one of the columns."""
     for name in columns:
         if name not in schema.names:
-            raise ContractError(f"{place}: expected a column {name}, found {', '.join(schema.names)}.")
+            names = ", ".join(schema.names)
+            raise ContractError(f"{place}: expected a column {name}, found {names}.")
 
 
 def comparable(table: pa.Table, column: str, width: int, place: str, partition: Any, first: int = 0) -> pa.RecordBatch:
@@ -118,7 +119,8 @@ def comparable(table: pa.Table, column: str, width: int, place: str, partition: 
     embeddings = table[column].combine_chunks()
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):
-        raise ContractError(f"{place}: expected lists of floating-point numbers in {column}, found {kind}.")
+        expected = f"lists of floating-point numbers in {column}"
+        raise ContractError(f"{place}: expected {expected}, found {kind}.")
     present = embeddings.drop_null()
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
     if set(lengths) - {width}:
