@@ -119,8 +119,8 @@ def comparable(table: pa.Table, column: str, width: int, place: str, partition: 
     embeddings = table[column].combine_chunks()
     kind = embeddings.type
     if not is_list(kind) or not types.is_floating(kind.value_type):
-        expected = f"lists of floating-point numbers in {column}"
-        raise ContractError(f"{place}: expected {expected}, found {kind}.")
+        content = f"lists of floating-point numbers in {column}"
+        raise ContractError(f"{place}: expected {content}, found {kind}.")
     present = embeddings.drop_null()
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
     if set(lengths) - {width}:
