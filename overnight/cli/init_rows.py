@@ -21,7 +21,7 @@ from PIL import Image
 
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.rows import arrow_types, blocks
-from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.storage.location import File, Location
 
 HEAD_BYTES = 64 * 2**10

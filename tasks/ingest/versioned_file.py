@@ -22,7 +22,8 @@ from overnight.tasks.storage.filesystems import is_local, is_s3, is_web, open_fi
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
 LOOKS_AT_ONCE = 16
-MOST_GROWTH = 2**20  # bytes, of a file while it is read; more of them show that it is another than was listed
+# bytes, of a file while it is read; more of them show that it is another than was listed
+MOST_GROWTH = 2**20
 BYTES_A_BLOCK = 512  # https://man7.org/linux/man-pages/man3/stat.3type.html
 FOLDER = "expected a file, found a folder"
 
@@ -193,13 +194,16 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read."""
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
-        contents_by_row: dict[int, bytes | Exception] = {}
+        contents_in_order: list[bytes | Exception] = [b""] * len(files)
         for store in dict.fromkeys(stores):
             rows = [row for row, own in enumerate(stores) if own == store]
-            contents_by_row |= zip(rows, read_whole([files[row] for row in rows], most), strict=True)
-        return [contents_by_row[row] for row in range(len(files))]
+            contents_of_store = read_whole([files[row] for row in rows], most)
+            for row, content in zip(rows, contents_of_store, strict=True):
+                contents_in_order[row] = content
+        return contents_in_order
     filesystem = files[0].place[0]
-    paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
+    # the same paths as in `place`, in a tenth of the time
+    paths = [strip_protocol(file.uri) for file in files]
     if is_local(filesystem):
         return [file.checked(_content(path, most), False) for file, path in zip(files, paths, strict=True)]
     contents: list[Any]

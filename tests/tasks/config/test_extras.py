@@ -25,7 +25,7 @@ from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
-from overnight.tasks.search.partition import LanceTable
+from overnight.tasks.search.ann import LanceTable
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
