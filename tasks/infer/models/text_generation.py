@@ -5,7 +5,6 @@ tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template 
 list, the likeliest of a beam search first; the first is the text of `num_return_sequences: 1`.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -24,14 +23,6 @@ from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
-def _summary(column: str) -> dict[str, str]:
-    """Return the settings for a summary of the column. They have a prompt if the column's name fits into one."""
-    settings = {"text_column": column}
-    if re.fullmatch(r"\w+", column):
-        settings["prompt"] = f"Summarise: {{{column}}}"
-    return settings
-
-
 class TextGeneration(PretrainedPredictor):
     """Generates text from a prompt, by causal models and encoder-decoders."""
 
@@ -39,9 +30,9 @@ class TextGeneration(PretrainedPredictor):
     offer: ClassVar[Offer] = Offer(
         "texts made of texts: summaries, answers",
         "text",
-        "Qwen/Qwen2.5-0.5B-Instruct",
-        _summary,
-        architecture="qwen2",
+        "facebook/bart-large-cnn",
+        lambda column: {"text_column": column},
+        architecture="bart",
     )
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
     prompt: Annotated[
