@@ -65,13 +65,13 @@ def init(folder: Path, **given: str | None) -> None:
 
 
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
-    """Return all answers: from options, otherwise from prompts. `given` has the value of each option, or None.
+    """Return all answers: the options in `given`, otherwise from prompts or, without a terminal, defaults.
 
-    Without a terminal, take the default of an answer that no option gives. Raise `JobError` if it has no default, and
-    for an answer that is not valid.
+    Raise `JobError` for an answer that is missing or not valid.
     """
-    from overnight.cli.init_choices import Answers, column_of, is_table, offers, source_kinds, task_choices
+    from overnight.cli.init_choices import Answers, column_of, is_table, offers, task_choices
     from overnight.cli.init_look import look
+    from overnight.cli.init_rows import source_kinds
 
     cron = (given["schedule"] or "").strip()
     if time := TIME.fullmatch(cron):
@@ -79,13 +79,13 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
     if given["timezone"] and not (cron or "{partition}" in (given["path"] or "")):
         raise JobError(f"--timezone {given['timezone']}: expected --schedule with it, found none.")
     path = _answer("path", given, "Where are the inputs? A folder or a URI; {partition} is replaced by the day")
-    kinds = source_kinds()
+    kinds = list(source_kinds())
     if given["source"]:
-        _answer("source", given, "", list(kinds))
-    inputs = look(path, kinds, given["source"])
+        _answer("source", given, "", kinds)
+    inputs = look(path, given["source"])
     for note in inputs.notes:
         click.echo(note, err=True)
-    source = inputs.source or _answer("source", given, "What kind are the inputs?", list(kinds))
+    source = inputs.source or _answer("source", given, "What kind are the inputs?", kinds)
     works = task_choices(source, inputs)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
@@ -94,13 +94,15 @@ def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answer
     if not column and is_table(source) and column_of(work) == "text":
         if inputs.texts and sys.stdin.isatty():
             click.echo(f"  columns with texts: {', '.join(inputs.texts)}", err=True)
-        column = _answer("text_column", given, "Which column holds the text?", default=[*inputs.texts, "text"][0])
+        usual = next(iter(inputs.texts), "text")
+        column = _answer("text_column", given, "Which column holds the text?", default=usual)
     if column and inputs.names and column not in inputs.names:
         raise JobError(f"--text-column {column}: expected one of {', '.join(inputs.names)}.")
     model = given["model"] or ""
     if offer := offers().get(work):
         model = _answer("model", given, "Which model?", default=offer.model)
-    name = given["name"] or re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
+    folder_name = re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower())
+    name = given["name"] or folder_name.strip("-_") or "job"
     timezone = given["timezone"] or "UTC"
     return Answers(folder, name, path, source, work, model, column, inputs, cron, timezone)
 

@@ -1,4 +1,4 @@
-"""The possible answers of `overnight init`: the kinds of inputs, the work on them, and the column that the work reads.
+"""The possible answers of `overnight init`: the work on the inputs, and the column that it reads.
 
 They follow from the types of sources and models, and from what init sees of the inputs.
 """
@@ -16,7 +16,7 @@ OTHER_WORK = {
     "python": "a model of your own: init writes a skeleton",
     "none": "no model: rows are read, preprocessed and written",
 }
-# For each column of files, the columns that a model can read, the usual one first, with the steps that make them.
+# For each column of files, what models read, the usual content first, with the steps to it.
 STEPS: dict[str, dict[str, list[str]]] = {
     "image": {"image": []},
     "video": {
@@ -42,43 +42,38 @@ CHAINS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to the prompts of init, and what init sees of the inputs.
+    """The answers to the prompts of init, and what init sees of the inputs."""
 
-    `folder` is where init writes its files. `path` is the place of the inputs, as in a job file. `source` is their
-    kind. `work` is the kind of a model, the name of a chain of models, `python` or `none`. `model` names its model, or
-    those of a chain with commas. `text_column` is for tables. If `cron` is empty, a path with {partition} gets the
-    usual schedule, and any other path gets none.
-    """
-
-    folder: Path
+    folder: Path  # for the files of init
     name: str
-    path: str
+    path: str  # of the inputs, as in a job file
     source: str
-    work: str
-    model: str = ""
-    text_column: str = ""
+    work: str  # the kind of a model, the name of a chain of models, `python` or `none`
+    model: str = ""  # or those of a chain, with commas
+    text_column: str = ""  # of a table
     inputs: Inputs = field(default_factory=Inputs)
-    cron: str = ""
+    cron: str = ""  # if it is empty, a path with {partition} gets the usual schedule
     timezone: str = "UTC"
 
     @property
     def content(self) -> str:
-        """Return what the work reads: `image`, `audio` or `text`, or an empty text for a column of another kind.
+        """Return what the work reads: `image`, `audio`, `text`, or an empty text for another column.
 
-        Work on columns of any kind reads the images of a table, unless the user names another column.
+        Work on any column reads the images of a table, unless the user names another column.
         """
         contents, column = _contents(self.source, self.inputs), column_of(self.work)
         if column in contents:
             return column
         if is_table(self.source):
-            return "image" if column == "any" and "image" in contents and not self.text_column else ""
+            reads_images = column == "any" and "image" in contents and not self.text_column
+            return "image" if reads_images else ""
         return next(iter(contents))
 
     @property
     def column(self) -> str:
-        """Return the column that the work reads. For files it is fixed, and so is `image` for a table with images.
+        """Return the column that the work reads. For files and for images it is fixed.
 
-        For another table it is the column that the user named, by default the one with the longest texts.
+        For a table it is the one that the user named, by default the one with the longest texts.
         """
         if self.content == "image" or not is_table(self.source):
             return self.content
@@ -87,7 +82,8 @@ class Answers:
     @property
     def steps(self) -> list[str]:
         """Return the steps that make the column that the work reads, each as one line of YAML."""
-        steps, offer = _contents(self.source, self.inputs).get(self.content, []), offers().get(self.work)
+        steps = _contents(self.source, self.inputs).get(self.content, [])
+        offer = offers().get(self.work)
         if self.content != "image":
             return steps
         if not offer or not offer.whole_images:
@@ -96,41 +92,29 @@ class Answers:
         return [*steps, "{kind: decode_image}"] if self.inputs.image_files else steps
 
 
-def source_kinds() -> dict[str, tuple[str, ...]]:
-    """Return the kinds of sources that init offers, each with the endings of its files.
-
-    They read files, and require only a path.
-    """
-    kinds = {}
-    for kind, leaf in sources().items():
-        required = {name for name, field in leaf.model_fields.items() if field.is_required()}
-        if getattr(leaf, "extensions", ()) and required <= {"path"}:
-            kinds[kind] = leaf.extensions
-    return kinds
-
-
 def offers() -> dict[str, Offer]:
-    """Return what init shows about all work with models: by the kind of a model, or the name of a chain."""
-    leaves = get_args(get_args(AnyPredictor)[0])
-    return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)} | CHAINS
+    """Return what init shows about work with models, by their kind or by the name of a chain."""
+    offers = {}
+    for leaf in get_args(get_args(AnyPredictor)[0]):
+        if getattr(leaf, "offer", None):
+            offers[leaf.model_fields["kind"].default] = leaf.offer
+    return offers | CHAINS
 
 
 def task_choices(source: str, inputs: Inputs | None = None) -> dict[str, str]:
-    """Return the kinds of work that fit the rows of a kind of source, each with its explanation.
-
-    For a table, the kinds depend on `inputs`: only a table with images gets the work on images.
-    """
+    """Return the kinds of work that fit such rows, each with its explanation."""
     contents = {"any", *_contents(source, inputs or Inputs())}
-    return {work: offer.words for work, offer in offers().items() if offer.column in contents} | OTHER_WORK
+    models = {work: offer.words for work, offer in offers().items() if offer.column in contents}
+    return models | OTHER_WORK
 
 
 def is_table(source: str) -> bool:
-    """Return True if the rows of a source have columns of their own, and False if each row is a file."""
+    """Return True if the rows of a source have columns of their own; otherwise each row is a file."""
     return getattr(sources()[source], "column", "") not in STEPS
 
 
 def column_of(work: str) -> str:
-    """Return the column that the work needs: `any` for a column of any kind, and an empty text for none."""
+    """Return the column that the work needs, `any`, or an empty text for none."""
     if work in OTHER_WORK:
         return "any" if work == "python" else ""
     return offers()[work].column
@@ -149,5 +133,6 @@ def _contents(source: str, inputs: Inputs) -> dict[str, list[str]]:
     if inputs.image_files or (inputs.image_uris and not inputs.settings):
         contents["image"] = []
     if inputs.image_files not in ("", "image"):
-        contents["image"] = [f"{{kind: rename_columns, columns: {yaml_line({inputs.image_files: 'image'})}}}"]
+        step = {"kind": "rename_columns", "columns": {inputs.image_files: "image"}}
+        contents["image"] = [yaml_line(step)]
     return contents

@@ -33,26 +33,20 @@ SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What init sees of the inputs. The fields from `names` on are for the columns of a table, as its first file shows.
+    """What init sees of the inputs. From `names` on, these are the columns of a table."""
 
-    `source` is the kind of most files, or None. `rows` is the number of rows that each partition has, or 0 if it is
-    unknown. `longest_side` is that of the first pictures, in pixels, or 0. `texts` has the column of the longest texts
-    first. `image_uris` is a column of paths of images, and `image_files` one of whole image files. `settings` are those
-    of a source that reads the table, and `comments` are on them. `notes` are sentences for the user.
-    """
-
-    source: str | None = None
-    rows: int = 0
+    source: str | None = None  # the kind of most files
+    rows: int = 0  # of each partition; 0 if unknown
     has_folders: bool = False
-    longest_side: int = 0
+    longest_side: int = 0  # of the first pictures, in pixels; 0 if unknown
     names: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # the column of the longest texts first
     numbers: tuple[str, ...] = ()
-    image_uris: str = ""
-    image_files: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    comments: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    image_uris: str = ""  # a column of paths of images
+    image_files: str = ""  # a column of whole image files
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of a source that reads the table
+    comments: tuple[str, ...] = ()  # on these settings
+    notes: tuple[str, ...] = ()  # sentences for the user
 
 
 @cache
@@ -61,11 +55,19 @@ def sources() -> dict[str, Any]:
     return {leaf.model_fields["kind"].default: leaf for leaf in get_args(get_args(Source)[0])}
 
 
-def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
-    """Return what the first pictures, or the first rows of the first file, show to a source of this kind.
+@cache
+def source_kinds() -> dict[str, tuple[str, ...]]:
+    """Return the kinds of sources of files that require only a path, each with its endings."""
+    kinds = {}
+    for kind, leaf in sources().items():
+        required = {name for name, setting in leaf.model_fields.items() if setting.is_required()}
+        if getattr(leaf, "extensions", ()) and required <= {"path"}:
+            kinds[kind] = leaf.extensions
+    return kinds
 
-    Raise any error of reading a file.
-    """
+
+def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
+    """Return what the first pictures, or the first rows of the first file, show."""
     if kind == "images":
         sides = []
         for file in files[:PICTURES]:
@@ -94,7 +96,7 @@ def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
 
 
 def _head(file: File) -> tuple[bytes, bool]:
-    """Return the whole lines at the beginning of a file, decompressed, and whether they are the whole file."""
+    """Return the first lines of a file, decompressed, and True if they are the whole file."""
     with Location(file.uri).open() as content:
         data = content.read(HEAD_BYTES)
     is_whole = len(data) < HEAD_BYTES
@@ -113,10 +115,10 @@ def _form(file: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
     if not head.strip():
         return {}, ()
     with duckdb.connect() as connection:
-        [(delimiter, has_header, columns)] = connection.execute(  # rows of another length stay: a run quarantines them
-            "SELECT Delimiter, HasHeader, Columns FROM sniff_csv($file, ignore_errors = true, strict_mode = false)",
-            {"file": str(file)},
-        ).fetchall()
+        # Rows of another length stay: a run quarantines them
+        function = "sniff_csv($file, ignore_errors = true, strict_mode = false)"
+        query = f"SELECT Delimiter, HasHeader, Columns FROM {function}"
+        [(delimiter, has_header, columns)] = connection.execute(query, {"file": str(file)}).fetchall()
     settings = dict[str, Any]()
     if delimiter != ("\t" if file.suffix == ".tsv" else ",") and len(columns) > 1:
         settings["delimiter"] = delimiter
@@ -124,12 +126,13 @@ def _form(file: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
         return settings, ()
     settings["column_names"] = [f"column_{number}" for number in range(1, len(columns) + 1)]
     first = head.decode(errors="replace").splitlines()[0]
-    comment = f"The file has no header line; rename the columns as you like. Its first line: {first:.60}"
-    return settings, (comment,)
+    comment = "The file has no header line; rename the columns as you like. Its first line: "
+    return settings, (f"{comment}{first:.60}",)
 
 
 def _is_value(name: str) -> bool:
-    return len(name.split()) >= WORDS_OF_A_SENTENCE or bool(SCHEME.fullmatch(name)) or _is_image_path(name)
+    is_sentence = len(name.split()) >= WORDS_OF_A_SENTENCE
+    return is_sentence or bool(SCHEME.fullmatch(name)) or _is_image_path(name)
 
 
 def _is_image_path(text: str) -> bool:
@@ -137,11 +140,12 @@ def _is_image_path(text: str) -> bool:
 
 
 def _columns(table: pa.Table) -> Inputs:
-    """Return the columns of a table, sorted into texts, numbers and images by their types and first values."""
-    table = table.drop_columns([name for name in blocks.IDENTITY if name in table.column_names]).slice(0, ROWS)
-    lengths, numbers, image_uris, image_files, longest_side = dict[str, float](), list[str](), "", "", 0
-    for name in table.column_names:
-        column = table[name].drop_null()
+    """Return the columns of a table, sorted into texts, numbers and images by their first values."""
+    names = [name for name in table.column_names if name not in blocks.IDENTITY]
+    lengths, numbers = dict[str, float](), list[str]()
+    image_uris, image_files, longest_side = "", "", 0
+    for name in names:
+        column = table[name].slice(0, ROWS).drop_null()
         if not len(column):
             continue
         inner = column.type.value_type if arrow_types.is_list(column.type) else column.type
@@ -154,12 +158,13 @@ def _columns(table: pa.Table) -> Inputs:
         elif pa.types.is_integer(inner) or pa.types.is_floating(inner):
             numbers.append(name)
         elif holds_files(column.type) and not image_files:
-            longest_side = max(_longest_side(io.BytesIO(file.as_py() or b"")) for file in files_in(column))
+            contents = files_in(column).to_pylist()
+            longest_side = max(_longest_side(io.BytesIO(content or b"")) for content in contents)
             image_files = name if longest_side else ""
     texts = sorted(lengths, key=lambda name: -lengths[name])
     return Inputs(
         longest_side=longest_side,
-        names=tuple(table.column_names),
+        names=tuple(names),
         texts=tuple(texts),
         numbers=tuple(numbers),
         image_uris=image_uris,
@@ -168,7 +173,7 @@ def _columns(table: pa.Table) -> Inputs:
 
 
 def _longest_side(file: IO[bytes]) -> int:
-    """Return the longest side of a picture in pixels, or 0 if the file is no picture for Pillow."""
+    """Return the longest side of a picture, or 0 if Pillow reads none."""
     try:
         with Image.open(file) as image:
             return max(image.size)

@@ -1,7 +1,7 @@
-"""`overnight init`: write a job file, and a skeleton of your own predictor, from a few answers. No file is overwritten.
+"""`overnight init`: write a job file, and a skeleton of your own predictor, from the answers.
 
-The job file is that of deployments/jobs/ with the same kind of model, for the user's inputs. It is valid, or no file is
-written. Its paths are absolute, so that it can be deployed as it is.
+The job file has the model, the checks and the comments of a job that ships. It is valid, or no file
+is written. Its paths are absolute, so that it can be deployed as it is.
 """
 
 import json
@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import overnight.flows.deploy
-from overnight.cli.init_choices import CHAINS, Answers, is_table, offers, task_choices
+from overnight.cli.init_choices import CHAINS, Answers, is_table, offers
 from overnight.flows.job.loading import absolute, is_relative, load_job
 from overnight.flows.job.yaml_loader import parse_yaml, yaml_document, yaml_line
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import expand
 
-SHIPPED = Path(overnight.flows.deploy.__file__).parent / "shipped/jobs"  # in a checkout a link to deployments/jobs
+# In a checkout a link to deployments/jobs
+SHIPPED = Path(overnight.flows.deploy.__file__).parent / "shipped/jobs"
 LONGEST_LINE = 116
 MODULE = "my_models"
-# For each content: its variable in the skeleton, its description, and an example of a result and its expression.
+# For each content: its variable in the skeleton, its description, and a result and its expression.
 EXAMPLES = {
     "image": ("images", "arrays of uint8, N x height x width x 3", "brightness", "images.mean(axis=(1, 2, 3))"),
     "audio": ("sounds", "N arrays of float32, 1 x samples", "loudness", "np.array([abs(one).max() for one in sounds])"),
@@ -34,7 +35,13 @@ def create(answers: Answers) -> list[Path]:
 
     Raise `JobError` if a file exists or the job is not valid.
     """
-    _check(answers)
+    if answers.cron:
+        expand(answers.path)  # raises JobError for a variable that is not set
+    if not is_table(answers.source) and answers.text_column not in ("", answers.column):
+        raise JobError(
+            f"--text-column {answers.text_column}: for {answers.source} the work reads the column "
+            f"{answers.column}. Leave this option out."
+        )
     job_path = answers.folder / f"{answers.name}.yaml"
     files = {job_path: _job_file(answers)}
     if answers.work == "python":
@@ -57,22 +64,8 @@ def create(answers: Answers) -> list[Path]:
     return list(files)
 
 
-def _check(answers: Answers) -> None:
-    """Raise `JobError` for answers that do not fit each other."""
-    if answers.cron:
-        expand(answers.path)  # raises JobError for a variable that is not set
-    choices = task_choices(answers.source, answers.inputs)
-    if answers.work not in choices:
-        raise JobError(f"--work {answers.work}: expected one of {', '.join(choices)} for {answers.source}.")
-    if not is_table(answers.source) and answers.text_column not in ("", answers.column):
-        raise JobError(
-            f"--text-column {answers.text_column}: for {answers.source} the work reads the column {answers.column}. "
-            "Leave this option out."
-        )
-
-
 def _module(answers: Answers) -> str:
-    """Return the name of the skeleton's module. If the folder has `my_models.py`, the name also has the job's name."""
+    """Return the name of the skeleton's module, with the job's name if the folder has a module."""
     if (answers.folder / f"{MODULE}.py").exists():
         return f"{MODULE}_{answers.name.replace('-', '_')}"
     return MODULE
@@ -89,10 +82,10 @@ def shipped_job(work: str) -> str:
 
 
 def _job_file(answers: Answers) -> str:
-    """Return the text of a job: the comments, the model and the checks of a shipped one, and the answers."""
+    """Return the text of a job: that of a shipped one with the answers."""
     text, rows, source = shipped_job(answers.work), answers.inputs.rows, _source(answers)
-    template = parse_yaml(text, "job") or {}
-    checks = {"min_rows": 1, "max_quarantined": 0.01} | template.get("checks", {}) | {"min_rows": max(rows // 2, 1)}
+    template = parse_yaml(text, "job") or {"checks": {"min_rows": 1, "max_quarantined": 0.01}}
+    checks = template["checks"] | {"min_rows": max(rows // 2, 1)}
     sink = {"kind": "parquet", "path": absolute(str(answers.folder / "predictions" / answers.name))}
     lines = [f"# Run it in this folder: overnight run {answers.name}.yaml"]
     lines += re.findall(r"^# (?!yaml-language-server).*", text, re.MULTILINE)
@@ -106,18 +99,20 @@ def _job_file(answers: Answers) -> str:
     for section, entries in (("preprocess", answers.steps), ("inference", map(_entry, models))):
         if items := [f"  - {entry}" for entry in entries]:
             lines += [f"{section}:", *items]
-    lines.append("# Nothing is published with fewer rows, or with a greater share of rows in quarantine.")
-    lines.append(f"checks: {yaml_line(checks)}" + f" # half of the {rows:,} rows that are there now" * (rows > 1))
+    reason = f" # half of the {rows:,} rows that are there now" if rows > 1 else ""
+    lines.append("# Fewer rows, or a greater share of them in quarantine, are not published.")
+    lines.append(f"checks: {yaml_line(checks)}{reason}")
     return "\n".join([*lines, f"sink: {yaml_line(sink)}", *_schedule(answers)]) + "\n"
 
 
 def _models(answers: Answers, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of `inference`: the one of a shipped job with this kind of model, with the answers."""
+    """Return the entries of `inference`: the one of this kind of a shipped job, with the answers."""
     work, inputs = answers.work, answers.inputs
     if work == "none":
         return []
     if work == "python":
-        return [{"kind": work, "target": f"{_module(answers)}:Model", "kwargs": {"column": answers.column}}]
+        target = f"{_module(answers)}:Model"
+        return [{"kind": work, "target": target, "kwargs": {"column": answers.column}}]
     if work in CHAINS:
         names = [name.strip() for name in answers.model.split(",")]
         if len(names) != 2 or not all(names):
@@ -131,7 +126,8 @@ def _models(answers: Answers, entries: list[dict[str, Any]]) -> list[dict[str, A
     entry = next((entry for entry in entries if entry["kind"] == work), {"kind": work})
     entry.pop("name", None)
     settings = offers()[work].settings(answers.column)
-    if "columns" in settings and inputs.numbers and not answers.text_column and answers.content != "image":
+    reads_table = answers.content != "image" and not answers.text_column
+    if "columns" in settings and reads_table and inputs.numbers:
         settings["columns"] = list(inputs.numbers)
     key = next((key for key in ("file", "program") if key in entry), "model")
     return [entry | {key: answers.model, **settings}]
@@ -163,7 +159,9 @@ def _schedule(answers: Answers) -> list[str]:
     cron = f"cron: {json.dumps(answers.cron or '0 2 * * *')}, timezone: {yaml_line(answers.timezone)}"
     if "{partition}" in answers.path:
         return [f"schedule: {{{cron}, offset_days: -1}} # each run takes the day before"]
-    return [f"schedule: {{{cron}}} # each run takes all inputs, if they changed"] if answers.cron else []
+    if answers.cron:
+        return [f"schedule: {{{cron}}} # each run takes all inputs, if they changed"]
+    return []
 
 
 def _one_line(text: str) -> str:
@@ -171,7 +169,7 @@ def _one_line(text: str) -> str:
 
 
 def skeleton(answers: Answers) -> str:
-    """Return the source text of the user's own model. It runs as it is, and the user replaces its example."""
+    """Return the source text of the user's own model, which runs as it is."""
     variable, about, result, value = EXAMPLES.get(answers.content, EXAMPLE)
     return f'''"""A model of your own. Each worker loads it once and calls it for each batch. Replace the example."""
 

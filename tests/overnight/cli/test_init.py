@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.cli.init import prompt_for_answers
-from overnight.cli.init_choices import CHAINS, Answers, offers, source_kinds, task_choices
+from overnight.cli.init_choices import CHAINS, Answers, offers, task_choices
 from overnight.cli.init_look import look
+from overnight.cli.init_rows import source_kinds
 from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
 from overnight.flows.job.loading import load_job
@@ -140,7 +141,7 @@ def test_a_job_has_the_settings_of_the_one_that_ships_and_its_texts_are_those_of
 
 def test_a_model_of_a_table_reads_the_columns_with_numbers_unless_you_name_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("says,height,width\ngood,1,2.5\n")
-    inputs = look(str(tmp_path / "a.csv"), source_kinds())
+    inputs = look(str(tmp_path / "a.csv"))
     for name, column, columns in (("all", "", ["height", "width"]), ("one", "width", ["width"])):
         [job_file] = create(Answers(tmp_path, name, "a.csv", "csv", "sklearn", "m.joblib", column, inputs))
         assert load_job(job_file).inference[0].columns == columns
@@ -222,7 +223,7 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
         source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:
           - {{kind: text_classification, model: {offers()["text_classification"].model}, text_column: says}}
-        # Nothing is published with fewer rows, or with a greater share of rows in quarantine.
+        # Fewer rows, or a greater share of them in quarantine, are not published.
         checks: {{min_rows: 1, max_quarantined: 0.01}}
         sink: {{kind: parquet, path: {tmp_path}/predictions/mood}}
     """

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from overnight.cli.init_choices import Answers, source_kinds, task_choices
+from overnight.cli.init_choices import Answers, task_choices
 from overnight.cli.init_look import MAX_FILES, look
 from overnight.cli.init_templates import create
 from overnight.flows.job.loading import load_job
@@ -25,7 +25,7 @@ def touch(file: Path) -> None:
 
 def written(folder: Path, path: str, work: str, **more: str) -> Job:
     """The job that init writes for what it sees at a path, with usual answers."""
-    found = look(path, source_kinds())
+    found = look(path)
     assert found.source
     [job_file, *_] = create(Answers(folder, "it", path, found.source, work, "a/b", inputs=found, **more))
     return load_job(job_file)
@@ -34,13 +34,13 @@ def written(folder: Path, path: str, work: str, **more: str) -> Job:
 def test_the_kind_of_most_files_decides_and_the_others_are_named(tmp_path: Path) -> None:
     for name in ("a.csv", "b.JSONL", "c.jsonl", "d.unknown", "e"):
         touch(tmp_path / "date=2026-01-01" / name)
-    found = look(f"{tmp_path}/date={{partition}}/", source_kinds())
+    found = look(f"{tmp_path}/date={{partition}}/")
     assert found.source == "jsonl"
     assert found.notes[0] == (
         "found 2 jsonl, 1 csv in 1 partitions; a run passes over 2 others: 1 with .unknown, 1 with no ending. "
         "One job reads one kind; --source names another."
     )
-    assert look(f"{tmp_path}/date={{partition}}/", source_kinds(), "csv").source == "csv"
+    assert look(f"{tmp_path}/date={{partition}}/", "csv").source == "csv"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_kind_of_most_files_decides_and_the_others_are_named(tmp_path: Path)
 )
 def test_inputs_that_cannot_be_looked_at_are_a_note_and_a_question(tmp_path: Path, path: str, note: str) -> None:
     touch(tmp_path / "date=2026-01-01/a.unknown")
-    found = look(f"{tmp_path}/{path}", source_kinds())
+    found = look(f"{tmp_path}/{path}")
     assert found.source is None
     assert re.search(note, found.notes[0])
 
@@ -103,14 +103,14 @@ def test_a_csv_file_without_a_header_line_gets_names_and_the_longest_texts_are_t
 )
 def test_the_form_of_a_csv_file_is_seen(tmp_path: Path, name: str, text: str, settings: dict[str, Any]) -> None:
     (tmp_path / name).write_text(text)
-    assert look(f"{tmp_path}/{name}", source_kinds()).settings == settings
+    assert look(f"{tmp_path}/{name}").settings == settings
 
 
 def test_a_long_compressed_table_is_read_at_its_beginning(tmp_path: Path) -> None:
     lines = "id|says\n" + "".join(f"{row}|words {row * 7919 % 10007} of a row\n" for row in range(50_000))
     with gzip.open(tmp_path / "long.csv.gz", "wt") as file:
         file.write(lines)
-    found = look(f"{tmp_path}", source_kinds())
+    found = look(f"{tmp_path}")
     assert (found.settings, found.texts, found.rows) == ({"delimiter": "|"}, ("says",), 0)
 
 
@@ -119,7 +119,7 @@ def test_a_list_of_images_is_read_as_images_unless_the_source_cannot_read_it(tmp
     job = written(tmp_path, f"{tmp_path}/list.csv", "image_embedding")
     assert (job.source.kind, job.source.uri_column, job.source.keep) == ("uris", "photo", ["of"])
     (tmp_path / "other.csv").write_text("photo;of\na.jpg;cat\n")
-    found = look(f"{tmp_path}/other.csv", source_kinds())
+    found = look(f"{tmp_path}/other.csv")
     assert found.image_uris == "photo"
     assert "image_embedding" not in task_choices("csv", found)
 
@@ -154,7 +154,7 @@ def test_half_of_the_rows_that_are_there_is_the_least_that_a_run_publishes(tmp_p
     assert written(tmp_path, f"{tmp_path}/{{partition}}/", "none").checks.min_rows == 3
     for row in range(MAX_FILES + 1):
         touch(tmp_path / "many" / f"{row}.txt")
-    found = look(f"{tmp_path}/many", source_kinds())
+    found = look(f"{tmp_path}/many")
     assert (found.rows, found.notes[0]) == (MAX_FILES, "found among the first files 1,000 text.")
 
 
@@ -171,7 +171,7 @@ def test_a_partition_whose_files_are_not_all_listed_does_not_decide_the_least_ro
             touch(tmp_path / "in" / day / f"{row:03}.png")
     for name in others:
         touch(tmp_path / "in" / name)
-    found = look(f"{tmp_path}/in/{{partition}}/", source_kinds())
+    found = look(f"{tmp_path}/in/{{partition}}/")
     assert found.notes[0].startswith("found among the first files ")
     assert found.rows == rows
 
@@ -179,11 +179,11 @@ def test_a_partition_whose_files_are_not_all_listed_does_not_decide_the_least_ro
 def test_inputs_on_an_object_store_are_looked_at(s3: Any) -> None:
     s3.create_bucket(Bucket="inputs-of-init")
     s3.put_object(Bucket="inputs-of-init", Key="in/2026-01-01/a.csv", Body=b"id;says\n1;good\n")
-    found = look("s3://inputs-of-init/in/{partition}/", source_kinds())
+    found = look("s3://inputs-of-init/in/{partition}/")
     assert (found.source, found.settings, found.rows) == ("csv", {"delimiter": ";"}, 1)
 
 
 def test_the_rows_of_a_file_are_counted_only_if_its_head_is_all_of_it(tmp_path: Path) -> None:
     for count, rows in ((10, 10), (20_000, 0)):
         (tmp_path / "list.csv").write_text("photo,of\r" + "a.jpg,cat\r" * count, newline="")
-        assert look(f"{tmp_path}/list.csv", source_kinds()).rows == rows
+        assert look(f"{tmp_path}/list.csv").rows == rows
