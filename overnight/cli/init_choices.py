@@ -65,8 +65,8 @@ class Answers:
         if column in contents:
             return column
         if is_table(self.source):
-            reads_images = column == "any" and "image" in contents and not self.text_column
-            return "image" if reads_images else ""
+            names_no_other = self.text_column in ("", self.inputs.image_files)
+            return "image" if column == "any" and "image" in contents and names_no_other else ""
         return next(iter(contents))
 
     @property

@@ -130,7 +130,10 @@ def _models(answers: Answers, entries: list[dict[str, Any]]) -> list[dict[str, A
     if "columns" in settings and reads_table and inputs.numbers:
         settings["columns"] = list(inputs.numbers)
     key = next((key for key in ("file", "program") if key in entry), "model")
-    return [entry | {key: answers.model, **settings}]
+    model = answers.model
+    if key != "model" and is_relative(model):
+        model = absolute(model)
+    return [entry | {key: model, **settings}]
 
 
 def _entry(settings: dict[str, Any]) -> str:

@@ -144,7 +144,8 @@ def test_a_model_of_a_table_reads_the_columns_with_numbers_unless_you_name_one(t
     inputs = look(str(tmp_path / "a.csv"))
     for name, column, columns in (("all", "", ["height", "width"]), ("one", "width", ["width"])):
         [job_file] = create(Answers(tmp_path, name, "a.csv", "csv", "sklearn", "m.joblib", column, inputs))
-        assert load_job(job_file).inference[0].columns == columns
+        [model] = load_job(job_file).inference
+        assert (model.file, model.columns) == (os.path.abspath("m.joblib"), columns)
 
 
 def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: Path) -> None:

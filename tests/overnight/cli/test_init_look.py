@@ -133,6 +133,9 @@ def test_images_in_a_parquet_file_are_decoded(tmp_path: Path) -> None:
     assert [step.kind for step in job.preprocess] == ["rename_columns", "resize_image"]
     assert (job.preprocess[0].columns, job.preprocess[1].size) == ({"photo": "image"}, 4)
     assert job.checks.min_rows == 4
+    for name, column in (("photo", "image"), ("key", "key")):
+        inputs = look(f"{tmp_path}/photos.parquet")
+        assert Answers(tmp_path, "it", "in", "parquet", "python", "", name, inputs).column == column
 
 
 @pytest.mark.parametrize(
