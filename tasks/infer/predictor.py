@@ -36,9 +36,9 @@ class Offer:
     """The entry of a kind of model in `overnight init`, which offers kinds by their use."""
 
     words: str  # the task
-    column: str  # that the model needs: `image`, `audio` or `text`
-    model: str  # the hub name of a usual model
-    settings: Callable[[str], dict[str, str]] = lambda column: {}  # from the column's name, further settings
+    column: str  # that the model needs: `image`, `audio`, `text` or `any`
+    model: str  # the hub name of a usual model; empty if there is none
+    settings: Callable[[str], dict[str, Any]] = lambda column: {}  # from the column's name, further settings
     whole_images: bool = False  # cropped images would spoil the result
     architecture: str = ""  # the `model_type` in the config of the usual model
 

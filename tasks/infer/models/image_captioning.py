@@ -28,6 +28,7 @@ class ImageCaptioning(LocalChat):
         "descriptions of images (SmolVLM, LLaVA, ...)",
         "image",
         "HuggingFaceTB/SmolVLM-256M-Instruct",
+        lambda column: {"user": "Describe the photo in one sentence."},
         whole_images=True,
         architecture="idefics3",
     )

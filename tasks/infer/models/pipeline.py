@@ -5,7 +5,7 @@ forward pass, and only for rows with the same arguments, and images or sound of 
 results. Every other task runs row by row. A task that draws random numbers draws them from `seed` and `row_id`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ from overnight.tasks.infer.huggingface.pipeline_io import (
 )
 from overnight.tasks.infer.huggingface.pipeline_loading import library_missing, load_pipeline, supported
 from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.tensors import TENSOR
 
 SOUND = frozenset({"audio-classification", "automatic-speech-recognition", "zero-shot-audio-classification"})
@@ -48,6 +48,13 @@ class TransformersPipeline(PretrainedPredictor):
     """Runs any pipeline of transformers."""
 
     kind: Literal["pipeline"] = "pipeline"
+    offer: ClassVar[Offer] = Offer(
+        "named entities of texts, and what other pipelines of transformers find",
+        "text",
+        "dslim/bert-base-NER",
+        lambda column: {"input": column},
+        architecture="bert",
+    )
     task: Annotated[
         str,
         Field(

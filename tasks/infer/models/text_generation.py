@@ -5,7 +5,6 @@ tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template 
 list, the likeliest of a beam search first; the first is the text of `num_return_sequences: 1`.
 """
 
-import re
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -20,14 +19,6 @@ from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
-def _summary(column: str) -> dict[str, str]:
-    """Return the settings for a summary of the column. They have a prompt if the column's name fits into one."""
-    settings = {"text_column": column}
-    if re.fullmatch(r"\w+", column):
-        settings["prompt"] = f"Summarise: {{{column}}}"
-    return settings
-
-
 class TextGeneration(GeneratingModel):
     """Generates text from a prompt, by causal models and encoder-decoders."""
 
@@ -35,9 +26,9 @@ class TextGeneration(GeneratingModel):
     offer: ClassVar[Offer] = Offer(
         "texts made of texts: summaries, answers",
         "text",
-        "Qwen/Qwen2.5-0.5B-Instruct",
-        _summary,
-        architecture="qwen2",
+        "facebook/bart-large-cnn",
+        lambda column: {"text_column": column},
+        architecture="bart",
     )
     text_column: Annotated[str, Field(description="The column that holds the texts.")]
     prompt: Annotated[

@@ -22,7 +22,11 @@ class Transcription(PretrainedPredictor):
 
     kind: Literal["transcription"] = "transcription"
     offer: ClassVar[Offer] = Offer(
-        "transcripts of speech (Whisper)", "audio", "openai/whisper-small", architecture="whisper"
+        "transcripts of speech (Whisper)",
+        "audio",
+        "openai/whisper-small",
+        lambda column: {"language": None},  # the model finds it
+        architecture="whisper",
     )
     language: Annotated[
         AdjustableText | None,

@@ -23,7 +23,7 @@ from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.saved_model import SavedModel
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
@@ -49,6 +49,12 @@ class VLLM(SavedModel, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
     kind: Literal["vllm"] = "vllm"
+    offer: ClassVar[Offer] = Offer(
+        "answers to a question about each text, by vLLM on GPUs",
+        "text",
+        "meta-llama/Llama-3.3-70B-Instruct",
+        lambda column: {"user": f"{{{column}}}"},
+    )
     python: Annotated[
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
