@@ -52,8 +52,8 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
     """
     from overnight.flows.deploy.apply import serve as serve_jobs
     from overnight.flows.deploy.prefect_yaml import deployable_jobs
+    from overnight.flows.runs.local_ray import check_ray_address
     from overnight.flows.runs.local_server import prefect_server, ui_line
-    from overnight.flows.runs.ray_address import check_ray_address
 
     with exit_on_error():
         check_ray_address()
