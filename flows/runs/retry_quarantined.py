@@ -16,6 +16,7 @@ from overnight.flows.ledger.staleness import changed_settings
 from overnight.flows.runs.run import fingerprint_of, run_option
 from overnight.tasks.errors import JobError, RetryRefused
 from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
+from overnight.tasks.preprocess.kinds import PartitionStep
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
 from overnight.tasks.state.row_ranges import ranges_only
 from overnight.tasks.state.run import Run, published_files, read_json
@@ -49,8 +50,9 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
         raise _refused(run, "it is not published")
     if not receipt["rows_quarantined"]:
         return None
-    if any(step.kind == "deduplicate" for step in (*job.preprocess, *job.inference)):
-        raise _refused(run, "deduplicate would not compare them with the published rows", "--force")
+    for step in (*job.preprocess, *job.inference):
+        if isinstance(step, PartitionStep):
+            raise _refused(run, f"{step.kind} would not compare them with the published rows", "--force")
     commits = receipt.get("commits") or {}
     run = replace(run, commits={name: commits.get(name) or commit for name, commit in run.commits.items()})
     code = _changed_code(job, run, receipt)

@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation, unfinished_retry
+from overnight.tasks.state.run import (
+    RESUMED_FROM,
+    Run,
+    published_files,
+    read_json,
+    unfinished_generation,
+    unfinished_retry,
+)
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
@@ -127,9 +134,8 @@ class _Ledger:
             if name == self.published or (name in resumable and not is_idle):
                 yield from self._tree(f"{home}/attempts", "plans of attempts that ended")
             if name == self.published:
-                yield from self._tree(f"{home}/parts", "staged when it was published already")
-                yield from self._tree(f"{home}/duplicates", "decided for rows that are published now")
-                yield from self._tree(f"{home}/answers", "kept for rows that are published now")
+                for folder, reason in RESUMED_FROM.items():
+                    yield from self._tree(f"{home}/{folder}", reason)
             elif name not in resumable or is_idle:
                 reason = self._reason(name, last_attempt if name in resumable else "")
                 for item in self._tree(home, reason):

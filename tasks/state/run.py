@@ -27,6 +27,12 @@ from overnight.tasks.storage.location import Location
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 FORMAT_VERSION = 1
+# The folders of a generation from which a run resumes it, and why `overnight clean` removes what a publish left there.
+RESUMED_FROM = {
+    "parts": "staged when it was published already",
+    "duplicates": "decided for rows that are published now",
+    "answers": "kept for rows that are published now",
+}
 
 
 @dataclass(frozen=True)
