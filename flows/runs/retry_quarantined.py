@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.staleness import changed_settings
+from overnight.flows.runs.attempt import Scope, fresh_receipt
 from overnight.flows.runs.run import fingerprint_of, run_option
 from overnight.tasks.errors import JobError, RetryRefused
 from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
@@ -26,15 +27,49 @@ from overnight.tasks.write.task import is_under_way
 
 
 @dataclass(frozen=True)
-class Retry:
-    """A planned retry of the quarantined rows of a published partition."""
+class Retry(Scope):
+    """A planned retry of the quarantined rows of a published partition. Its run has a fingerprint of its own."""
 
-    run: Run  # with the retry's own fingerprint
     current: str  # the job's fingerprint
     receipt: dict[str, Any]  # of the published generation
     settled: Record  # how the rows of that generation were settled
     inputs: RetriedInputs
     code: tuple[str, ...]  # sentences about code that changed since the publish
+
+    def is_published(self, receipt: dict[str, Any]) -> bool:
+        return bool(receipt.get("retried", {}).get("generation") == self.receipt["generation"])
+
+    def begin(self, run: Run) -> dict[str, Any]:
+        """Record all rows as settled in the run's new generation, except the quarantined ones."""
+        receipt = read_json(run.ledger / "receipt.json") or {}
+        if receipt.get("generation") != self.receipt["generation"]:
+            raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
+        numbers = take_over_manifest(run.manifest, _manifest(run, receipt), self.inputs)
+        ranges = without_quarantined(self.settled.ranges)
+        units = pa.array(numbers[ranges["unit"].to_numpy()], pa.int64())
+        ranges = ranges.set_column(0, "unit", units).filter(pa.array(units.to_numpy() >= 0))
+        take_over(run, self.settled, ranges)
+        return {
+            "retries": receipt["generation"],
+            "current": self.current,
+            "ingredients": run.ingredients,
+            "code": list(self.code),
+            "again": list(self.inputs.again),
+            "gone": list(self.inputs.gone),
+        }
+
+
+def published_or_scope(job: Job, run: Run, force: bool, retry_quarantined: bool) -> tuple[dict[str, Any] | None, Scope]:
+    """Return the receipt if the partition stays as it is, and otherwise None and the rows that run.
+
+    Raise `RetryRefused` if the quarantined rows cannot run alone.
+    """
+    if not retry_quarantined:
+        receipt = None if force else fresh_receipt(job, run)
+        return receipt, Scope(run)
+    if retry := plan_retry(job, run, force):
+        return None, retry
+    return read_json(run.ledger / "receipt.json"), Scope(run)
 
 
 def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
@@ -66,26 +101,6 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
         raise _refused(run, inputs.refusal)
     fingerprint = fingerprint_of([run.fingerprint, receipt["generation"], inputs.inputs])
     return Retry(replace(run, fingerprint=fingerprint), run.fingerprint, receipt, record, inputs, code)
-
-
-def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
-    """Record all rows as settled in the run's new generation, except the quarantined ones."""
-    receipt = read_json(run.ledger / "receipt.json") or {}
-    if receipt.get("generation") != retry.receipt["generation"]:
-        raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
-    numbers = take_over_manifest(run.manifest, _manifest(run, receipt), retry.inputs)
-    ranges = without_quarantined(retry.settled.ranges)
-    units = pa.array(numbers[ranges["unit"].to_numpy()], pa.int64())
-    ranges = ranges.set_column(0, "unit", units).filter(pa.array(units.to_numpy() >= 0))
-    take_over(run, retry.settled, ranges)
-    return {
-        "retries": receipt["generation"],
-        "current": retry.current,
-        "ingredients": run.ingredients,
-        "code": list(retry.code),
-        "again": list(retry.inputs.again),
-        "gone": list(retry.inputs.gone),
-    }
 
 
 def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from overnight.tasks.state.run import (
     Run,
     published_files,
     read_json,
-    unfinished_generation,
-    unfinished_retry,
+    resumable_generations,
 )
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
@@ -123,7 +122,9 @@ class _Ledger:
     def generations(self, idle_since: str) -> Iterator[GarbageItem]:
         """Yield items oldest first. If a newer one went first, a run would resume an older one with its settings."""
         names = sorted({path.split("/")[1] for path in self.files if path.startswith("generations/")})
-        resumable = self._resumable() if set(names) - {self.published} else set()
+        resumable: set[str] = set()
+        if set(names) - {self.published}:
+            resumable = resumable_generations(self.run.ledger, self.run.fingerprint, self.published)
         for name in names:
             home = f"generations/{name}"
             if home in self.files:  # a link or a file, which no run made
@@ -141,11 +142,6 @@ class _Ledger:
                 for item in self._tree(home, reason):
                     # Without its record a generation is never resumed, even if the rest remains.
                     yield replace(item, places=(self.run.ledger / home / "generation.json", *item.places))
-
-    def _resumable(self) -> set[str | None]:
-        ledger, fingerprint = self.run.ledger, self.run.fingerprint
-        retry = unfinished_retry(ledger, fingerprint, self.published)
-        return {unfinished_generation(ledger, fingerprint), retry}
 
     def _reason(self, name: str, last_attempt: str) -> str:
         """Return why a generation is not needed. `last_attempt` is empty if no run would resume it."""

@@ -180,14 +180,16 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
     return None
 
 
-def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
-    """Return the newest generation that began to retry the generation `published`, of the fingerprint `current`."""
+def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:
+    """Return the generations that the next run would resume: of all rows, and of a retry of those of `published`."""
+    names = {unfinished_generation(ledger, fingerprint)}
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
-        if (record.get("retries"), record.get("current")) == (published, current):
-            return name
-    return None
+        if (record.get("retries"), record.get("current")) == (published, fingerprint):
+            names.add(name)
+            break
+    return {name for name in names if name}
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:

@@ -58,7 +58,7 @@ class Sink(Leaf):
     ] = []
 
     operational: ClassVar[tuple[str, ...]] = ("rows_per_part", "seconds_per_part")
-    keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones: a retry needs it
+    keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones
 
     @property
     def place(self) -> str | None:
