@@ -1,6 +1,7 @@
 """The job model: the settings of a job file. Each section is its room's union of leaves."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -265,6 +266,10 @@ class Job(Settings):
             return self.state_location / "samples/published"
         # A sink without a directory of its own publishes elsewhere: only samples are written here.
         return Location(self.sink.place) if self.sink.place else self.state_location / "published"
+
+    def output_of(self, receipt: Mapping[str, Any]) -> Location:
+        """Return the directory of the files that this receipt lists."""
+        return self.output_location(bool(receipt.get("limit_rows")))
 
     def sink_for(self, run: Run) -> Sink:
         """Return the job's sink. For a run with `limit_rows`, return the sink that publishes samples."""

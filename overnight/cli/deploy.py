@@ -65,8 +65,7 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
 
 
 def _write_absolute_paths(job_paths: tuple[Path, ...], without_asking: bool) -> None:
-    from overnight.flows.job.absolute_paths import write_absolute_paths
-    from overnight.flows.job.loading import read_job, relative_paths
+    from overnight.flows.job.loading import read_job, relative_paths, write_absolute_paths
 
     for path in job_paths:
         relative = relative_paths(read_job(path))
