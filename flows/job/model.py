@@ -24,10 +24,8 @@ from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.kinds import AnySink, Checks, Sink
+from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
-# Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
-RECORDED_AS = {"keep_columns": "keep"}
 EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
 PLACEHOLDER = re.compile(r"(?<!\$)\{\w*\}")
 

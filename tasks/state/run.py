@@ -171,13 +171,18 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
         if record is None:
             continue
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
-        if not is_mine and "retries" not in record:
+        if not is_mine and is_of_all_rows(record):
             continue
         if (ledger / "receipts" / f"{name}.json").exists():
             return None
         if is_mine:
             return name
     return None
+
+
+def is_of_all_rows(record: Mapping[str, Any]) -> bool:
+    """Return False for the record of a generation that retries the quarantined rows of a published one."""
+    return "retries" not in record
 
 
 def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:

@@ -31,6 +31,9 @@ ROWS_AT_ONCE = 1024  # of a table that `read` yields
 
 ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
+# Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
+RECORDED_AS = {"keep_columns": "keep"}
+
 
 class Sink(Leaf):
     """A place for published rows, with the settings that all sinks share.
