@@ -33,12 +33,12 @@ def is_run_of_deployment() -> bool:
 
 def stage() -> str:
     """Return the name of that task; "plan" before the first or outside a flow run."""
-    return str(_of_task_runner("stage", "plan"))
+    return str(of_task_runner("stage", "plan"))
 
 
 def task_run_id() -> UUID | None:
     """Return the id of the run of that task; None before the first or outside a flow run."""
-    run_id: UUID | None = _of_task_runner("task_run_id", None)
+    run_id: UUID | None = of_task_runner("task_run_id", None)
     return run_id
 
 
@@ -48,7 +48,8 @@ def of_task() -> dict[str, Any]:
     return {"task_run_id": str(run_id)} if run_id else {}
 
 
-def _of_task_runner(name: str, default: Any) -> Any:
+def of_task_runner(name: str, default: Any) -> Any:
+    """Return an attribute of the task runner of the flow run under way, or `default` outside a flow run."""
     return getattr(getattr(FlowRunContext.get(), "task_runner", None), name, default)
 
 

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.runs import flow_run
@@ -145,7 +144,7 @@ def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
         if key in ids:
             links[name] = f"/artifacts/artifact/{ids[key]}"
     links["all partitions"] = f"/artifacts/key/{artifact_key(run.job, 'partitions')}"
-    if dashboard := getattr(getattr(FlowRunContext.get(), "task_runner", None), "dashboard", ""):
+    if dashboard := flow_run.of_task_runner("dashboard", ""):
         links["Ray's dashboard"] = dashboard
     return links
 

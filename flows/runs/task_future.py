@@ -2,7 +2,7 @@
 
 The future ends the task run if the task's process no longer can. It waits in Python, so that signals reach the flow. If
 a signal interrupts the wait, the task is stopped. `OvernightTaskRunner` also overrides `_run_prefect_task`, which the
-runner sends to a Ray worker. `tests/flows/runs/test_task_future.py` fails if any of the undocumented parts moves.
+runner sends to a Ray worker, and sets `_owns_ray`. `tests/flows/runs/test_task_future.py` fails if one of them moves.
 """
 
 import contextlib
@@ -34,6 +34,8 @@ if not prefect_ray.__version__.startswith(WRITTEN_FOR):
     )
 
 from prefect_ray.task_runners import PrefectRayFuture, RayTaskRunner  # noqa: E402 - only of that version
+
+__all__ = ["FLUSH_SECONDS", "OvernightFuture", "RayTaskRunner", "Submitted", "report_missed", "run_prefect_task"]
 
 R = TypeVar("R")
 FLUSH_SECONDS = 5.0
@@ -146,14 +148,6 @@ def report_missed(submitted: Iterable[Submitted]) -> None:
             end = future.state
             report: State[Any] = State(type=end.type, name=end.name, message=end.message)  # without the result
             client.set_task_run_state(task_run_id, report, force=True)
-
-
-class OpenRayTaskRunner(RayTaskRunner[R]):
-    """A task runner that may use a Ray that already runs. It can be set to end that Ray when it ends itself."""
-
-    def shut_down_ray_at_exit(self, is_owned: bool) -> None:
-        """Set whether Ray ends when the runner ends. `is_owned` is True if this runner started Ray."""
-        self._owns_ray = is_owned
 
 
 def run_prefect_task(*arguments: Any, **named: Any) -> State[Any]:

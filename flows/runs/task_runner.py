@@ -33,8 +33,8 @@ from overnight.flows.runs.local_server import login_profile
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
 from overnight.flows.runs.task_future import (
     FLUSH_SECONDS,
-    OpenRayTaskRunner,
     OvernightFuture,
+    RayTaskRunner,
     Submitted,
     report_missed,
     run_prefect_task,
@@ -50,7 +50,7 @@ IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class OvernightTaskRunner(OpenRayTaskRunner[R]):
+class OvernightTaskRunner(RayTaskRunner[R]):
     dashboard = ""  # its address; of the class, because the runners of a backfill share the Ray of its first one
     stage = "plan"  # the name of the task that started last
     task_run_id: UUID | None = None  # of that task
@@ -83,7 +83,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
                 self._connect()
                 owns_ray = True
             super().__enter__()
-        self.shut_down_ray_at_exit(owns_ray)
+        self._owns_ray = owns_ray  # then Ray ends when this runner ends
         self._submitted: list[Submitted] = []
         return self
 
