@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from overnight.tasks.engine.stage import Stage
+from overnight.tasks.rows.result import Work
 from overnight.tasks.state.pending_units import plan_read
 from overnight.tasks.state.read_plan import Order, reorder
 from overnight.tasks.state.run import Run
@@ -21,9 +22,11 @@ OperatorNames = Mapping[str, Sequence[str]]  # stage -> parts of the names of Ra
 
 @dataclass(frozen=True)
 class Barrier(abc.ABC):
-    """A reading of all rows before the stream, for a step that cannot work before it knows all of them."""
+    """A step of the stream that must read all rows before the stream begins."""
 
     stage: Stage  # makes the tables that `take` gets
+    kind: str  # of the step, for messages
+    rows_at_once: int  # see `PreprocessStep`
 
     @abc.abstractmethod
     def is_passed(self, run: Run) -> bool:
@@ -32,6 +35,10 @@ class Barrier(abc.ABC):
     @abc.abstractmethod
     def take(self, run: Run, tables: Iterable[pa.Table]) -> str:
         """Take the tables of all rows, in any order, and return a sentence for the log. The rows are read now."""
+
+    @abc.abstractmethod
+    def work_on(self, block: pa.Table, run: Run) -> Work:
+        """Return the step's work in the stream, which is called once, with all live rows of `block`."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,6 @@ from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.engine.stream import Barrier
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.input_columns import require_columns
-from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows.blocks import QUARANTINED, live_rows
 from overnight.tasks.rows.result import Outcome, Work
 from overnight.tasks.state import lease
@@ -32,31 +30,6 @@ FAILED_BEFORE = (
     "deduplicate: this row failed when the rows were read for their keys, and not now. It has no key, so it may repeat "
     "another row. The log of the run has the first error."
 )
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The step that takes the place of a `deduplicate` in the stream.
-
-    `number` counts the job's `deduplicate` steps from 0, and names the folder with the decision.
-    """
-
-    number: int
-    kind: Literal["deduplicate"] = "deduplicate"
-    rows_at_once: int = PreprocessStep.rows_at_once
-
-    def work_on(self, block: pa.Table, run: Run) -> Work:
-        """Return the work that filters the duplicates. It must be called once, with all live rows of `block`.
-
-        A row that failed in the first reading fails again, because no decision covers it.
-        """
-        is_duplicate, failures = decision.judged(_file(run, self.number), *_identity(block))
-        errors = {row: RowError(FAILED_BEFORE) for row in np.flatnonzero(failures).tolist()}
-        return lambda _: Outcome(keep=~is_duplicate, failed=errors)
-
-
-def _file(run: Run, number: int) -> Location:
-    return run.duplicates / str(number)
 
 
 def _identity(block: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,13 +77,16 @@ class LoadedKeys:
 
 @dataclass(frozen=True)
 class Decision(Barrier):
-    """The first reading: it decides which rows are duplicates, and writes the file that `Decided` reads."""
+    """The first reading decides which rows are duplicates, and writes a file. In the stream, these rows are dropped.
+
+    `number` counts the job's `deduplicate` steps from 0, and names the file.
+    """
 
     stage: Keys
     number: int
 
     def is_passed(self, run: Run) -> bool:
-        return _file(run, self.number).exists()
+        return self._file(run).exists()
 
     def take(self, run: Run, tables: Iterable[pa.Table]) -> str:
         start, rows = time.perf_counter(), _Rows()
@@ -118,9 +94,21 @@ class Decision(Barrier):
         first = next(duplicates, PLACES.empty_table())  # the rows are read now, before the file begins
         lease.check(run.ledger, run.token)
         failures = pa.concat_tables(rows.failures)
-        count = decision.write(_file(run, self.number), itertools.chain([first], duplicates), failures)
+        count = decision.write(self._file(run), itertools.chain([first], duplicates), failures)
         seconds = time.perf_counter() - start
         return f"deduplicate: {count:,} of {rows.count:,} rows are duplicates; the first reading took {seconds:,.1f} s"
+
+    def work_on(self, block: pa.Table, run: Run) -> Work:
+        """Return the work that filters the duplicates.
+
+        A row that failed in the first reading fails again, because no decision covers it.
+        """
+        is_duplicate, failures = decision.judged(self._file(run), *_identity(block))
+        errors = {row: RowError(FAILED_BEFORE) for row in np.flatnonzero(failures).tolist()}
+        return lambda _: Outcome(keep=~is_duplicate, failed=errors)
+
+    def _file(self, run: Run) -> Location:
+        return run.duplicates / str(self.number)
 
 
 class _Rows:

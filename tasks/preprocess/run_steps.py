@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from overnight.tasks.config.code_folders import CodeFolder, folder_of, modules_in
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.engine.stage import Stage
+from overnight.tasks.engine.stream import Barrier
 from overnight.tasks.preprocess.kinds import PreprocessStep
-from overnight.tasks.preprocess.step import StepOfRun
 from overnight.tasks.rows import rebatch, result
 from overnight.tasks.rows.file_columns import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -34,7 +34,7 @@ class Steps(Stage):
     `behind` names the model that they follow; None for the steps before the first model.
     """
 
-    steps: tuple[PreprocessStep | StepOfRun, ...]
+    steps: tuple[PreprocessStep | Barrier, ...]
     pace: float = 0.0
     behind: str | None = None
 
@@ -113,7 +113,7 @@ def _in_pieces(
         yield output
 
 
-def _operation(step: PreprocessStep | StepOfRun, stage: str, run: Run) -> Operation:
+def _operation(step: PreprocessStep | Barrier, stage: str, run: Run) -> Operation:
     source = f"{stage} {getattr(step, 'target', None) or step.kind}"
     if isinstance(step, PreprocessStep):
         return Operation(source, lambda _: build(step))

@@ -1,14 +1,11 @@
 """The interface of a preprocess step: build once per worker, then work on one table after another."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, ClassVar
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.rows.column_effect import UNKNOWN, ColumnEffect
 from overnight.tasks.rows.result import Work
-from overnight.tasks.state.run import Run
 
 if TYPE_CHECKING:
     from overnight.tasks.duplicates.rule import Rule
@@ -45,18 +42,6 @@ class PreprocessStep(Leaf):
         return {}
 
 
-class StepOfRun(Protocol):
-    """A step that takes the place of a `PartitionStep` in the stream: its work depends on the run and the block."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def rows_at_once(self) -> int: ...
-
-    def work_on(self, block: pa.Table, run: Run) -> Work: ...
-
-
 class PartitionStep(PreprocessStep):
     """A step that compares all rows of the partition: before the stream begins, or when its rows are published.
 
@@ -69,8 +54,5 @@ class PartitionStep(PreprocessStep):
         """Return the rule by which rows are compared."""
 
     @abc.abstractmethod
-    def barrier(self, number: int, before: "Stage") -> "tuple[Barrier, StepOfRun]":
-        """Return what all rows pass before the stream, and the step of the stream that needs its result.
-
-        `number` counts these steps of the job from 0, and `before` are the steps before this one.
-        """
+    def barrier(self, number: int, before: "Stage") -> "Barrier":
+        """Return what takes the step's place in the stream, behind the steps `before`. `number` counts these from 0."""

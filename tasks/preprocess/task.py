@@ -17,7 +17,6 @@ from overnight.tasks.errors import StageFailed, explain
 from overnight.tasks.preprocess.kinds import PartitionStep, PreprocessStep, Step
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.run_steps import Steps, try_first_rows
-from overnight.tasks.preprocess.step import StepOfRun
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
@@ -56,13 +55,12 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State
 
 def _with_barriers(steps: list[Step], pace: float) -> tuple[Steps | None, tuple[Barrier, ...]]:
     """Return the steps of the stream, and a barrier before it for each step that compares all rows."""
-    stream_steps: list[PreprocessStep | StepOfRun] = []
+    stream_steps: list[PreprocessStep | Barrier] = []
     barriers: list[Barrier] = []
     for step in steps:
         if isinstance(step, PartitionStep):
-            barrier, step_of_run = step.barrier(len(barriers), Steps(tuple(stream_steps), pace))
-            barriers.append(barrier)
-            stream_steps.append(step_of_run)
+            barriers.append(step.barrier(len(barriers), Steps(tuple(stream_steps), pace)))
+            stream_steps.append(barriers[-1])
         else:
             stream_steps.append(step)
     return Steps(tuple(stream_steps), pace) if steps else None, tuple(barriers)

@@ -15,7 +15,7 @@ from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.rule import Rule, duplicates_in
 from overnight.tasks.engine.stage import Stage
-from overnight.tasks.preprocess.decided_duplicates import Decided, Decision, Keys
+from overnight.tasks.preprocess.decided_duplicates import Decision, Keys
 from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PartitionStep
 from overnight.tasks.rows.column_effect import ColumnEffect
@@ -64,8 +64,8 @@ class Deduplicate(PartitionStep):
         """Return the rule that decides which rows are duplicates of each other."""
         return Near(self.near.column, self.near.threshold) if self.near else Equal(tuple(self.columns or ()))
 
-    def barrier(self, number: int, before: Stage) -> tuple[Decision, Decided]:
-        return Decision(Keys(before, self.rule), number), Decided(number)
+    def barrier(self, number: int, before: Stage) -> Decision:
+        return Decision(Keys(before, self.rule), self.kind, self.rows_at_once, number)
 
     def inputs(self) -> list[str]:
         return list(self.rule.columns)
