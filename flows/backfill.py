@@ -43,8 +43,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
-from overnight.flows.runs.final_state import in_one_sentence
-from overnight.flows.runs.flow_run import is_run_of_deployment, named_if_invalid, rename_flow_run
+from overnight.flows.runs.flow_run import in_one_sentence, is_run_of_deployment, named_if_invalid, rename_flow_run
 from overnight.flows.runs.local_ray import RayEnded
 from overnight.flows.runs.retries import after_crashes
 from overnight.flows.runs.task_runner import OvernightTaskRunner

@@ -13,14 +13,20 @@ from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
-from overnight.flows.runs import final_state
-from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened, published_or_retry
+from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
 from overnight.flows.runs.cancellation import cancellable, completed
-from overnight.flows.runs.early_imports import begin_imports
-from overnight.flows.runs.final_state import in_one_sentence
-from overnight.flows.runs.flow_run import invalid, is_run_of_deployment, named_if_invalid
+from overnight.flows.runs.flow_run import (
+    in_one_sentence,
+    invalid,
+    is_run_of_deployment,
+    named_if_invalid,
+    publish_message,
+    unchanged_message,
+)
 from overnight.flows.runs.gpu_slots import gpus_held
+from overnight.flows.runs.local_ray import begin_imports
 from overnight.flows.runs.retries import after_crashes, run_task
+from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.run_log import lost_nodes_recorded, printed_shown, quarantined_logged
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
@@ -74,13 +80,13 @@ def batch_inference(
     tags = prefect.runtime.flow_run.tags
     backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
     run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
-    published, retry = published_or_retry(loaded, run, force, retry_quarantined)
+    published, scope = published_or_scope(loaded, run, force, retry_quarantined)
     if published:
         if is_publisher_dead(run, published):
             bury_publisher(run)
         look_back(loaded, run, partition)
-        return Completed(message=final_state.unchanged(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
+        return Completed(message=unchanged_message(published, retry_quarantined), data=published)
+    with partitions_shown(file, run.backfill), opened(loaded, scope.run, force, scope) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
@@ -89,7 +95,7 @@ def batch_inference(
             keep_sample(loaded, receipt)
         reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
-    return completed(final_state.published(receipt, reasons), receipt)
+    return completed(publish_message(receipt, reasons), receipt)
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

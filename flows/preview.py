@@ -28,7 +28,7 @@ from overnight.tasks.infer.in_process import (
 from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.ingest.in_process import read_first
 from overnight.tasks.preprocess.in_process import Steps, build
-from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.kinds import PreprocessStep
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run, new_attempt, now
 from overnight.tasks.storage.location import Location, expand
@@ -131,7 +131,7 @@ class _InProcess:
         last = self.job.last_steps
         return self._steps_behind(block, last, len(self.job.inference) - len(last))
 
-    def _steps_behind(self, block: pa.Table, steps: Sequence[Step], first: int) -> pa.Table:
+    def _steps_behind(self, block: pa.Table, steps: Sequence[PreprocessStep], first: int) -> pa.Table:
         for number, step in enumerate(steps, first):
             block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
         return block
@@ -151,7 +151,7 @@ class _InProcess:
         release_memory()
         return result, columns
 
-    def _step(self, block: pa.Table, step: Step, name: str, stage: str) -> pa.Table:
+    def _step(self, block: pa.Table, step: PreprocessStep, name: str, stage: str) -> pa.Table:
         with self._stage(stage, name):
             build(step)
             steps = Steps((step,), behind=name if stage == "infer" else None)
@@ -186,7 +186,7 @@ def _run(job: Job, day: str, folder: str) -> Run:
     )
 
 
-def _steps(job: Job) -> Iterator[tuple[str, Step]]:
+def _steps(job: Job) -> Iterator[tuple[str, PreprocessStep]]:
     """Yield the steps before the first model, each with its place in the job file and its name."""
     preparation = job.preparation
     first = len(job.preprocess) - len(preparation)  # below 0 for decode_image, which the job file need not name
@@ -197,7 +197,7 @@ def _steps(job: Job) -> Iterator[tuple[str, Step]]:
         yield f"inference.{number} {_name(step)}", step
 
 
-def _name(step: Step) -> str:
+def _name(step: PreprocessStep) -> str:
     return str(getattr(step, "target", None) or step.kind)
 
 

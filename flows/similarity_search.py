@@ -22,8 +22,7 @@ from prefect.states import Completed
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
-from overnight.flows.runs import final_state
-from overnight.flows.runs.final_state import in_one_sentence
+from overnight.flows.runs.flow_run import in_one_sentence, search_message
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
@@ -106,7 +105,7 @@ def similarity_search(
             description=f"Rows of {loaded.name} that are most similar to {image or text!r}",
             markdown="\n\n".join(map(match_markdown, result["matches"])),
         )
-    return Completed(message=final_state.searched(result), data=result)
+    return Completed(message=search_message(result), data=result)
 
 
 def validate_query(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from overnight.flows.runs.early_imports import WORKER_IMPORTS
+from overnight.flows.runs.local_ray import WORKER_IMPORTS
 from overnight.tasks.workers import fork_server
 from tests import object_stores
 
@@ -74,7 +74,7 @@ def ray_session(s3: Any, prefect_api: str, demo: Path) -> Iterator[None]:
     os.environ["OVERNIGHT_MODEL_CACHE"] = f"{folder}/models"  # workers have it too
     settings = {"include_dashboard": False, "log_to_driver": False, "namespace": "prefect", "_temp_dir": folder}
     with fork_server.started():
-        fork_server.preload([WORKER_IMPORTS])
+        fork_server.preload(WORKER_IMPORTS)
         ray.init(num_cpus=2, num_gpus=2, resources={"NPU": 2, "accelerator_type:T4": 1}, **settings)
         yield
         ray.shutdown()

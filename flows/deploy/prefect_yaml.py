@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, flow_at, flows_of
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
-from overnight.flows.runs.ray_address import check_ray_address
+from overnight.flows.runs.local_ray import check_ray_address
 from overnight.tasks.errors import JobError
 
 PREFECT_FILE = Path("deployments/prefect.yaml")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.model import Job
-from overnight.flows.runs.ray_address import check_ray_address
+from overnight.flows.runs.local_ray import check_ray_address
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.errors import OvernightError

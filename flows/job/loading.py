@@ -18,7 +18,7 @@ from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
 from overnight.flows.job.run_settings import check_run_settings
 from overnight.flows.job.validation_errors import explain
-from overnight.flows.job.yaml_loader import parse_yaml, value_at
+from overnight.flows.job.yaml_loader import parse_yaml, replace_values, value_at, yaml_line
 from overnight.tasks.config.code_folders import modules_in
 from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
@@ -205,3 +205,27 @@ def _index(section: Any, part: str, key: str, parents: list[str]) -> str | int:
     if not part.isdecimal() or int(part) >= len(section):
         raise JobError(f"setting {key}: expected a number from 0 to {len(section) - 1} after {parent}, found {part}.")
     return int(part)
+
+
+def write_absolute_paths(path: Path) -> list[str]:
+    """Replace the relative paths in a job file by full paths, and return the new ones, as `source.path: /data/raw`.
+
+    The rest of the file stays as it is, with its comments.
+    """
+    paths = {keys: absolute(relative) for keys, relative in relative_places(read_job(path))}
+    texts = {keys: yaml_line([full])[1:-1] for keys, full in paths.items()}  # as in a list: the braces of {partition}
+    text = replace_values(path.read_text(encoding="utf-8"), texts)
+    if not _has_values(text, paths):
+        raise JobError(f"{path}: its anchors hide the relative paths. Write {', '.join(paths.values())} yourself.")
+    copy = path.with_name(f".{path.name}.new")
+    copy.write_text(text, encoding="utf-8")
+    copy.replace(path)
+    return [f"{'.'.join(map(str, keys))}: {full}" for keys, full in paths.items()]
+
+
+def _has_values(text: str, values: Mapping[Any, str]) -> bool:
+    try:
+        data = parse_yaml(text, "the new file")
+    except JobError:  # an anchor is gone
+        return False
+    return all(value_at(data, keys) == value for keys, value in values.items())

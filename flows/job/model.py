@@ -1,6 +1,7 @@
 """The job model: the settings of a job file. Each section is its room's union of leaves."""
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -18,15 +19,13 @@ from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.kinds import COMMIT, Predictor
 from overnight.tasks.ingest.kinds import Source
-from overnight.tasks.preprocess.kinds import Deduplicate, Step
+from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.kinds import AnySink, Checks, Sink
+from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
-# Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
-RECORDED_AS = {"keep_columns": "keep"}
 EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
 PLACEHOLDER = re.compile(r"(?<!\$)\{\w*\}")
 
@@ -132,14 +131,14 @@ class Job(Settings):
 
     @field_validator("inference")
     @classmethod
-    def _deduplicates_are_before_or_behind_all_models(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
+    def _steps_that_compare_rows_are_before_or_behind_all_models(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
         has_model = False
         for number, entry in enumerate(chain):
             has_model = has_model or isinstance(entry, Predictor)
-            is_last = all(isinstance(later, Deduplicate) for later in chain[number:])
-            if isinstance(entry, Deduplicate) and has_model and not is_last:
+            is_last = all(isinstance(later, PartitionStep) for later in chain[number:])
+            if isinstance(entry, PartitionStep) and has_model and not is_last:
                 raise ValueError(
-                    f"expected deduplicate before the first model or at the end, found it between other entries as "
+                    f"expected {entry.kind} before the first model or at the end, found it between other entries as "
                     f"inference.{number}: all rows must have passed the model before it is decided which of them go. "
                     "Move it, or end this job with it and read its table in a second job"
                 )
@@ -201,9 +200,9 @@ class Job(Settings):
     def preparation(self) -> list[Step]:
         """Return the steps of `preprocess`. If images come from files and no step decodes them, add `decode_image`.
 
-        A first `resize_image` of `image` decodes. A first `deduplicate` stays first: it compares the bytes of files.
+        A first `resize_image` of `image` decodes. First steps that compare rows stay first: they compare files.
         """
-        first_steps = list(takewhile(lambda step: isinstance(step, Deduplicate), self.preprocess))
+        first_steps = list(takewhile(lambda step: isinstance(step, PartitionStep), self.preprocess))
         later_steps = self.preprocess[len(first_steps) :]
         steps = [*later_steps, *self._steps_ahead]
         if not self.source.holds_images or any(step.kind == "decode_image" for step in steps):
@@ -230,9 +229,9 @@ class Job(Settings):
         return behind
 
     @property
-    def last_steps(self) -> list[Deduplicate]:
-        """Return the `deduplicate` steps behind all models. The publish, not the stream, applies them."""
-        last = list(takewhile(lambda entry: isinstance(entry, Deduplicate), reversed(self.inference)))
+    def last_steps(self) -> list[PartitionStep]:
+        """Return the steps behind all models that compare rows. The publish, not the stream, applies them."""
+        last = list(takewhile(lambda entry: isinstance(entry, PartitionStep), reversed(self.inference)))
         return last[::-1] if self.models else []
 
     @property
@@ -265,6 +264,10 @@ class Job(Settings):
             return self.state_location / "samples/published"
         # A sink without a directory of its own publishes elsewhere: only samples are written here.
         return Location(self.sink.place) if self.sink.place else self.state_location / "published"
+
+    def output_of(self, receipt: Mapping[str, Any]) -> Location:
+        """Return the directory of the files that this receipt lists."""
+        return self.output_location(bool(receipt.get("limit_rows")))
 
     def sink_for(self, run: Run) -> Sink:
         """Return the job's sink. For a run with `limit_rows`, return the sink that publishes samples."""

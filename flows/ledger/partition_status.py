@@ -17,7 +17,7 @@ from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows
-from overnight.tasks.state.run import FORMAT_VERSION, Run
+from overnight.tasks.state.run import FORMAT_VERSION, Run, is_of_all_rows
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
 # The first of these that holds is the status:
@@ -114,8 +114,8 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     if ledger is None:
         return PartitionStatus(run.partition, "missing")
     receipt, failure = _own(run, ledger.receipt), _own(run, ledger.failure)
-    is_retry = "retries" in (ledger.unpublished or {})  # which no run of the whole partition resumes
-    begun = ledger.newest_generation > (receipt["generation"] if receipt else "") and not is_retry
+    is_newer = ledger.newest_generation > (receipt["generation"] if receipt else "")
+    begun = is_newer and is_of_all_rows(ledger.unpublished or {})  # the others are not resumed by a run of all rows
     entry = PartitionStatus(run.partition, "published", (), receipt, failure, begun)
 
     def as_status(status: Status, *why: str, since: str | None = None) -> PartitionStatus:

@@ -31,10 +31,15 @@ def records_of(job: Job, partition: str, is_sample: bool) -> Location:
     return job.state_location / "samples" / ledger.name if is_sample else ledger
 
 
+def records_of_receipt(job: Job, receipt: Receipt) -> Location:
+    """Return the directory of the records of a receipt's partition, or of its samples if the receipt is of one."""
+    return records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
+
+
 def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Yield the published rows that a receipt describes, one table after another. Read all columns by default."""
     sink = job.sink.of_samples() if receipt.get("limit_rows") else job.sink
-    yield from sink.read(_root(job, receipt), receipt, columns)
+    yield from sink.read(job.output_of(receipt), receipt, columns)
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
@@ -44,14 +49,13 @@ def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa
 
 def files_of(job: Job, receipt: Receipt) -> list[Location]:
     """Return the published files of a receipt, without the image folders of the sink `images`; none for a database."""
-    root = _root(job, receipt)
+    root = job.output_of(receipt)
     return [root / name for name in published_files(dict(receipt)) if not name.endswith(IMAGES)]
 
 
 def quarantine_of(job: Job, receipt: Receipt) -> pa.Table:
     """Return the quarantine of a receipt: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
-    records = records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
-    return read_parquet(records / "quarantine" / f"quarantine-{receipt['generation']}.parquet")
+    return read_parquet(records_of_receipt(job, receipt) / "quarantine" / f"quarantine-{receipt['generation']}.parquet")
 
 
 def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
@@ -60,7 +64,7 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
     number = table.schema.get_field_index(f"{column}_path")
     if job.sink.kind != "images" or number < 0:
         return table
-    folder = _root(job, receipt)
+    folder = job.output_of(receipt)
     if directory := partition_directory(job.sink.partition_column, receipt["partition"]):
         folder = folder / directory
     images = [(folder / path).read_bytes() if path else None for path in table[number].to_pylist()]
@@ -71,10 +75,6 @@ def read_parquet(place: Location) -> pa.Table:
     """Return the rows of one Parquet file. Raise `FileNotFoundError` if it does not exist."""
     with place.open() as file:
         return pq.ParquetFile(file).read()
-
-
-def _root(job: Job, receipt: Receipt) -> Location:
-    return job.output_location(bool(receipt.get("limit_rows")))
 
 
 def keep_sample(job: Job, receipt: dict[str, Any]) -> None:

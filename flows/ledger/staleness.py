@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from overnight.flows.job.model import RECORDED_AS, Job
+from overnight.flows.job.model import Job
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.run import Run, changed_commits
+from overnight.tasks.write.kinds import RECORDED_AS
 
 SHOWN = 3
 SHOWN_OF_COMMIT = 12

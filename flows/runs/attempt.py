@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import prefect.runtime
@@ -11,7 +11,6 @@ from prefect import get_run_logger
 from overnight.flows.job.model import Job
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.retries import end_dead_run, end_published_run
-from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
 from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
@@ -29,6 +28,21 @@ from overnight.tasks.state.run import (
 from overnight.tasks.write.task import is_under_way, repair
 
 JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that the inputs can cause
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The rows that an attempt runs: by default, all rows of its partition."""
+
+    run: Run
+
+    def is_published(self, receipt: dict[str, Any]) -> bool:
+        """Return True if the receipt is that of a publish of these rows."""
+        return bool(receipt["fingerprint"] == self.run.fingerprint)
+
+    def begin(self, run: Run) -> dict[str, Any]:
+        """Prepare the new generation of `run`, and return the keys that its record has in addition."""
+        return {}
 
 
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
@@ -50,19 +64,6 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     return receipt
 
 
-def published_or_retry(
-    job: Job, run: Run, force: bool, retry_quarantined: bool
-) -> tuple[dict[str, Any] | None, Retry | None]:
-    """Return the receipt if the partition stays as it is, and the retry if only quarantined rows run.
-
-    Both are None if the whole partition runs. Raise `RetryRefused` if the quarantined rows cannot run alone.
-    """
-    if retry_quarantined:
-        retry = plan_retry(job, run, force)
-        return (None, retry) if retry else (read_json(run.ledger / "receipt.json"), None)
-    return (None if force else fresh_receipt(job, run)), None
-
-
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
     """Return True if the process that published the receipt died before it released its lease."""
     holder = lease.left_by(run.ledger)
@@ -75,22 +76,23 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
+def opened(job: Job, run: Run, force: bool, scope: Scope | None = None) -> Iterator[Run]:
     """Hold the partition while the body runs, and yield the run with the generation to which it belongs."""
+    scope = scope or Scope(run)
     flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
     with lease.held(run.ledger, run.attempt, flow_run_id, end_dead_run) as token:
         run = replace(run, token=token, flow_run=flow_run_id)
         run.failure_quarantine.remove()
         refuse_other_job(run)
-        generation = _repaired_generation(job, run, retry)
+        generation = _repaired_generation(job, run, scope)
         refuse_foreign_files(run, job.sink_for(run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
         if force or run.limit_rows or not generation:
-            run = replace(run, generation=_new_generation(run, retry))
+            run = replace(run, generation=_new_generation(run, scope))
         else:
             run = _resumed(run, generation)
         try:
@@ -100,7 +102,7 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
             raise
 
 
-def _repaired_generation(job: Job, run: Run, retry: Retry | None) -> str | None:
+def _repaired_generation(job: Job, run: Run, scope: Scope) -> str | None:
     """Complete or roll back an interrupted publish. Return its generation if it is the publish of this run."""
     publish = repair(run, job.sink_for(run))
     if not publish:
@@ -111,11 +113,7 @@ def _repaired_generation(job: Job, run: Run, retry: Retry | None) -> str | None:
         return None
     if publish.flow_run != run.flow_run:
         end_published_run(publish.flow_run)
-    if retry:
-        is_same = receipt.get("retried", {}).get("generation") == retry.receipt["generation"]
-    else:
-        is_same = receipt["fingerprint"] == run.fingerprint
-    return publish.generation if is_same else None
+    return publish.generation if scope.is_published(receipt) else None
 
 
 def _is_outdated(job: Job, run: Run) -> bool:
@@ -164,7 +162,7 @@ def _resumed(run: Run, generation: str) -> Run:
     return replace(run, commits={name: commits.get(name) for name in run.commits})
 
 
-def _new_generation(run: Run, retry: Retry | None) -> str:
+def _new_generation(run: Run, scope: Scope) -> str:
     """Begin a generation and return its name.
 
     Its record is written last, because no run resumes a generation without a record.
@@ -178,8 +176,7 @@ def _new_generation(run: Run, retry: Retry | None) -> str:
     }
     if run.commits:
         record["commits"] = dict(run.commits)
-    if retry:
-        record |= begin_retry(retry, replace(run, generation=generation))
+    record |= scope.begin(replace(run, generation=generation))
     write_json(run.ledger / "generations" / generation / "generation.json", record)
     return generation
 

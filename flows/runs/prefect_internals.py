@@ -1,7 +1,7 @@
 """All undocumented parts of Prefect that Overnight uses: Prefect 3.9's cron, its engine and its senders.
 
-`tests/flows/runs/test_prefect_internals.py` fails if any of them moves. The undocumented parts
-of prefect-ray are in `prefect_ray_internals.py`.
+`tests/flows/runs/test_prefect_internals.py` fails if any of them moves. The undocumented parts of prefect-ray are in
+`task_future.py`.
 """
 
 import asyncio

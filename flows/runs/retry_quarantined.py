@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.staleness import changed_settings
+from overnight.flows.runs.attempt import Scope, fresh_receipt
 from overnight.flows.runs.run import fingerprint_of, run_option
 from overnight.tasks.errors import JobError, RetryRefused
 from overnight.tasks.ingest.task import RetriedInputs, look_again, take_over_manifest
+from overnight.tasks.preprocess.kinds import PartitionStep
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
 from overnight.tasks.state.row_ranges import ranges_only
 from overnight.tasks.state.run import Run, published_files, read_json
@@ -25,15 +27,49 @@ from overnight.tasks.write.task import is_under_way
 
 
 @dataclass(frozen=True)
-class Retry:
-    """A planned retry of the quarantined rows of a published partition."""
+class Retry(Scope):
+    """A planned retry of the quarantined rows of a published partition. Its run has a fingerprint of its own."""
 
-    run: Run  # with the retry's own fingerprint
     current: str  # the job's fingerprint
     receipt: dict[str, Any]  # of the published generation
     settled: Record  # how the rows of that generation were settled
     inputs: RetriedInputs
     code: tuple[str, ...]  # sentences about code that changed since the publish
+
+    def is_published(self, receipt: dict[str, Any]) -> bool:
+        return bool(receipt.get("retried", {}).get("generation") == self.receipt["generation"])
+
+    def begin(self, run: Run) -> dict[str, Any]:
+        """Record all rows as settled in the run's new generation, except the quarantined ones."""
+        receipt = read_json(run.ledger / "receipt.json") or {}
+        if receipt.get("generation") != self.receipt["generation"]:
+            raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
+        numbers = take_over_manifest(run.manifest, _manifest(run, receipt), self.inputs)
+        ranges = without_quarantined(self.settled.ranges)
+        units = pa.array(numbers[ranges["unit"].to_numpy()], pa.int64())
+        ranges = ranges.set_column(0, "unit", units).filter(pa.array(units.to_numpy() >= 0))
+        take_over(run, self.settled, ranges)
+        return {
+            "retries": receipt["generation"],
+            "current": self.current,
+            "ingredients": run.ingredients,
+            "code": list(self.code),
+            "again": list(self.inputs.again),
+            "gone": list(self.inputs.gone),
+        }
+
+
+def published_or_scope(job: Job, run: Run, force: bool, retry_quarantined: bool) -> tuple[dict[str, Any] | None, Scope]:
+    """Return the receipt if the partition stays as it is, and otherwise None and the rows that run.
+
+    Raise `RetryRefused` if the quarantined rows cannot run alone.
+    """
+    if not retry_quarantined:
+        receipt = None if force else fresh_receipt(job, run)
+        return receipt, Scope(run)
+    if retry := plan_retry(job, run, force):
+        return None, retry
+    return read_json(run.ledger / "receipt.json"), Scope(run)
 
 
 def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
@@ -49,8 +85,9 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
         raise _refused(run, "it is not published")
     if not receipt["rows_quarantined"]:
         return None
-    if any(step.kind == "deduplicate" for step in (*job.preprocess, *job.inference)):
-        raise _refused(run, "deduplicate would not compare them with the published rows", "--force")
+    for step in (*job.preprocess, *job.inference):
+        if isinstance(step, PartitionStep):
+            raise _refused(run, f"{step.kind} would not compare them with the published rows", "--force")
     commits = receipt.get("commits") or {}
     run = replace(run, commits={name: commits.get(name) or commit for name, commit in run.commits.items()})
     code = _changed_code(job, run, receipt)
@@ -64,26 +101,6 @@ def plan_retry(job: Job, run: Run, force: bool = False) -> Retry | None:
         raise _refused(run, inputs.refusal)
     fingerprint = fingerprint_of([run.fingerprint, receipt["generation"], inputs.inputs])
     return Retry(replace(run, fingerprint=fingerprint), run.fingerprint, receipt, record, inputs, code)
-
-
-def begin_retry(retry: Retry, run: Run) -> dict[str, Any]:
-    """Record all rows as settled in the run's new generation, except the quarantined ones."""
-    receipt = read_json(run.ledger / "receipt.json") or {}
-    if receipt.get("generation") != retry.receipt["generation"]:
-        raise RetryRefused(f"{run.job}/{run.partition}: another run published it meanwhile. Run the command again.")
-    numbers = take_over_manifest(run.manifest, _manifest(run, receipt), retry.inputs)
-    ranges = without_quarantined(retry.settled.ranges)
-    units = pa.array(numbers[ranges["unit"].to_numpy()], pa.int64())
-    ranges = ranges.set_column(0, "unit", units).filter(pa.array(units.to_numpy() >= 0))
-    take_over(run, retry.settled, ranges)
-    return {
-        "retries": receipt["generation"],
-        "current": retry.current,
-        "ingredients": run.ingredients,
-        "code": list(retry.code),
-        "again": list(retry.inputs.again),
-        "gone": list(retry.inputs.gone),
-    }
 
 
 def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...]:

@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from overnight.flows.runs import final_state, flow_run
-from overnight.flows.runs.final_state import Reasons
+from overnight.flows.runs import flow_run
+from overnight.flows.runs.flow_run import Reasons
 from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import artifact_key, cell, dispensable, markdown_table
 from overnight.tasks.config.masking import filled_in
@@ -60,7 +59,7 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
         "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
     }
-    verdict = final_state.published(receipt, reasons)
+    verdict = flow_run.publish_message(receipt, reasons)
     _show(run, verdict, rows, lambda links: of_published(run, receipt, reasons, places, links))
     return reasons
 
@@ -84,7 +83,7 @@ def _show_failed(run: Run, error: OvernightError) -> None:
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }
-    _show(run, final_state.failed(error), rows, lambda links: of_failed(run, error, reasons, places, links))
+    _show(run, flow_run.failure_message(error), rows, lambda links: of_failed(run, error, reasons, places, links))
 
 
 def _quarantine(file: Location) -> pa.Table:
@@ -145,7 +144,7 @@ def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
         if key in ids:
             links[name] = f"/artifacts/artifact/{ids[key]}"
     links["all partitions"] = f"/artifacts/key/{artifact_key(run.job, 'partitions')}"
-    if dashboard := getattr(getattr(FlowRunContext.get(), "task_runner", None), "dashboard", ""):
+    if dashboard := flow_run.of_task_runner("dashboard", ""):
         links["Ray's dashboard"] = dashboard
     return links
 
@@ -161,7 +160,7 @@ def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Pla
     ]
     return _joined(
         f"# {mark} {cell(run.job)}/{cell(run.partition)}",
-        f"**{cell(final_state.published(receipt, why))}**",
+        f"**{cell(flow_run.publish_message(receipt, why))}**",
         "\n".join(f"- ⚠️ {cell(warning)}" for warning in receipt.get("warnings", [])),
         markdown_table(counts),
         _reasons(why),

@@ -28,13 +28,17 @@ from prefect.settings import get_current_settings
 from prefect_ray.context import remote_options
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overnight.flows.runs.early_imports import fork_server_for_local_ray
-from overnight.flows.runs.local_ray import start_local_ray
+from overnight.flows.runs.local_ray import check_ray_address, fork_server_for_local_ray, start_local_ray
 from overnight.flows.runs.local_server import login_profile
 from overnight.flows.runs.prefect_internals import NoSettings, send_logs_and_events
-from overnight.flows.runs.prefect_ray_internals import OpenRayTaskRunner, run_prefect_task
-from overnight.flows.runs.ray_address import check_ray_address
-from overnight.flows.runs.task_future import FLUSH_SECONDS, OvernightFuture, Submitted, report_missed
+from overnight.flows.runs.task_future import (
+    FLUSH_SECONDS,
+    OvernightFuture,
+    RayTaskRunner,
+    Submitted,
+    report_missed,
+    run_prefect_task,
+)
 from overnight.flows.runs.working_folder import WorkingFolder, working_folder
 from overnight.tasks.config.code_folders import code_folder
 from overnight.tasks.config.proxies import leave_out_this_machine
@@ -46,7 +50,7 @@ IDLE_WORKER_SECONDS = 120  # longer than the time between two parts
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class OvernightTaskRunner(OpenRayTaskRunner[R]):
+class OvernightTaskRunner(RayTaskRunner[R]):
     dashboard = ""  # its address; of the class, because the runners of a backfill share the Ray of its first one
     stage = "plan"  # the name of the task that started last
     task_run_id: UUID | None = None  # of that task
@@ -79,7 +83,7 @@ class OvernightTaskRunner(OpenRayTaskRunner[R]):
                 self._connect()
                 owns_ray = True
             super().__enter__()
-        self.shut_down_ray_at_exit(owns_ray)
+        self._owns_ray = owns_ray  # then Ray ends when this runner ends
         self._submitted: list[Submitted] = []
         return self
 

@@ -23,13 +23,13 @@ from overnight.flows.backfill import backfill, backfill_id
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import HEARTBEAT_SECONDS
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
+from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
-from overnight.flows.runs.early_imports import fork_server_for_local_ray
-from overnight.flows.runs.final_state import failed_before_it_began
+from overnight.flows.runs.flow_run import failed_before_it_began
+from overnight.flows.runs.local_ray import check_ray_address, fork_server_for_local_ray
 from overnight.flows.runs.local_server import client_settings, prefect_server, settings_shared, ui_line
 from overnight.flows.runs.prefect_internals import run_flow
-from overnight.flows.runs.ray_address import check_ray_address
+from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner, server_known_to_workers
 from overnight.flows.similarity_search import similarity_search
@@ -54,7 +54,7 @@ def run_locally(
         for code in job.code():
             code.check_source()
         description = describe_run(job, partition, options["reason"], options["limit_rows"])
-        former_receipt, _ = published_or_retry(job, description, options["force"], retry_quarantined)
+        former_receipt, _ = published_or_scope(job, description, options["force"], retry_quarantined)
         if former_receipt:
             if retry_quarantined:
                 click.echo(f"{job.name}/{partition} has no quarantined rows: it stays as it is", err=True)

@@ -49,8 +49,7 @@ class Receipt(Mapping[str, Any]):
     @property
     def path(self) -> str:
         """Return the path or URI of `receipt.json`. A later publish of the partition replaces that file."""
-        records = published_rows.records_of(self._job, self["partition"], bool(self["limit_rows"]))
-        return str(records / "receipt.json")
+        return str(published_rows.records_of_receipt(self._job, self) / "receipt.json")
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Return the published rows as an Arrow table, in memory.

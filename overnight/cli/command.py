@@ -76,7 +76,7 @@ def read_errors() -> Iterator[None]:
 
 def start_fork_server() -> None:
     """Start the process that imports the workers' libraries while the command prepares the run, and ends with it."""
-    from overnight.flows.runs.early_imports import fork_server_for_local_ray
+    from overnight.flows.runs.local_ray import fork_server_for_local_ray
 
     click.get_current_context().with_resource(fork_server_for_local_ray())
 

@@ -52,8 +52,8 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
     """
     from overnight.flows.deploy.apply import serve as serve_jobs
     from overnight.flows.deploy.prefect_yaml import deployable_jobs
+    from overnight.flows.runs.local_ray import check_ray_address
     from overnight.flows.runs.local_server import prefect_server, ui_line
-    from overnight.flows.runs.ray_address import check_ray_address
 
     with exit_on_error():
         check_ray_address()
@@ -65,8 +65,7 @@ def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
 
 
 def _write_absolute_paths(job_paths: tuple[Path, ...], without_asking: bool) -> None:
-    from overnight.flows.job.absolute_paths import write_absolute_paths
-    from overnight.flows.job.loading import read_job, relative_paths
+    from overnight.flows.job.loading import read_job, relative_paths, write_absolute_paths
 
     for path in job_paths:
         relative = relative_paths(read_job(path))

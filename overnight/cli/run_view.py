@@ -63,7 +63,7 @@ def _show_head(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
     if not receipt.get("limit_rows"):
         console.print(f"{name} {receipt['status']} at {receipt['finished_at']}")
         return
-    location, files = job.output_location(is_sample=True), receipt["files"]
+    location, files = job.output_of(receipt), receipt["files"]
     if len(files) == 1:
         location = location / files[0]
     console.print(f"{name}: sample of {receipt['rows_in']:,} rows, nothing published: ", end="")
@@ -89,7 +89,7 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
 
 def _quarantine(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
     """Yield the most frequent reasons, and where the rows with their reasons are."""
-    from overnight.flows.ledger.published_rows import quarantine_of, records_of
+    from overnight.flows.ledger.published_rows import quarantine_of, records_of_receipt
     from overnight.tasks.write.in_process import reasons
 
     try:
@@ -97,8 +97,7 @@ def _quarantine(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
             yield f"quarantined: {reason}"
     except Exception as error:  # the receipt is of use without them
         yield f"quarantined: the reasons cannot be read: {error}"
-    records = records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
-    yield f"quarantine: {filled_in(str(records / 'quarantine'))}"
+    yield f"quarantine: {filled_in(str(records_of_receipt(job, receipt) / 'quarantine'))}"
 
 
 def _remarks_and_files(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
@@ -108,7 +107,7 @@ def _remarks_and_files(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
         yield f"warning: {warning}"
     if receipt.get("logs"):
         yield f"printed and logged: {filled_in(receipt['logs'])}"
-    location, files = job.output_location(bool(receipt.get("limit_rows"))), receipt["files"]
+    location, files = job.output_of(receipt), receipt["files"]
     for file in files[:FILES_SHOWN]:
         yield f"file: {filled_in(str(location / file))}"
     if len(files) > FILES_SHOWN:

@@ -1,14 +1,14 @@
 """The values that the five tasks pass to each other: how a partition's rows are read and prepared, and the results."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.engine.stage import Stage
+from overnight.tasks.rows.result import Work
 from overnight.tasks.state.pending_units import plan_read
 from overnight.tasks.state.read_plan import Order, reorder
 from overnight.tasks.state.run import Run
@@ -21,12 +21,24 @@ OperatorNames = Mapping[str, Sequence[str]]  # stage -> parts of the names of Ra
 
 
 @dataclass(frozen=True)
-class FirstReading:
-    """A reading of all rows before the stream, which finds the duplicates for one `deduplicate` step."""
+class Barrier(abc.ABC):
+    """A step of the stream that must read all rows before the stream begins."""
 
-    number: int  # counts these steps from 0
-    keys: Stage  # makes tables from a block, with one key per row (`duplicates.places.KEYS`)
-    rule: Rule  # compares the keys
+    stage: Stage  # makes the tables that `take` gets
+    kind: str  # of the step, for messages
+    rows_at_once: int  # see `PreprocessStep`
+
+    @abc.abstractmethod
+    def is_passed(self, run: Run) -> bool:
+        """Return True if an earlier attempt has read all rows."""
+
+    @abc.abstractmethod
+    def take(self, run: Run, tables: Iterable[pa.Table]) -> str:
+        """Take the tables of all rows, in any order, and return a sentence for the log. The rows are read now."""
+
+    @abc.abstractmethod
+    def work_on(self, block: pa.Table, run: Run) -> Work:
+        """Return the step's work in the stream, which is called once, with all live rows of `block`."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class Stream:
     seed: int | None = None  # of Ray Data's shuffle of rows; None: no shuffle
     steps: Stage | None = None
     sample: Location | None = None  # of a few rows that passed the steps; None before the trial of the steps
-    first_readings: tuple[FirstReading, ...] = ()  # run before the stream, in order
+    barriers: tuple[Barrier, ...] = ()  # passed before the stream, in order
 
     def plan_read(self, run: Run) -> bool:
         """Write the order file of the attempt. Return True if the units are reordered and one row each."""

@@ -87,7 +87,7 @@ class Trials:
 )
 def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> State[Streamed]:
     """Run the stream over the rows that no staged part settles: read, prepare, run every model, and stage parts."""
-    from overnight.tasks.infer.first_reading import decide_duplicates  # imports Ray Data
+    from overnight.tasks.infer.first_reading import pass_barriers  # imports Ray Data
 
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
@@ -97,7 +97,7 @@ def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> Sta
             inference = replace(inference, processes=[None] * len(inference.links))
         if not inference.processes or not all(inference.processes):
             wait_until_free(inference.plan, run.busy_timeout_seconds, get_run_logger().warning)
-        for sentence in decide_duplicates(run, stream, inference.plan):
+        for sentence in pass_barriers(run, stream, inference.plan):
             get_run_logger().info(sentence)
         trials = _try_models(run, inference, stream)
         facts = _facts(run, inference, stream, trials)

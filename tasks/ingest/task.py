@@ -11,7 +11,8 @@ from prefect.states import Completed
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs, wait_for_arrival, wait_until
-from overnight.tasks.ingest.listing.take_manifest import RetriedInputs, look_again, take_manifest, take_over_manifest
+from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.ingest.sources.job import JobRows

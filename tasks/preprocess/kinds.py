@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
-from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.step import PartitionStep, PreprocessStep
 from overnight.tasks.preprocess.steps.crop_boxes import CropBoxes
 from overnight.tasks.preprocess.steps.decode_audio import DecodeAudio
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
@@ -20,7 +20,7 @@ from overnight.tasks.preprocess.steps.sample_frames import SampleFrames
 from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.preprocess.steps.whole_columns import DropColumns, RenameColumns, SelectColumns
 
-__all__ = ["Deduplicate", "PreprocessStep", "PythonStep", "RenameColumns", "Step"]
+__all__ = ["PartitionStep", "PreprocessStep", "PythonStep", "RenameColumns", "Step"]
 
 Step = Annotated[
     DecodeImage

@@ -1,7 +1,7 @@
 """Run a job's steps on one image file that is not a row of a source, to make the input of its model.
 
-`filter_rows`, `deduplicate` and `derive_columns` are left out: a query cannot be filtered, and has only the image
-column.
+`filter_rows`, `derive_columns` and steps that compare rows are left out: a query cannot be filtered, and has only the
+image column.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,15 @@ import pyarrow as pa
 
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
-from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.step import PartitionStep, PreprocessStep
 from overnight.tasks.preprocess.steps.decode_image import DecodeImage
-from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns
 from overnight.tasks.preprocess.steps.filter_rows import FilterRows
 from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import apply, blocks, tensors
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
-LEFT_OUT = (FilterRows, Deduplicate, DeriveColumns)
+LEFT_OUT = (FilterRows, PartitionStep, DeriveColumns)
 
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:

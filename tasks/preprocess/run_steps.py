@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from overnight.tasks.config.code_folders import CodeFolder, folder_of, modules_in
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.engine.stage import Stage
-from overnight.tasks.preprocess.decided_duplicates import Decided
-from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.engine.stream import Barrier
+from overnight.tasks.preprocess.kinds import PreprocessStep
 from overnight.tasks.rows import rebatch, result
 from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -38,7 +38,7 @@ class Steps(Stage):
     `behind` names the model that they follow; None for the steps before the first model.
     """
 
-    steps: tuple[Step | Decided, ...]
+    steps: tuple[PreprocessStep | Barrier, ...]
     pace: float = 0.0
     behind: str | None = None
 
@@ -117,21 +117,21 @@ def _in_pieces(
         yield output
 
 
-def _operation(step: Step | Decided, stage: str, run: Run) -> Operation:
+def _operation(step: PreprocessStep | Barrier, stage: str, run: Run) -> Operation:
     source = f"{stage} {getattr(step, 'target', None) or step.kind}"
-    if isinstance(step, Decided):
-        return Operation(source, partial(step.work_on, run=run))
-    return Operation(source, lambda _: build(step))
+    if isinstance(step, PreprocessStep):
+        return Operation(source, lambda _: build(step))
+    return Operation(source, partial(step.work_on, run=run))
 
 
-def build(step: Step) -> result.Work:
+def build(step: PreprocessStep) -> result.Work:
     """Return the work of a step. Each process builds it only once. Raise `JobError` for a step that cannot be built."""
     folder = folder_of(getattr(step, "target", None))
     return _cached_work(type(step), step.model_dump_json(exclude_unset=True), folder)
 
 
 @lru_cache(maxsize=64)
-def _cached_work(leaf: type[Step], settings: str, folder: CodeFolder | None) -> result.Work:
+def _cached_work(leaf: type[PreprocessStep], settings: str, folder: CodeFolder | None) -> result.Work:
     with modules_in(folder):
         return leaf.model_validate_json(settings).build()
 

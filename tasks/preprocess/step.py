@@ -1,11 +1,16 @@
 """The interface of a preprocess step: build once per worker, then work on one table after another."""
 
 import abc
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.rows.column_effect import UNKNOWN, ColumnEffect
 from overnight.tasks.rows.result import Work
+
+if TYPE_CHECKING:
+    from overnight.tasks.duplicates.rule import Rule
+    from overnight.tasks.engine.stage import Stage
+    from overnight.tasks.engine.stream import Barrier
 
 
 class PreprocessStep(Leaf):
@@ -36,3 +41,19 @@ class PreprocessStep(Leaf):
     def fingerprint(self) -> dict[str, str]:
         """Return what the results depend on besides the settings, as a mapping: file name -> sha256 of the file."""
         return {}
+
+
+class PartitionStep(PreprocessStep):
+    """A step that compares all rows of the partition: before the stream begins, or when its rows are published.
+
+    `build` compares the rows of one table, for a trial and for a preview.
+    """
+
+    @property
+    @abc.abstractmethod
+    def rule(self) -> "Rule":
+        """Return the rule by which rows are compared."""
+
+    @abc.abstractmethod
+    def barrier(self, number: int, before: "Stage") -> "Barrier":
+        """Return what takes the step's place in the stream, behind the steps `before`. `number` counts these from 0."""

@@ -12,10 +12,9 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from overnight.tasks.engine.stage import Stage
-from overnight.tasks.engine.stream import FirstReading, Stream
+from overnight.tasks.engine.stream import Barrier, Stream
 from overnight.tasks.errors import StageFailed, explain
-from overnight.tasks.preprocess.decided_duplicates import Decided, Keys
-from overnight.tasks.preprocess.kinds import Deduplicate, Step
+from overnight.tasks.preprocess.kinds import PartitionStep, PreprocessStep, Step
 from overnight.tasks.preprocess.query_image import query_image, readable_image
 from overnight.tasks.preprocess.run_steps import Steps, try_first_rows
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan
@@ -46,26 +45,25 @@ def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State
     except Exception as error:
         raise explain(error, "preprocess") from None
     run.sample.write_bytes(arrow_bytes(sample))
-    stage, readings = _with_decisions(steps, blocks.seconds_a_row(sample, "preprocess"))
-    stream = replace(stream, steps=stage, sample=run.sample, first_readings=readings)
+    stage, barriers = _with_barriers(steps, blocks.seconds_a_row(sample, "preprocess"))
+    stream = replace(stream, steps=stage, sample=run.sample, barriers=barriers)
     rows = f"{len(sample):,} row{'s' * (len(sample) != 1)}"
     names = ", ".join(step.kind for step in steps)
     message = f"{names} tried on {rows}" if steps else f"no steps; {rows} read as a sample"
     return Completed(message=message, data=stream)
 
 
-def _with_decisions(steps: list[Step], pace: float) -> tuple[Steps | None, tuple[FirstReading, ...]]:
-    """Return the steps of the stream, and for each `deduplicate` the reading that decides its duplicates before."""
-    stream_steps: list[Step | Decided] = []
-    readings: list[FirstReading] = []
+def _with_barriers(steps: list[Step], pace: float) -> tuple[Steps | None, tuple[Barrier, ...]]:
+    """Return the steps of the stream, and a barrier before it for each step that compares all rows."""
+    stream_steps: list[PreprocessStep | Barrier] = []
+    barriers: list[Barrier] = []
     for step in steps:
-        if isinstance(step, Deduplicate):
-            keys = Keys(Steps(tuple(stream_steps), pace), step.rule)
-            readings.append(FirstReading(len(readings), keys, step.rule))
-            stream_steps.append(Decided(readings[-1].number))
+        if isinstance(step, PartitionStep):
+            barriers.append(step.barrier(len(barriers), Steps(tuple(stream_steps), pace)))
+            stream_steps.append(barriers[-1])
         else:
             stream_steps.append(step)
-    return Steps(tuple(stream_steps), pace) if steps else None, tuple(readings)
+    return Steps(tuple(stream_steps), pace) if steps else None, tuple(barriers)
 
 
 def _try(run: Run, steps: list[Step], plan: Plan, read: Stage) -> pa.Table:

@@ -47,7 +47,7 @@ def several(
 
     `suffixes` distinguish the output rows of a row: `report.pdf` becomes `report.pdf#3`, and that `report.pdf#3.2`.
     """
-    # Output rows also get the light columns of their row. Copies of heavy ones, if not in `sink.keep_columns`, would
+    # Output rows also get the light columns of their row. Copies of heavy ones, if they are not published, would
     # fill the memory.
     columns = {**columns, SUFFIX: pa.array(list(map(str, suffixes)), pa.string())}
     return Outcome(columns, failed=failed or {}, made_of=np.asarray(made_of, np.int64))

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation, unfinished_retry
+from overnight.tasks.state.run import (
+    RESUMED_FROM,
+    Run,
+    published_files,
+    read_json,
+    resumable_generations,
+)
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
@@ -116,7 +122,9 @@ class _Ledger:
     def generations(self, idle_since: str) -> Iterator[GarbageItem]:
         """Yield items oldest first. If a newer one went first, a run would resume an older one with its settings."""
         names = sorted({path.split("/")[1] for path in self.files if path.startswith("generations/")})
-        resumable = self._resumable() if set(names) - {self.published} else set()
+        resumable: set[str] = set()
+        if set(names) - {self.published}:
+            resumable = resumable_generations(self.run.ledger, self.run.fingerprint, self.published)
         for name in names:
             home = f"generations/{name}"
             if home in self.files:  # a link or a file, which no run made
@@ -127,19 +135,13 @@ class _Ledger:
             if name == self.published or (name in resumable and not is_idle):
                 yield from self._tree(f"{home}/attempts", "plans of attempts that ended")
             if name == self.published:
-                yield from self._tree(f"{home}/parts", "staged when it was published already")
-                yield from self._tree(f"{home}/duplicates", "decided for rows that are published now")
-                yield from self._tree(f"{home}/answers", "kept for rows that are published now")
+                for folder, reason in RESUMED_FROM.items():
+                    yield from self._tree(f"{home}/{folder}", reason)
             elif name not in resumable or is_idle:
                 reason = self._reason(name, last_attempt if name in resumable else "")
                 for item in self._tree(home, reason):
                     # Without its record a generation is never resumed, even if the rest remains.
                     yield replace(item, places=(self.run.ledger / home / "generation.json", *item.places))
-
-    def _resumable(self) -> set[str | None]:
-        ledger, fingerprint = self.run.ledger, self.run.fingerprint
-        retry = unfinished_retry(ledger, fingerprint, self.published)
-        return {unfinished_generation(ledger, fingerprint), retry}
 
     def _reason(self, name: str, last_attempt: str) -> str:
         """Return why a generation is not needed. `last_attempt` is empty if no run would resume it."""

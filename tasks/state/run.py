@@ -27,6 +27,12 @@ from overnight.tasks.storage.location import Location
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 FORMAT_VERSION = 1
+# The folders of a generation from which a run resumes it, and why `overnight clean` removes what a publish left there.
+RESUMED_FROM = {
+    "parts": "staged when it was published already",
+    "duplicates": "decided for rows that are published now",
+    "answers": "kept for rows that are published now",
+}
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
         if record is None:
             continue
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
-        if not is_mine and "retries" not in record:
+        if not is_mine and is_of_all_rows(record):
             continue
         if (ledger / "receipts" / f"{name}.json").exists():
             return None
@@ -174,14 +180,21 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
     return None
 
 
-def unfinished_retry(ledger: Location, current: str, published: str) -> str | None:
-    """Return the newest generation that began to retry the generation `published`, of the fingerprint `current`."""
+def is_of_all_rows(record: Mapping[str, Any]) -> bool:
+    """Return False for the record of a generation that retries the quarantined rows of a published one."""
+    return "retries" not in record
+
+
+def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:
+    """Return the generations that the next run would resume: of all rows, and of a retry of those of `published`."""
+    names = {unfinished_generation(ledger, fingerprint)}
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
-        if (record.get("retries"), record.get("current")) == (published, current):
-            return name
-    return None
+        if (record.get("retries"), record.get("current")) == (published, fingerprint):
+            names.add(name)
+            break
+    return {name for name in names if name}
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:

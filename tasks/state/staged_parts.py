@@ -36,7 +36,7 @@ Measures = dict[str, dict[str, float]]  # stage -> its seconds, rows and bytes
 
 @dataclass(frozen=True)
 class Record:
-    """The footer of a staged part, and which of its rows are duplicates."""
+    """The footer of a staged part, and which of its rows the publish drops."""
 
     name: str  # of the file, without `.part`
     ranges: pa.Table  # the source rows that it settles, with schema `row_ranges.RANGES`
@@ -45,7 +45,7 @@ class Record:
     size: int  # in bytes
     stages: Measures
     left_out: tuple[str, ...] = ()  # the columns that are not published
-    dropped: np.ndarray | None = None  # a bool per row, True for a duplicate; None if no rows were compared
+    dropped: np.ndarray | None = None  # a bool per row, True if it is not published; None if no rows were compared
     statistics: bytes | None = None  # of the columns, encoded; None for a part to merge, as the compression
     compression: str | None = None
 

@@ -31,6 +31,9 @@ ROWS_AT_ONCE = 1024  # of a table that `read` yields
 
 ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
+# Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
+RECORDED_AS = {"keep_columns": "keep"}
+
 
 class Sink(Leaf):
     """A place for published rows, with the settings that all sinks share.
@@ -58,7 +61,7 @@ class Sink(Leaf):
     ] = []
 
     operational: ClassVar[tuple[str, ...]] = ("rows_per_part", "seconds_per_part")
-    keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones: a retry needs it
+    keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones
 
     @property
     def place(self) -> str | None:

@@ -14,8 +14,10 @@ from overnight.tasks.config.settings import Settings
 from overnight.tasks.duplicates.exact import Equal
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.duplicates.rule import Rule, duplicates_in
+from overnight.tasks.engine.stage import Stage
+from overnight.tasks.preprocess.decided_duplicates import Decision, Keys
 from overnight.tasks.preprocess.input_columns import require_columns
-from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.step import PartitionStep
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.result import Outcome, Work
 
@@ -34,7 +36,7 @@ class NearSettings(Settings):
     ]
 
 
-class Deduplicate(PreprocessStep):
+class Deduplicate(PartitionStep):
     """Drops rows that repeat an earlier row of the partition; a dropped row is counted as filtered."""
 
     kind: Literal["deduplicate"] = "deduplicate"
@@ -63,6 +65,9 @@ class Deduplicate(PreprocessStep):
         if self.near:
             return Near(self.near.column, self.near.threshold)
         return Equal(tuple(self.columns or ()))
+
+    def barrier(self, number: int, before: Stage) -> Decision:
+        return Decision(Keys(before, self.rule), self.kind, self.rows_at_once, number)
 
     def inputs(self) -> list[str]:
         return list(self.rule.columns)

@@ -43,9 +43,9 @@ class Selection:
     @property
     def is_whole(self) -> bool:
         """Return True if these are all rows of the part, as its footer shows."""
-        duplicates = self.part.dropped
+        dropped = self.part.dropped
         count = int(np.sum(self.ranges["stop"].to_numpy() - self.ranges["start"].to_numpy()))
-        return self.part.is_row_by_row and count == self.part.rows and (duplicates is None or not duplicates.any())
+        return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
 
     def read(self, parts: Location) -> pa.Table:
         """Return the rows with all columns of the part."""

@@ -17,7 +17,7 @@ from overnight.tasks.state import lease, staged_parts
 from overnight.tasks.state.manifest import read_units
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import Totals, count
-from overnight.tasks.state.run import Run, published_files, read_json, write_json
+from overnight.tasks.state.run import RESUMED_FROM, Run, published_files, read_json, write_json
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.write.merge.merge_parts import Prepared
@@ -133,9 +133,8 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
     run.failure_quarantine.remove()  # also that of a failed attempt of this run
-    run.parts.remove()  # published: no run will resume from them
-    run.duplicates.remove()
-    run.answers.remove()
+    for name in RESUMED_FROM:  # published: no run will resume from them
+        (run.home / name).remove()
     sink.finish(run, published_files(receipt), old)
     (run.ledger / PUBLISHING).remove()
     return receipt

@@ -22,7 +22,7 @@ from overnight.tasks.state.published_rows import (
     without_quarantined,
 )
 from overnight.tasks.state.row_ranges import Totals
-from overnight.tasks.state.run import Run, published_files, read_json
+from overnight.tasks.state.run import Run, is_of_all_rows, published_files, read_json
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, staged_schema
@@ -42,7 +42,7 @@ class Retried:
 def read_retried(run: Run) -> Retried | None:
     """Return the generation whose quarantined rows the run tries again; None if the run is not such a retry."""
     record = read_json(run.home / "generation.json") or {}
-    if "retries" not in record:
+    if is_of_all_rows(record):
         return None
     receipt = read_json(run.ledger / "receipts" / f"{record['retries']}.json") or {}
     return Retried(receipt, published_rows(run, record["retries"], published_files(receipt)), record)

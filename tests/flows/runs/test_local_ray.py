@@ -1,4 +1,4 @@
-"""A Ray of this machine is closed to other users, and is noticed when it has ended."""
+"""The Ray of a run: its address is checked, its workers have their modules, and a local one is closed to others."""
 
 import json
 import os
@@ -9,14 +9,32 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from overnight.flows.runs.local_ray import REFUSALS, LocalRay, RayEnded, session_folder
+import overnight
+from overnight.flows.job.model import Job
+from overnight.flows.runs.local_ray import (
+    REFUSALS,
+    S3_IMPORTS,
+    WORKER_IMPORTS,
+    WRITER_IMPORTS,
+    LocalRay,
+    RayEnded,
+    check_ray_address,
+    first_imports,
+    fork_server_for_local_ray,
+    import_all,
+    session_folder,
+)
 from overnight.tasks.errors import JobError
+from overnight.tasks.workers import fork_server
+from overnight.tasks.workers.forked_process import in_process_of_its_own
+from tests import jobs
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 STARTED = """
@@ -170,3 +188,107 @@ def test_a_gcs_that_refuses_several_connections_in_a_row_has_ended() -> None:
 def test_the_ray_of_a_cluster_is_not_checked() -> None:
     for _ in range(REFUSALS + 1):
         LocalRay("").check()
+
+
+@pytest.mark.parametrize("address", ["", "auto", "local", "head:6379", "127.0.0.1:6379", "[::1]:6379"])
+def test_the_addresses_of_ray_s_own_protocol_pass(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    check_ray_address()
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265", "https://head"])
+def test_other_protocols_are_refused_with_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(overnight.JobError, match=rf"RAY_ADDRESS: .* found {address}\. .*`ray job submit"):
+        check_ray_address()
+
+
+def test_a_run_a_served_job_and_a_flow_in_a_worker_are_refused_before_prefect_or_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Here, because a forked worker of another test imports this file, and must not have Prefect.
+    from click.testing import CliRunner
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from overnight.cli.main import main
+    from overnight.flows.runs.task_runner import OvernightTaskRunner
+
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    for module in ("overnight.api.local_run._server", "overnight.flows.runs.local_server.prefect_server"):
+        monkeypatch.setattr(module, lambda *_, **__: pytest.fail("a server started"))
+    path = jobs.write_job(tmp_path / "job.yaml")
+    with temporary_settings(restore_defaults={PREFECT_API_URL}):
+        with pytest.raises(overnight.JobError, match="RAY_ADDRESS"):
+            overnight.run(path, partition="2026-01-02", progress=False)
+        served = CliRunner().invoke(main, ["serve", str(path)])
+    assert (served.exit_code, "RAY_ADDRESS" in served.output) == (2, True)
+    with pytest.raises(overnight.JobError, match="ray://head"):
+        OvernightTaskRunner(address="ray://head:10001").__enter__()
+
+
+def test_a_process_that_uses_ray_client_already_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.util.client import ray as client
+
+    monkeypatch.setattr(client, "is_connected", lambda: True)
+    with pytest.raises(overnight.JobError, match=r"ray\.init: .* found ray://"):
+        check_ray_address()
+
+
+READ, TRY = "overnight.tasks.ingest.reading.read_units", "overnight.tasks.infer.trial"
+
+
+def loaded(*modules: str) -> list[bool]:
+    """Return for each module whether this process has imported it."""
+    return [module in sys.modules for module in modules]
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without Ray and without the session's fork server."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the fork server runs on Linux only")
+def test_a_forked_worker_has_the_modules_that_read_rows_and_try_models_and_no_prefect(no_ray: None) -> None:
+    with fork_server_for_local_ray():
+        found = in_process_of_its_own(partial(loaded, *WORKER_IMPORTS, READ, TRY, "prefect"), print)
+    assert found == [*[True] * len(WORKER_IMPORTS), True, True, False]
+
+
+def test_the_switch_of_the_fork_server_is_respected(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fork_server.ADDRESS, fork_server.OFF)
+    with fork_server_for_local_ray():
+        assert not fork_server.is_there()
+
+
+@pytest.mark.parametrize(("folder", "modules"), [("s3://bucket/photos", [S3_IMPORTS]), ("/data/photos", [])])
+def test_the_client_of_s3_is_imported_early_if_the_job_names_s3(folder: str, modules: list[str]) -> None:
+    sink = {"kind": "parquet", "path": "/data/out"}
+    job = Job.model_validate({"name": "photos", "source": {"kind": "images", "path": folder}, "sink": sink})
+    assert first_imports(job) == [*WORKER_IMPORTS, *modules]
+
+
+def test_what_is_imported_early_is_there() -> None:
+    import_all([S3_IMPORTS, WRITER_IMPORTS])
+    assert loaded(S3_IMPORTS, WRITER_IMPORTS, "s3fs") == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("process", "heavy"),
+    [
+        ("overnight.api.local_run", ("ray.data", "pandas", "torch")),  # of a flow
+        ("overnight.tasks.workers.supervisor", ("ray", "pyarrow", "numpy")),
+        (", ".join(WORKER_IMPORTS), ("prefect", "ray.data", "pandas", "s3fs", "torch")),
+    ],
+)
+def test_a_process_does_not_import_what_only_others_need(process: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {process}; print(sorted({set(heavy)} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_writer_that_is_imported_early_is_the_sink_that_stages_parts() -> None:
+    from overnight.tasks.write.stream.staging import Staging
+
+    assert Staging.__module__ == WRITER_IMPORTS

@@ -14,7 +14,7 @@ import pytest
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.runs.attempt import fresh_receipt, opened
-from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
+from overnight.flows.runs.retry_quarantined import Retry, plan_retry
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.errors import JobError, RetryRefused
@@ -164,7 +164,7 @@ def test_a_retry_that_died_is_resumed_by_a_retry_alone_and_kept_by_clean(tmp_pat
     job = Job.model_validate(settings(tmp_path))
 
     def dies(retry: Retry) -> str:
-        with opened(job, retry.run, force=False, retry=retry) as begun:
+        with opened(job, retry.run, force=False, scope=retry) as begun:
             (part,) = read_records(begun.parts)
             assert [(row["start"], row["stop"]) for row in part.ranges.to_pylist()] == [(1, 3)]
             assert read_manifest(begun.manifest)[0] == read_manifest(run.manifest)[0]
@@ -203,4 +203,4 @@ def test_a_retry_does_not_begin_on_a_partition_that_was_published_meanwhile(tmp_
     assert retry
     write_json(run.ledger / "receipt.json", {**retry.receipt, "generation": "20260102T000000-g2"})
     with pytest.raises(RetryRefused, match="another run published it meanwhile"):
-        begin_retry(retry, replace(retry.run, generation="20260103T000000-g3"))
+        retry.begin(replace(retry.run, generation="20260103T000000-g3"))

@@ -10,7 +10,7 @@ import pytest
 from prefect import flow, task
 from prefect.client.schemas.objects import State
 
-from overnight.flows.runs.final_state import in_one_sentence
+from overnight.flows.runs.flow_run import in_one_sentence
 from overnight.flows.runs.run_page import failure_shown, of_published, progress_shown, show_published
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run

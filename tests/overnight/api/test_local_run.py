@@ -12,7 +12,7 @@ from prefect.states import Failed, Running
 
 from overnight.api import local_run
 from overnight.flows.deploy.automations import read_automations
-from overnight.flows.runs.final_state import failed_before_it_began
+from overnight.flows.runs.flow_run import failed_before_it_began
 
 
 def test_a_run_sends_heartbeats_before_the_automation_takes_it_for_dead(

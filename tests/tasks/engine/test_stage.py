@@ -9,8 +9,9 @@ from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.preprocess.decided_duplicates import Keys
-from overnight.tasks.preprocess.kinds import Deduplicate, FilterRows
+from overnight.tasks.preprocess.kinds import FilterRows
 from overnight.tasks.preprocess.run_steps import Steps
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 
 
 def test_every_stage_travels_to_another_process_and_counts_as_one_of_the_stream() -> None:

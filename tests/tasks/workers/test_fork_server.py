@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from overnight.flows.runs.early_imports import WORKER_IMPORTS
+from overnight.flows.runs.local_ray import WORKER_IMPORTS
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 from tests.chaos.runs import wait_for
@@ -67,7 +67,7 @@ def threads_of_parent() -> list[str]:
 
 
 def test_what_workers_need_starts_no_thread_in_the_server_that_a_fork_would_lose(server: psutil.Process) -> None:
-    fork_server.preload([WORKER_IMPORTS])
+    fork_server.preload(WORKER_IMPORTS)
     threads = in_process_of_its_own(threads_of_parent, print)
     assert sorted(set(threads) - {"jemalloc_bg_thd"}) == [threads[0]]
     assert len(threads) <= 2

@@ -11,7 +11,7 @@ import pytest
 
 from overnight.tasks.engine.stream import Sampled
 from overnight.tasks.errors import ContractError
-from overnight.tasks.preprocess.kinds import Deduplicate
+from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.sinks.parquet import ParquetSink

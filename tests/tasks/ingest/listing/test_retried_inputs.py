@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overnight.tasks.ingest.listing.take_manifest import RetriedInputs, look_again, take_manifest, take_over_manifest
+from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
+from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import read_manifest

@@ -1,22 +1,27 @@
 """The decided step in a run: which rows it drops and which it refuses, and the keys that decide."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.places import FAILED, PLACES
-from overnight.tasks.preprocess.decided_duplicates import Decided, Keys
+from overnight.tasks.preprocess.decided_duplicates import Keys
 from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.deduplicate import Deduplicate
 from overnight.tasks.preprocess.steps.explode import Explode
 from overnight.tasks.rows import apply, blocks
 from overnight.tasks.rows.blocks import FILTERED, LIVE, QUARANTINED
+from overnight.tasks.state import lease
 from overnight.tasks.workers.row_isolation import TOGETHER
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
 WORDS = pa.table({"row_id": ["a#0", "a#1", "a#2"], "word": [["x", "y"], ["y"], ["z", "x", "v"]]})
+
+BARRIER = Deduplicate(columns=["word"]).barrier(0, Steps((Explode(columns=["word"]),)))
 
 
 def decided(tmp_path: Path, gone: list[tuple[int, int, int]], failed: list[int]) -> pa.Table:
@@ -26,7 +31,7 @@ def decided(tmp_path: Path, gone: list[tuple[int, int, int]], failed: list[int])
     failures = pa.table({"unit": [7] * len(failed), "row": failed, "place": [FAILED] * len(failed)}, PLACES)
     decision.write(run.duplicates / "0", tables, failures)
     block = apply.apply(source_block(7, 0, WORDS), "preprocess", Explode(columns=["word"]).build())
-    return apply.apply(block, "preprocess", Decided(0).work_on(block, run))
+    return apply.apply(block, "preprocess", BARRIER.work_on(block, run))
 
 
 def test_a_decided_step_drops_single_rows_that_are_made_of_one(tmp_path: Path) -> None:
@@ -52,3 +57,16 @@ def test_keys_are_those_of_the_rows_after_the_steps_and_name_the_rows_that_faile
     ]  # fmt: skip
     assert keys[1]["key"] == keys[4]["key"] != keys[2]["key"]
     assert keys[0]["key"] is None
+
+
+def test_a_first_reading_decides_once_for_all_attempts(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with lease.held(run.ledger, run.attempt) as token:
+        run = replace(run, token=token)
+        assert not BARRIER.is_passed(run)
+        sentence = BARRIER.take(run, BARRIER.stage.load(run).on([source_block(7, 0, WORDS)], TOGETHER))
+    assert sentence.startswith("deduplicate: 2 of 6 rows are duplicates; the first reading took ")
+    assert BARRIER.is_passed(replace(run, attempt="20260102T000000-later"))
+    units, rows, places = np.full(6, 7), np.array([0, 0, 1, 2, 2, 2]), np.array([0, 1, 0, 0, 1, 2])
+    duplicates, failures = decision.judged(run.duplicates / "0", units, rows, places)
+    assert (duplicates.tolist(), failures.any()) == ([False, False, True, False, True, False], False)
