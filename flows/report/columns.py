@@ -1,0 +1,148 @@
+"""Compare each output column with the previous partition and with the mean of the last seven, from receipts alone.
+
+Drift is measured as `checks.drift` measures it: by the means, and by the shares of values. A column without a bound is
+marked beyond `USUAL`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from overnight.tasks.write.in_process import mean_shift, share_distance
+from overnight.tasks.write.kinds import Checks
+
+USUAL = {"mean": 0.5, "shares": 0.1}  # bounds for the mark of a column that the job does not bound
+VALUES_SHOWN = 12
+FIGURES = ("mean", "standard_deviation", "min", "max")
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a column: now, in the previous partition, and as the mean of the last seven. None is unknown."""
+
+    name: str
+    now: float | None
+    before: float | None
+    mean: float | None
+    is_share: bool = False
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A distance from the previous partition, with its bound. `is_checked` if the bound is that of `checks.drift`."""
+
+    figure: str
+    distance: float
+    bound: float
+    is_checked: bool
+
+    @property
+    def is_marked(self) -> bool:
+        return self.distance > self.bound
+
+
+@dataclass
+class Column:
+    """An output column beside the same column of earlier partitions."""
+
+    name: str
+    type: str
+    figures: list[Figure]
+    values: list[Figure]  # the shares of the most frequent values
+    more_values: int = 0
+    drift: list[Drift] = field(default_factory=list)
+    edges: np.ndarray | None = None
+    counts: np.ndarray | None = None  # rows per bin
+    counts_before: np.ndarray | None = None
+    plot: str = ""  # SVG, or empty without a plotting library
+
+    @property
+    def has_drift(self) -> bool:
+        return any(drift.is_marked for drift in self.drift)
+
+    @property
+    def are_lengths(self) -> bool:
+        return "string" in self.type
+
+    @property
+    def plot_markup(self) -> Markup:
+        """Return the plot for the page as it is: it has no text of data."""
+        return Markup(self.plot)
+
+    @property
+    def bins(self) -> list[tuple[float, int, int]]:
+        """Return the lower edge of each bin, its rows, and its rows in the previous partition."""
+        if self.edges is None or self.counts is None:
+            return []
+        before = np.zeros(len(self.counts), int) if self.counts_before is None else self.counts_before
+        return list(zip(self.edges[:-1].tolist(), self.counts.tolist(), before.tolist(), strict=True))
+
+
+def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) -> list[Column]:
+    """Return the columns of a receipt; those with drift first. `earlier` are receipts, the newest first."""
+    columns = []
+    for name, record in (receipt.get("columns") or {}).items():
+        past = [(other.get("columns") or {}).get(name) or {} for other in earlier]
+        columns.append(_column(name, record, past, checks))
+    return sorted(columns, key=lambda column: not column.has_drift)
+
+
+def _column(name: str, now: Record, past: Sequence[Record], checks: Checks) -> Column:
+    before = past[0] if past else {}
+    figures = [Figure("without a value", *_beside(_missing, now, past), is_share=True)]
+    for figure in FIGURES:
+        if now.get(figure) is not None:
+            figures.append(Figure(figure.replace("_", " "), *_beside(lambda record, key=figure: record.get(key), now, past)))
+    classes = list(now.get("classes") or ())
+    classes += [value for value in before.get("classes") or () if value not in classes]
+    values = []
+    for value in classes[:VALUES_SHOWN]:
+        values.append(Figure(value, *_beside(lambda record, key=value: _share(record, key), now, past), is_share=True))
+    column = Column(name, str(now.get("type", "")), figures, values, max(len(classes) - VALUES_SHOWN, 0))
+    column.drift = _drift(name, now, before, checks)
+    return column
+
+
+def _beside(figure: Any, now: Record, past: Sequence[Record]) -> tuple[float | None, float | None, float | None]:
+    """Return a figure of a column now, before, and as the mean of the earlier columns that have it."""
+    earlier = [figure(record) for record in past]
+    present = [value for value in earlier if value is not None]
+    mean = fmean(present) if present else None
+    return figure(now), next(iter(earlier), None), mean
+
+
+def _missing(record: Record) -> float | None:
+    """Return the share of rows that are null or NaN."""
+    if not record.get("rows"):
+        return None
+    return float((record.get("nulls", 0) + record.get("nan", 0)) / record["rows"])
+
+
+def _share(record: Record, value: str) -> float | None:
+    classes = record.get("classes")
+    if not classes:
+        return None
+    return float(classes.get(value, 0) / sum(classes.values()))
+
+
+def _drift(name: str, now: Record, before: Record, checks: Checks) -> list[Drift]:
+    is_checked = name in checks.drift
+    bounds = USUAL
+    if is_checked:
+        bounds = checks.drift_bounds(name, dict(now))
+    drift = []
+    for figure, bound in bounds.items():
+        measure = share_distance if figure == "shares" else mean_shift
+        if figure == "shares" and not now.get("classes") and not is_checked:
+            continue
+        if figure == "mean" and now.get("classes") and not is_checked:
+            continue  # the shares of whole numbers with few values show more than their mean
+        distance = measure(dict(now), dict(before))
+        if distance is not None:
+            drift.append(Drift(figure, distance, bound, is_checked))
+    return drift
