@@ -1,9 +1,10 @@
 """Compare each output column with the previous partition and with the mean of the last seven, from receipts alone.
 
 Drift is measured as `checks.drift` measures it: by the means, and by the shares of values. A column without a bound is
-marked beyond `USUAL`.
+marked beyond the usual bounds below.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -15,7 +16,7 @@ from markupsafe import Markup
 from overnight.tasks.write.in_process import mean_shift, share_distance
 from overnight.tasks.write.kinds import Checks
 
-USUAL = {"mean": 0.5, "shares": 0.1}  # bounds for the mark of a column that the job does not bound
+USUAL_MEAN, USUAL_SHARES = 0.5, 0.1  # bounds for the mark of a column that the job does not bound
 VALUES_SHOWN = 12
 FIGURES = ("mean", "standard_deviation", "min", "max")
 Record = Mapping[str, Any]
@@ -64,6 +65,11 @@ class Column:
     @property
     def has_drift(self) -> bool:
         return any(drift.is_marked for drift in self.drift)
+
+    @property
+    def largest_share(self) -> float:
+        shares = [share for value in self.values for share in (value.now, value.before) if share]
+        return max(shares, default=1.0)
 
     @property
     def are_lengths(self) -> bool:
@@ -132,17 +138,28 @@ def _share(record: Record, value: str) -> float | None:
 
 def _drift(name: str, now: Record, before: Record, checks: Checks) -> list[Drift]:
     is_checked = name in checks.drift
-    bounds = USUAL
     if is_checked:
         bounds = checks.drift_bounds(name, dict(now))
+    else:
+        bounds = _usual_bounds(now, before)
     drift = []
     for figure, bound in bounds.items():
         measure = share_distance if figure == "shares" else mean_shift
-        if figure == "shares" and not now.get("classes") and not is_checked:
-            continue
-        if figure == "mean" and now.get("classes") and not is_checked:
-            continue  # the shares of whole numbers with few values show more than their mean
         distance = measure(dict(now), dict(before))
         if distance is not None:
             drift.append(Drift(figure, distance, bound, is_checked))
     return drift
+
+
+def _usual_bounds(now: Record, before: Record) -> dict[str, float]:
+    """Return the bound on the mean of numbers, or on the shares of other values, of a column that no check names.
+
+    Shares differ by chance, the more the more values and the fewer rows there are: at most this much on average.
+    """
+    if now.get("mean") is not None:
+        return {"mean": USUAL_MEAN}
+    classes, classes_before = now.get("classes"), before.get("classes")
+    if not classes or not classes_before:
+        return {}
+    chance = len(classes | classes_before) * (1 / sum(classes.values()) + 1 / sum(classes_before.values()))
+    return {"shares": USUAL_SHARES + math.sqrt(chance / (2 * math.pi))}

@@ -44,7 +44,7 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         if record.get(key):
             yield name, str(record[key])
     for name, version in (record.get("versions") or {}).items():
-        yield f"version of {name}", str(version)
+        yield ("commit of the job" if name == "commit" else f"version of {name}"), str(version)
     for name, commit in (record.get("commits") or {}).items():
         yield f"commit of {name}", str(commit or "unknown")
     ingredients = record.get("ingredients") or {}

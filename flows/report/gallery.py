@@ -15,6 +15,7 @@ import pyarrow as pa
 from overnight.flows import preview_cells
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.chosen_rows import with_inputs
+from overnight.flows.report.row_sample import Roles
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.location import Location
 
@@ -51,6 +52,8 @@ class Card:
     labels: list[tuple[str, str]] = field(default_factory=list)  # name and value of short columns
     texts: list[tuple[str, str]] = field(default_factory=list)  # name and value of long texts
 
+    differs: bool = False  # the prediction from the label
+
     @property
     def alternative(self) -> str:
         """Return what a screen reader reads in place of the picture."""
@@ -83,14 +86,14 @@ class Group:
 
 
 def make_groups(
-    tables: Mapping[str, pa.Table], job: Job, first_columns: Sequence[str], budget: Budget
+    tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: Budget
 ) -> list[Group]:
-    """Return the groups of drawn rows. `first_columns` come first on each card."""
+    """Return the groups of drawn rows. Columns with a role come first on each card."""
     groups = []
     for title, table in tables.items():
         rows = with_inputs(table, job)
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
-        cards = [_card(values, number, job, first_columns, budget) for number in range(len(rows))]
+        cards = [_card(values, number, job, roles, budget) for number in range(len(rows))]
         groups.append(Group(title, cards))
     return groups
 
@@ -111,11 +114,13 @@ def cards_of_failed_rows(rows: Iterable[Mapping[str, Any]], job: Job, budget: Bu
     return cards
 
 
-def _card(values: Mapping[str, list[Any]], number: int, job: Job, first_columns: Sequence[str], budget: Budget) -> Card:
+def _card(values: Mapping[str, list[Any]], number: int, job: Job, roles: Roles, budget: Budget) -> Card:
     row = {name: column[number] for name, column in values.items()}
     card = Card(str(row.get("row_id", number)))
     boxes = _boxes(row, job)
-    names = [name for name in first_columns if name in row]
+    if roles.truth:
+        card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
+    names = [name for name in (roles.truth, roles.prediction, roles.score) if name in row]
     names += [name for name in row if name not in (*names, "row_id", "uri")]
     for name in names:
         value = row[name]

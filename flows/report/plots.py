@@ -56,7 +56,7 @@ def histogram(edges: np.ndarray, counts: np.ndarray, before: np.ndarray | None, 
         if before is not None and before.sum():
             axes.stairs(before / before.sum(), places, color=BEFORE, linewidth=1.6, clip_on=False)
         if are_lengths:
-            axes.set_xticks(places[:-1], [_short(edge) for edge in edges[:-1]])
+            axes.set_xticks(places, [_short(edge) for edge in edges])
         else:
             axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_locator(MaxNLocator(3))

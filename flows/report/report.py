@@ -48,7 +48,6 @@ class Report:
     """All that the page shows of one run."""
 
     record: dict[str, Any]  # the receipt, or the record of a run that did not publish
-    verdict: Verdict
     checks: list[Check]
     timeline: Timeline
     columns: list[Column]
@@ -64,12 +63,18 @@ class Report:
     agreement_before: Agreement | None = None
     roles: Roles = Roles()
     rows_problem: str = ""  # why no rows are shown
+    has_published: bool = True  # this run, or an earlier run of the partition
     settings: str = ""  # YAML
     commands: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def is_published(self) -> bool:
         return self.record.get("status") == "published"
+
+    @property
+    def verdict(self) -> Verdict:
+        agreement = [counts and counts.share for counts in (self.agreement, self.agreement_before)]
+        return judge(self.record, self.checks, self.columns, self.has_published, agreement)
 
     @property
     def confusions(self) -> list[tuple[tuple[str, str], int]]:
@@ -89,17 +94,17 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     earlier = past.earlier_receipts(job, record) if is_published else []
     checks = _checks_of(job, record)
     columns = compare_columns(record, earlier, checks)
-    check_list, prices = list_checks(record, checks), prices_of(job)
+    prices = prices_of(job)
     report = Report(
         record,
-        judge(record, check_list, columns, past.has_published(job, record)),
-        check_list,
+        list_checks(record, checks),
         arrange(record, past.attempt_names(job, record)),
         columns,
         uses_of(record, prices),
         prices,
         next(iter(earlier), None),
         len(earlier),
+        has_published=past.has_published(job, record),
         settings=yaml.safe_dump(masked_in(record.get("settings") or {}), sort_keys=False, allow_unicode=True),
         commands=_commands(record, file),
     )
@@ -149,8 +154,7 @@ def _add_rows(report: Report, job: Job, budget: Budget) -> None:
         groups = {}
         for title, rows in report.sample.groups.items():
             groups[title] = published_rows.with_images(rows, job, receipt)
-        first_columns = [roles.truth, roles.prediction, roles.score]
-        report.groups = make_groups(groups, job, first_columns, budget)
+        report.groups = make_groups(groups, job, roles, budget)
     except (OSError, OvernightError, pa.ArrowException) as error:
         report.rows_problem = f"{type(error).__name__}: {error}"
         return

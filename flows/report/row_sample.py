@@ -155,7 +155,8 @@ class _Draw:
     random: np.random.Generator
 
     def __post_init__(self) -> None:
-        self.at_random, self.least, self.most = (Smallest(self.count) for _ in range(3))
+        self.at_random = Smallest(self.count)
+        self.least, self.most = Smallest(self.count // 2), Smallest(self.count // 2)
         self.by_class = {name: Smallest(1) for name in self.classes[:MOST_CLASSES]}
 
     def offer(self, table: pa.Table) -> None:

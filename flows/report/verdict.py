@@ -12,6 +12,7 @@ Level = Literal["trust", "look", "no"]
 State = Literal["passed", "failed", "not compared"]
 Record = Mapping[str, Any]
 NAMED = 3
+USUAL_FALL = 0.02  # of the agreement with labels, from one partition to the next
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,17 @@ class Check:
     state: State = "passed"
 
 
-def judge(record: Record, checks: Sequence[Check], columns: Sequence[Column], published_before: bool) -> Verdict:
-    """Return the verdict on a receipt, or on the record of a run that did not publish."""
+def judge(
+    record: Record,
+    checks: Sequence[Check],
+    columns: Sequence[Column],
+    published_before: bool,
+    agreement: Sequence[float | None] = (None, None),
+) -> Verdict:
+    """Return the verdict on a receipt, or on the record of a run that did not publish.
+
+    `agreement` has the share of predictions that agree with their labels, now and in the previous partition.
+    """
     if record.get("status") != "published":
         stays = "no rows of this partition are published"
         if published_before:
@@ -48,7 +58,7 @@ def judge(record: Record, checks: Sequence[Check], columns: Sequence[Column], pu
         counts += f", {quarantined:,} quarantined"
     passed = sum(check.state == "passed" for check in checks)
     passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
-    if doubts := _doubts(record, columns):
+    if doubts := _doubts(record, columns, *agreement):
         return Verdict("look", f"Look before you use it: {'; '.join(doubts)}. {counts}; {passed_checks}.")
     if record.get("limit_rows"):
         return Verdict("look", f"A sample, nothing is published: {counts}; {passed_checks}.")
@@ -58,12 +68,14 @@ def judge(record: Record, checks: Sequence[Check], columns: Sequence[Column], pu
     return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.")
 
 
-def _doubts(record: Record, columns: Sequence[Column]) -> list[str]:
+def _doubts(record: Record, columns: Sequence[Column], agreement: float | None, before: float | None) -> list[str]:
     doubts = [str(warning).rstrip(".") for warning in (record.get("warnings") or [])[:NAMED]]
     names = [column.name for column in columns if column.has_drift]
     if names:
         more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
         doubts.append(f"drift in {', '.join(names[:NAMED])}{more}")
+    if agreement is not None and before is not None and agreement < before - USUAL_FALL:
+        doubts.append(f"the agreement with the labels fell from {before:.1%} to {agreement:.1%}")
     return doubts
 
 
