@@ -5,8 +5,9 @@ marked beyond the usual bounds below.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -103,18 +104,22 @@ def _column(name: str, now: Record, past: Sequence[Record], checks: Checks) -> C
     figures = [Figure("without a value", *_beside(_missing, now, past), is_share=True)]
     for figure in FIGURES:
         if now.get(figure) is not None:
-            figures.append(Figure(figure.replace("_", " "), *_beside(lambda record, key=figure: record.get(key), now, past)))
+            figures.append(Figure(figure.replace("_", " "), *_beside(partial(_figure, figure), now, past)))
     classes = list(now.get("classes") or ())
     classes += [value for value in before.get("classes") or () if value not in classes]
+    if len(classes) > VALUES_SHOWN and now.get("mean") is not None:
+        classes = []  # a histogram shows the numbers
     values = []
     for value in classes[:VALUES_SHOWN]:
-        values.append(Figure(value, *_beside(lambda record, key=value: _share(record, key), now, past), is_share=True))
+        values.append(Figure(value, *_beside(partial(_share, value), now, past), is_share=True))
     column = Column(name, str(now.get("type", "")), figures, values, max(len(classes) - VALUES_SHOWN, 0))
     column.drift = _drift(name, now, before, checks)
     return column
 
 
-def _beside(figure: Any, now: Record, past: Sequence[Record]) -> tuple[float | None, float | None, float | None]:
+def _beside(
+    figure: Callable[[Record], float | None], now: Record, past: Sequence[Record]
+) -> tuple[float | None, float | None, float | None]:
     """Return a figure of a column now, before, and as the mean of the earlier columns that have it."""
     earlier = [figure(record) for record in past]
     present = [value for value in earlier if value is not None]
@@ -129,7 +134,12 @@ def _missing(record: Record) -> float | None:
     return float((record.get("nulls", 0) + record.get("nan", 0)) / record["rows"])
 
 
-def _share(record: Record, value: str) -> float | None:
+def _figure(name: str, record: Record) -> float | None:
+    figure: float | None = record.get(name)
+    return figure
+
+
+def _share(value: str, record: Record) -> float | None:
     classes = record.get("classes")
     if not classes:
         return None
@@ -138,10 +148,7 @@ def _share(record: Record, value: str) -> float | None:
 
 def _drift(name: str, now: Record, before: Record, checks: Checks) -> list[Drift]:
     is_checked = name in checks.drift
-    if is_checked:
-        bounds = checks.drift_bounds(name, dict(now))
-    else:
-        bounds = _usual_bounds(now, before)
+    bounds = checks.drift_bounds(name, dict(now)) if is_checked else _usual_bounds(now, before)
     drift = []
     for figure, bound in bounds.items():
         measure = share_distance if figure == "shares" else mean_shift

@@ -1,6 +1,6 @@
 """Make cards of rows to look at: a small picture with its boxes, a sound to play, texts, labels and numbers.
 
-A card keeps texts as they are; the page escapes and shortens them. `Budget` bounds the bytes of all pictures and sounds.
+A card keeps texts as they are; the page escapes and shortens them. `Budget` bounds the bytes of pictures and sounds.
 """
 
 import base64
@@ -58,7 +58,7 @@ class Card:
     def alternative(self) -> str:
         """Return what a screen reader reads in place of the picture."""
         values = ", ".join(f"{name} {value}" for name, value in self.labels[:3])
-        return f"{self.row_id}: {values}" if values else self.row_id
+        return f"row {self.row_id}: {values}" if values else f"row {self.row_id}"
 
 
 @dataclass
@@ -85,9 +85,7 @@ class Group:
         return list(names)
 
 
-def make_groups(
-    tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: Budget
-) -> list[Group]:
+def make_groups(tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: Budget) -> list[Group]:
     """Return the groups of drawn rows. Columns with a role come first on each card."""
     groups = []
     for title, table in tables.items():

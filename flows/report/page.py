@@ -15,18 +15,16 @@ from overnight.tasks.config.masking import masked, printable
 
 LONGEST = 300  # characters of a text of data
 LONGEST_MESSAGE = 2000
-UNKNOWN = "–"
+UNKNOWN = "\u2013"
 WHOLE = 10**15  # below this, a float shows whole numbers exactly
 TITLES = {"trust": "Trust it", "look": "Look first", "no": "Not published"}
 
 
 def render(report: Report) -> str:
     """Return the page of a report."""
-    return _environment().get_template("report.html.j2").render(
-        report=report,
-        record=report.record,
-        title=TITLES[report.verdict.level],
-        total=total_of(report.uses),
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        report=report, record=report.record, title=TITLES[report.verdict.level], total=total_of(report.uses)
     )
 
 

@@ -97,4 +97,3 @@ def has_published(job: Job, record: Record) -> bool:
 
 def _ledger(job: Job, record: Record) -> Location:
     return records_of(job, record["partition"], bool(record.get("limit_rows")))
-

@@ -6,6 +6,7 @@ dark.
 
 import io
 import re
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ import numpy as np
 COLOURS = {"#0000a1": "var(--now)", "#0000a2": "var(--before)", "#0000a3": "currentColor", "#0000a4": "var(--line)"}
 NOW, BEFORE, TEXT, LINE = COLOURS
 INCHES = (4.4, 1.9)
-STYLE = {
+STYLE: Any = {
     "svg.fonttype": "none",  # text stays text
     "font.family": "sans-serif",
     "font.size": 9,

@@ -1,7 +1,7 @@
 """Gather what the page of a run shows, and write the page: from its receipt, the ledger and the published rows.
 
-The rows are read once, and only so far as `row_sample.py` bounds it. A run that failed, or that a user cancelled, has no
-receipt: its record is that of `failure.json`, and the page shows the work that its next run takes over.
+The rows are read once, and only as far as the bounds in `row_sample.py`. A run that failed, or that a user cancelled,
+has no receipt: its record is that of `failure.json`, and the page shows the work that its next run takes over.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Report:
     more_reasons: int = 0
     agreement: Agreement | None = None
     agreement_before: Agreement | None = None
-    roles: Roles = Roles()
+    roles: Roles = field(default_factory=Roles)
     rows_problem: str = ""  # why no rows are shown
     has_published: bool = True  # this run, or an earlier run of the partition
     settings: str = ""  # YAML
@@ -73,8 +73,8 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        agreement = [counts and counts.share for counts in (self.agreement, self.agreement_before)]
-        return judge(self.record, self.checks, self.columns, self.has_published, agreement)
+        now, before = self.agreement or Agreement(), self.agreement_before or Agreement()
+        return judge(self.record, self.checks, self.columns, self.has_published, (now.share, before.share))
 
     @property
     def confusions(self) -> list[tuple[tuple[str, str], int]]:

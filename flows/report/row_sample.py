@@ -1,7 +1,7 @@
 """Read published rows once: draw rows to show, count values in bins, and compare predictions with labels.
 
-The pass ends after `MOST_ROWS` rows or `MOST_BYTES` bytes, so that the page of a large partition takes seconds. The same
-seed draws the same rows.
+The pass ends after `MOST_ROWS` rows or `MOST_BYTES` bytes, so that the page of a large partition takes seconds. The
+same seed draws the same rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -50,13 +50,13 @@ def uses_of(receipt: Mapping[str, Any], prices: Prices) -> list[Use]:
     uses = []
     for name, record in (receipt.get("columns") or {}).items():
         for ending, title in SUMS.items():
-            if (name == ending or name.endswith(f"_{ending}")) and record.get("sum") is not None:
-                if name != ending:
-                    title = f"{title} ({name})"
-                if ending == "cost":
-                    uses.append(Use(title, record["sum"], "", record["sum"]))
-                else:
-                    uses.append(Use(title, record["sum"], "tokens"))
+            if record.get("sum") is None or not (name == ending or name.endswith(f"_{ending}")):
+                continue
+            unit, price = "tokens", None
+            if ending == "cost":
+                unit, price = "", record["sum"]
+            model = "" if name == ending else f" ({name})"
+            uses.append(Use(title + model, record["sum"], unit, price))
     device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
     if device_hours:
         uses.append(Use("models on devices", device_hours, "hours", _cost(device_hours, prices.gpu_hour)))

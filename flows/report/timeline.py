@@ -1,4 +1,4 @@
-"""Arrange the stages of a run on the axis of its time: when each ran, its rate, its share of the work, its incidents."""
+"""Arrange the stages of a run on the axis of its time: when each ran, its rate, its work and its incidents."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ def arrange(record: Record, attempts: Iterable[str] = ()) -> Timeline:
     work = sum(stage.get("seconds") or 0.0 for stage in measures.values()) or 1.0
     incidents: dict[str, int] = {}
     for incident in record.get("incidents") or ():
-        stage = str(incident.get("stage"))
-        incidents[stage] = incidents.get(stage, 0) + int(incident.get("times", 1))
+        owner = str(incident.get("stage"))
+        incidents[owner] = incidents.get(owner, 0) + int(incident.get("times", 1))
     stages, starts, ends = [], [], []
     for name, stage in measures.items():
         first, last = _moment(stage.get("started_at")), _moment(stage.get("finished_at"))

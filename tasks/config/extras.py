@@ -24,6 +24,7 @@ EXTRAS = {
     "joblib": "sklearn",
     "keras": "keras",
     "lance": "lance",
+    "matplotlib": "report",
     "onnxruntime": "onnx",
     "pandas": "sklearn",
     "pikepdf": "pdf",
