@@ -12,7 +12,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from overnight.tasks.write.in_process import mean_shift, share_distance
 from overnight.tasks.write.kinds import Checks
@@ -77,11 +76,6 @@ class Column:
         return "string" in self.type
 
     @property
-    def plot_markup(self) -> Markup:
-        """Return the plot for the page as it is: it has no text of data."""
-        return Markup(self.plot)
-
-    @property
     def bins(self) -> list[tuple[float, int, int]]:
         """Return the lower edge of each bin, its rows, and its rows in the previous partition."""
         if self.edges is None or self.counts is None:
@@ -121,7 +115,7 @@ def _beside(
     figure: Callable[[Record], float | None], now: Record, past: Sequence[Record]
 ) -> tuple[float | None, float | None, float | None]:
     """Return a figure of a column now, before, and as the mean of the earlier columns that have it."""
-    earlier = [figure(record) for record in past]
+    earlier = list(map(figure, past))
     present = [value for value in earlier if value is not None]
     mean = fmean(present) if present else None
     return figure(now), next(iter(earlier), None), mean

@@ -79,9 +79,9 @@ class Group:
     @property
     def names(self) -> list[str]:
         """Return the names of the columns, for a table."""
-        names: dict[str, None] = {}
+        names: dict[str, str] = {}
         for card in self.cards:
-            names.update(dict.fromkeys(name for name, _ in card.labels))
+            names.update(card.labels)
         return list(names)
 
 
@@ -91,8 +91,10 @@ def make_groups(tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: 
     for title, table in tables.items():
         rows = with_inputs(table, job)
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
-        cards = [_card(values, number, job, roles, budget) for number in range(len(rows))]
-        groups.append(Group(title, cards))
+        group = Group(title, [])
+        for number in range(len(rows)):
+            group.cards.append(_card(values, number, job, roles, budget))
+        groups.append(group)
     return groups
 
 
@@ -141,7 +143,7 @@ def picture_of(image: np.ndarray, budget: Budget, boxes: Sequence[Sequence[float
     picture.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
     scale = picture.width / image.shape[1]
     for box in boxes:
-        left, top, right, bottom = (edge * scale for edge in box)
+        left, top, right, bottom = np.array(box) * scale
         if right > left and bottom > top:
             ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=BOX_COLOUR, width=2)
     buffer = io.BytesIO()
@@ -167,7 +169,8 @@ def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
     # resize_image scales the image to cover the size, and crops its centre.
     scale = max(height / image.shape[0], width / image.shape[1])
     offset = np.array([image.shape[1] * scale - width, image.shape[0] * scale - height] * 2) / 2
-    return [list((np.array(box) + offset) / scale) for box in boxes]
+    moved: list[list[float]] = ((np.array(boxes) + offset) / scale).tolist()
+    return moved
 
 
 def _sound(uri: str, job: Job, budget: Budget) -> str:

@@ -97,11 +97,15 @@ class RowSample:
 
 def roles_of(columns: Mapping[str, Mapping[str, Any]], label: str = "") -> Roles:
     """Return the columns with a role, by their names and statistics. `label` is the column of the true labels."""
-    score = next((name for name in columns if _ends(name, SCORES)), "")
-    prediction = next((name for name in columns if _ends(name, PREDICTIONS)), "")
-    if not prediction:
-        few = [name for name, record in columns.items() if 1 < len(record.get("classes") or ()) <= 4 * MOST_CLASSES]
-        prediction = next((name for name in few if name != label), "")
+    score, prediction, few_values = "", "", ""
+    for name, record in columns.items():
+        if _ends(name, SCORES):
+            score = score or name
+        elif _ends(name, PREDICTIONS):
+            prediction = prediction or name
+        elif name != label and 1 < len(record.get("classes") or ()) <= 4 * MOST_CLASSES:
+            few_values = few_values or name
+    prediction = prediction or few_values
     has_truth = label in columns and prediction not in ("", label)
     return Roles(score, prediction or label * (label in columns), label * has_truth)
 
@@ -202,8 +206,11 @@ def _measures(column: pa.ChunkedArray) -> np.ndarray:
 def _scores(column: pa.ChunkedArray) -> np.ndarray:
     """Return a score a row: a number, or the first of a list, which is its highest; NaN without one."""
     if is_list(column.type):
-        firsts = [(scores or [None])[0] for scores in column.to_pylist()]
-        return np.array([np.nan if score is None else score for score in firsts], np.float64)
+        scores = np.full(len(column), np.nan)
+        for number, row in enumerate(column.to_pylist()):
+            if row and row[0] is not None:
+                scores[number] = row[0]
+        return scores
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         return np.full(len(column), np.nan)
     return pc.fill_null(column.cast(pa.float64()), np.nan).to_numpy()
