@@ -90,6 +90,24 @@ class Job(Settings):
         ),
     ] = {}
 
+    price_per_gpu_hour: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="The price of an hour of a GPU or another device, in a currency of yours, for the page of a "
+            "run; default: OVERNIGHT_PRICE_PER_GPU_HOUR.",
+        ),
+    ] = None
+    price_per_cpu_hour: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="The same of an hour of a CPU; default: OVERNIGHT_PRICE_PER_CPU_HOUR.",
+        ),
+    ] = None
+
     allow_settings: Annotated[
         Literal["all"] | list[str],
         Field(

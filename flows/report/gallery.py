@@ -25,7 +25,6 @@ BUDGET_BYTES = 3_000_000  # of all pictures and sounds; Base64 makes a third mor
 LONG_TEXT = 60  # characters from which a text gets a line of its own
 SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "m4a": "audio/mp4"}
 BOX_COLOUR = (255, 196, 0)
-BOX_COLUMNS = ("boxes", "labels", "scores")
 
 
 @dataclass
@@ -118,6 +117,9 @@ def _card(values: Mapping[str, list[Any]], number: int, job: Job, roles: Roles, 
     row = {name: column[number] for name, column in values.items()}
     card = Card(str(row.get("row_id", number)))
     boxes = _boxes(row, job)
+    if boxes and "labels" in row and "scores" in row:
+        row["objects"] = _objects(row.pop("labels"), row.pop("scores"))
+        del row["boxes"]
     if roles.truth:
         card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
     names = [name for name in (roles.truth, roles.prediction, roles.score) if name in row]
@@ -155,7 +157,7 @@ def picture_of(image: np.ndarray, budget: Budget, boxes: Sequence[Sequence[float
 
 def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
     """Return the boxes of a row in pixels of its file, if no step but `resize_image` changed the image."""
-    boxes = next((value for name, value in row.items() if name == "boxes" or name.endswith("_boxes")), None)
+    boxes = row.get("boxes")
     steps = [step for step in job.steps if step.kind != "decode_image"]
     if not boxes or "image" not in row or any(step.kind != "resize_image" for step in steps):
         return []
@@ -171,6 +173,11 @@ def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
     offset = np.array([image.shape[1] * scale - width, image.shape[0] * scale - height] * 2) / 2
     moved: list[list[float]] = ((np.array(boxes) + offset) / scale).tolist()
     return moved
+
+
+def _objects(labels: Sequence[str], scores: Sequence[float]) -> str:
+    """Return the objects in the boxes with their scores, such as `dog 0.93, cat 0.58`."""
+    return ", ".join(f"{label} {score:.2f}" for label, score in zip(labels, scores, strict=False))
 
 
 def _sound(uri: str, job: Job, budget: Budget) -> str:

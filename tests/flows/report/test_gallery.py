@@ -47,8 +47,10 @@ def test_a_row_of_images_shows_its_file_small_with_its_columns(tmp_path: Path) -
 
 
 def test_boxes_are_drawn_on_the_picture(tmp_path: Path) -> None:
-    rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], "boxes": [[[300.0, 0.0, 600.0, 300.0]]]})
+    objects = {"boxes": [[[300.0, 0.0, 600.0, 300.0]]], "labels": [["dog"]], "scores": [[0.934]]}
+    rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], **objects})
     (group,) = make_groups({"r": rows}, images_job(tmp_path), Roles(), Budget())
+    assert group.cards[0].labels == [("objects", "dog 0.93")]
     picture = pixels(group.cards[0].picture)
     assert is_yellow(picture[50, 104])
     assert not is_yellow(picture[50, 2])
