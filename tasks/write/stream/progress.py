@@ -35,10 +35,9 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
 
 
 def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
-    """Return `rows` (stage -> finished rows) with the rows that have passed a stage inside a worker.
+    """Return `rows` (stage -> finished rows) with those inside workers, which Ray Data counts only after all stages.
 
-    Ray Data counts a row of such a worker only when it has passed all stages. A stage has at least the rows of
-    `infer`, because a restarted supervisor has lost its counts.
+    A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
     """
     return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}
 
@@ -166,8 +165,7 @@ def follow(
 ) -> Iterator[Streamed]:
     """Show the progress of `dataset` from a thread while the body runs it, and end its workers with the body.
 
-    Yield the stream's result, which is filled in meanwhile. `show` gets stage -> finished rows without those of
-    `write`, and True in the last call if the body succeeded. Raise `StageFailed`, of type Stalled, in the body.
+    `show` gets stage -> finished rows, and True in the last call after success. Raise `StageFailed` for a stall.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
     steps, stop = _Steps(names, stall_timeout_seconds), threading.Event()
