@@ -13,6 +13,7 @@ from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
+from overnight.flows.report.report import keep_report
 from overnight.flows.runs import final_state
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened, published_or_retry
 from overnight.flows.runs.cancellation import cancellable, completed
@@ -80,13 +81,14 @@ def batch_inference(
             bury_publisher(run)
         look_back(loaded, run, partition)
         return Completed(message=final_state.unchanged(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry) as run:
+    with partitions_shown(file, run.backfill), opened(loaded, retry.run if retry else run, force, retry, job) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
             keep_sample(loaded, receipt)
+        keep_report(loaded, run, receipt, job)
         reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
     return completed(final_state.published(receipt, reasons), receipt)

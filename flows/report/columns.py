@@ -47,6 +47,17 @@ class Drift:
         return self.distance > self.bound
 
 
+@dataclass(frozen=True)
+class Bin:
+    """A bin of a histogram: its lower edge and its rows. Heights are fractions of the highest bar of both."""
+
+    low: float
+    rows: int
+    before: int
+    height: float
+    height_before: float
+
+
 @dataclass
 class Column:
     """An output column beside the same column of earlier partitions."""
@@ -60,7 +71,6 @@ class Column:
     edges: np.ndarray | None = None
     counts: np.ndarray | None = None  # rows per bin
     counts_before: np.ndarray | None = None
-    plot: str = ""  # SVG, or empty without a plotting library
 
     @property
     def has_drift(self) -> bool:
@@ -76,12 +86,19 @@ class Column:
         return "string" in self.type
 
     @property
-    def bins(self) -> list[tuple[float, int, int]]:
-        """Return the lower edge of each bin, its rows, and its rows in the previous partition."""
+    def bins(self) -> list[Bin]:
+        """Return the bins of the histogram, without the empty ones at both ends."""
         if self.edges is None or self.counts is None:
             return []
-        before = np.zeros(len(self.counts), int) if self.counts_before is None else self.counts_before
-        return list(zip(self.edges[:-1].tolist(), self.counts.tolist(), before.tolist(), strict=True))
+        before = np.zeros_like(self.counts) if self.counts_before is None else self.counts_before
+        shares, shares_before = self.counts / max(self.counts.sum(), 1), before / max(before.sum(), 1)
+        highest = max(shares.max(), shares_before.max()) or 1.0
+        filled = np.flatnonzero(self.counts + before)
+        bins = []
+        for number in range(filled.min(initial=len(before)), filled.max(initial=-1) + 1):
+            heights = float(shares[number] / highest), float(shares_before[number] / highest)
+            bins.append(Bin(float(self.edges[number]), int(self.counts[number]), int(before[number]), *heights))
+        return bins
 
 
 def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) -> list[Column]:

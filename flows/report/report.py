@@ -1,4 +1,4 @@
-"""Gather what the page of a run shows, and write the page: from its receipt, the ledger and the published rows.
+"""Gather what the page of a run shows, and keep the page: from its receipt, the ledger and the published rows.
 
 The rows are read once, and only as far as the bounds in `row_sample.py`. A run that failed, or that a user cancelled,
 has no receipt: its record is that of `failure.json`, and the page shows the work that its next run takes over.
@@ -15,7 +15,7 @@ import yaml
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import published_rows
-from overnight.flows.report import past, plots
+from overnight.flows.report import past
 from overnight.flows.report.columns import Column, compare_columns
 from overnight.flows.report.facts import Fact, list_facts
 from overnight.flows.report.gallery import Budget, Card, Group, cards_of_failed_rows, make_groups
@@ -33,13 +33,16 @@ from overnight.flows.report.spending import Prices, Use, prices_of, uses_of
 from overnight.flows.report.timeline import Timeline, arrange
 from overnight.flows.report.verdict import Check, Verdict, judge, list_checks
 from overnight.flows.runs.run import run_option
+from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.storage.location import Location
+from overnight.tasks.state import lease
+from overnight.tasks.state.run import Run
 from overnight.tasks.write.kinds import Checks
 
+PAGE = "report.html"  # of the newest run, in the ledger of its partition
 ROWS_A_GROUP = 12
-PLOTS, REASONS, CONFUSIONS = 16, 12, 5  # at most
+REASONS, CONFUSIONS = 12, 5  # at most
 Record = Mapping[str, Any]
 
 
@@ -119,13 +122,15 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     return report
 
 
-def write_report(job: Job, record: Record, location: Location, file: str = "JOB.yaml") -> Report:
-    """Write the page of a run to `location`, and return its content."""
+def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
+    """Write the page of a run beside its receipt, as the newest and as that of its generation. It never fails a run."""
     from overnight.flows.report.page import render
 
-    report = read_report(job, record, file)
-    location.write_bytes(render(report).encode())
-    return report
+    with dispensable("the run has no report"):
+        page = render(read_report(job, record | {"limit_rows": run.limit_rows}, file)).encode()
+        lease.check(run.ledger, run.token)
+        for name in (f"reports/{run.generation}.html", PAGE):
+            (run.ledger / name).write_bytes(page)
 
 
 def _checks_of(job: Job, record: Record) -> Checks:
@@ -178,16 +183,10 @@ def _sample_before(
 
 
 def _add_histograms(columns: Sequence[Column], edges: Mapping[str, Any], now: RowSample, before: RowSample) -> None:
-    has_plots = plots.is_available()
-    count = 0
     for column in columns:
-        if column.name not in now.histograms:
-            continue
-        column.edges, column.counts = edges[column.name], now.histograms[column.name]
-        column.counts_before = before.histograms.get(column.name)
-        if has_plots and count < PLOTS:
-            column.plot = plots.histogram(column.edges, column.counts, column.counts_before, column.are_lengths)
-            count += 1
+        if column.name in now.histograms:
+            column.edges, column.counts = edges[column.name], now.histograms[column.name]
+            column.counts_before = before.histograms.get(column.name)
 
 
 def _commands(record: Record, file: str) -> list[tuple[str, str]]:

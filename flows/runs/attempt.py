@@ -9,7 +9,9 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
+from overnight.flows.report.report import keep_report
 from overnight.flows.runs import flow_run
+from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled
 from overnight.flows.runs.retries import end_dead_run, end_published_run
 from overnight.flows.runs.retry_quarantined import Retry, begin_retry, plan_retry
 from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
@@ -75,8 +77,11 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Iterator[Run]:
-    """Hold the partition while the body runs, and yield the run with the generation to which it belongs."""
+def opened(job: Job, run: Run, force: bool, retry: Retry | None = None, file: str = "JOB.yaml") -> Iterator[Run]:
+    """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
+
+    A run that fails, or is cancelled, leaves a report. Its commands name the job `file`.
+    """
     flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
     with lease.held(run.ledger, run.attempt, flow_run_id, end_dead_run) as token:
@@ -96,7 +101,12 @@ def opened(job: Job, run: Run, force: bool, retry: Retry | None = None) -> Itera
         try:
             yield run
         except Exception as error:
-            _record_failure(run, explain(error, flow_run.stage()))
+            failure = _record_failure(run, explain(error, flow_run.stage()))
+            keep_report(job, run, failure, file)
+            raise
+        except INTERRUPTIONS:
+            cancelled = RunCancelled(stage=flow_run.stage())
+            keep_report(job, run, _described(run, cancelled), file)
             raise
 
 
@@ -133,22 +143,25 @@ def _is_outdated(job: Job, run: Run) -> bool:
     return inputs != digest(stream_inputs(job.source, run.partition))
 
 
-def _record_failure(run: Run, error: OvernightError) -> None:
-    """Write `failure.json`. Raise `LeaseLost` if another run holds the partition now."""
+def _record_failure(run: Run, error: OvernightError) -> dict[str, Any]:
+    """Write `failure.json`, and return its content. Raise `LeaseLost` if another run holds the partition now."""
+    failure = _described(run, error)
     try:
         lease.check(run.ledger, run.token)
         files = {"quarantine": run.failure_quarantine, "logs": run.log}
-        failure = {
-            **describe_failure(run.job, run.partition, error),
-            "attempt": run.attempt,
-            "generation": run.generation,
-            **{name: str(file) if file.exists() else None for name, file in files.items()},
-        }
+        for name, file in files.items():
+            failure[name] = str(file) if file.exists() else None
         write_json(run.ledger / "failure.json", failure)
     except lease.LeaseLost:
         raise
     except Exception as problem:
         get_run_logger().warning("cannot write failure.json in %s: %s", run.ledger, problem)
+    return failure
+
+
+def _described(run: Run, error: OvernightError) -> dict[str, Any]:
+    identity = {"attempt": run.attempt, "generation": run.generation}
+    return describe_failure(run.job, run.partition, error) | identity
 
 
 def _resumed(run: Run, generation: str) -> Run:

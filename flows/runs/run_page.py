@@ -20,6 +20,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from overnight.flows.report.report import PAGE
 from overnight.flows.runs import final_state, flow_run
 from overnight.flows.runs.final_state import Reasons
 from overnight.flows.runs.run import run_option
@@ -56,6 +57,7 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
     reasons = count_reasons(rows.to_pylist())
     places = {
         "rows": filled_in(table),
+        "report": filled_in(str(run.ledger / PAGE)),
         "receipt": filled_in(str(run.ledger / "receipt.json")),
         "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
@@ -81,6 +83,7 @@ def _show_failed(run: Run, error: OvernightError) -> None:
     rows = _quarantine(run.failure_quarantine)
     reasons = count_reasons(rows.to_pylist())
     places = {
+        "report": filled_in(str(run.ledger / PAGE)),
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }

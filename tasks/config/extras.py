@@ -24,7 +24,6 @@ EXTRAS = {
     "joblib": "sklearn",
     "keras": "keras",
     "lance": "lance",
-    "matplotlib": "report",
     "onnxruntime": "onnx",
     "pandas": "sklearn",
     "pikepdf": "pdf",

@@ -1,13 +1,18 @@
 """The page of a run is gathered from its receipt, the ledger and one pass over the rows, and written as one file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from prefect.logging import disable_run_logger
 
-from overnight.flows.report import plots
-from overnight.flows.report.report import read_report, write_report
-from overnight.tasks.storage.location import Location
+from overnight.flows.report.page import render
+from overnight.flows.report.report import keep_report, read_report
+from overnight.flows.runs.attempt import opened
+from overnight.flows.runs.run import describe_run
+from overnight.tasks.errors import StageFailed
+from overnight.tasks.state.run import Run
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from tests.flows.report.runs import job_of, publish, receipt_of, write_quarantine
 
@@ -73,12 +78,41 @@ def test_a_run_without_a_receipt_has_a_page_with_its_quarantine_and_how_to_resum
     assert report.commands[0][1] == "overnight run JOB.yaml --partition 2026-01-09"
 
 
-def test_the_page_is_one_file_with_tables_where_matplotlib_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plots, "is_available", lambda: False)
-    write_report(job_of(tmp_path), published(tmp_path, "2026-01-09", 0.9), Location(str(tmp_path / "report.html")))
-    page = (tmp_path / "report.html").read_text()
-    assert "<svg" not in page
+def test_a_histogram_is_drawn_and_is_a_table_too(tmp_path: Path) -> None:
+    page = render(read_report(job_of(tmp_path), published(tmp_path, "2026-01-09", 0.9)))
+    assert page.count("<svg") == 1
     assert "Histogram as a table" in page
     assert "from 0.495" in page
+
+
+def pages(run: Run) -> list[Path]:
+    return [Path(str(run.ledger / name)) for name in ("report.html", f"reports/{run.generation}.html")]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [(StageFailed("the model crashed", "infer"), "failed in infer"), (KeyboardInterrupt(), "cancelled in plan")],
+)
+def test_a_run_that_does_not_publish_leaves_its_page(tmp_path: Path, error: BaseException, sentence: str) -> None:
+    job = job_of(tmp_path)
+    run = describe_run(job, "2026-01-09")
+    with disable_run_logger(), pytest.raises(type(error)), opened(job, run, False, file="a job.yaml") as run:
+        raise error
+    assert [sentence in page.read_text() for page in pages(run)] == [True, True]
+    assert "overnight run &#39;a job.yaml&#39; --partition 2026-01-09" in pages(run)[0].read_text()
+
+
+def test_a_page_that_cannot_be_made_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = job_of(tmp_path)
+    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+        keep_report(job, run, {"status": "published"}, "JOB.yaml")
+    assert "the run has no report: KeyError" in caplog.text
+    assert not pages(run)[0].exists()
+
+
+def test_a_run_that_another_one_replaced_leaves_no_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = job_of(tmp_path)
+    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+        keep_report(job, replace(run, token=run.token + 1), published(tmp_path, "2026-01-09", 0.9), "JOB.yaml")
+    assert "LeaseLost" in caplog.text
+    assert not pages(run)[0].exists()
