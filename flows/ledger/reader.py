@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import parse_json
+from overnight.tasks.state.run import Run, parse_json
 from overnight.tasks.storage.location import Location
 
 AT_ONCE = 16
@@ -57,6 +57,18 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
         )
         for name, files in ledgers.items()
     }
+
+
+def earlier_receipts(run: Run, newest: int) -> list[dict[str, Any]]:
+    """Return receipts of the job: those of the `newest` partitions, and of earlier runs of the run's own partition."""
+    prefix = f"{run.partition_column}="
+    days = [name for name in run.state.names() if name.startswith(prefix) and name != run.ledger.name]
+    paths = [f"{name}/receipt.json" for name in days[-newest:]]
+    own = [name for name in (run.ledger / "receipts").names() if name.endswith(".json")]
+    paths += [f"{run.ledger.name}/receipts/{name}" for name in own[-newest:]]
+    contents = run.state.read_each(paths)
+    receipts = [parse_json(content, run.state / path) for path, content in contents.items()]
+    return [receipt for receipt in receipts if receipt.get("job") == run.job]
 
 
 def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]]:
