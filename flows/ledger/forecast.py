@@ -1,8 +1,8 @@
 """Forecast the seconds and the cost of a run, and the seconds that a run has left, with intervals of 80 %.
 
-In: receipts of earlier runs, the rows of the manifest, and what a run under way has done. The seconds of a run are a
-start and end that do not depend on its rows, and its rows over a rate. The errors of both together are log-normal; their
-spread is that of earlier receipts, each forecast from the others. Everything here is pure.
+In: receipts of earlier runs, the rows of the manifest, and what a run under way has done. A run takes a start and an
+end, which do not depend on its rows, and its rows over a rate. Its error is log-normal. The spread is that of earlier
+receipts, each forecast from the others. Everything here is pure.
 """
 
 import math
@@ -184,6 +184,22 @@ def _quantile(degrees: float) -> float:
     """Return the quantile of Student's distribution that leaves 80 % in the middle (Cornish and Fisher's series)."""
     z = NormalDist().inv_cdf((1 + SHARE) / 2)
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def together(intervals: Sequence[Interval]) -> Interval | None:
+    """Return the seconds of several runs one after the other; None without any.
+
+    Half of the variance is common to all of them, such as another load of the machine, and half is of each alone.
+    """
+    if not intervals:
+        return None
+    total = sum(interval.seconds for interval in intervals)
+    widths = [
+        interval.seconds * math.log(max(interval.high, 1e-9) / max(interval.seconds, 1e-9)) for interval in intervals
+    ]
+    alone = sum(width**2 for width in widths)
+    factor = math.exp(math.sqrt((alone + sum(widths) ** 2) / 2) / max(total, 1e-9))
+    return Interval(total, total / factor, total * factor)
 
 
 def time_left(earlier: Experience, pace: Pace) -> Interval | None:

@@ -7,7 +7,6 @@ progress of a flow run from its artifact in Prefect, wherever the run is.
 import contextlib
 import importlib
 import logging
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 FRAMES_PER_SECOND = 4
-FIRST_PHASE = "importing"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Screen:
     def __init__(self, verbosity: Verbosity = Verbosity(), console: Console | None = None) -> None:
         self.verbosity = verbosity
         self.console = console or VisibleConsole(stderr=True, soft_wrap=True, highlight=False)
-        self.view = View(phase=FIRST_PHASE)
+        self.view = View()
         self._start = self._read_at = time.monotonic()
         self._line_at = self._start
         self._lock = threading.Lock()
@@ -65,8 +63,6 @@ class Screen:
             live = Live(console=self.console, transient=True, refresh_per_second=FRAMES_PER_SECOND)
             live.get_renderable = self._drawn  # type: ignore[method-assign]
             self._display = live
-        else:
-            self._print(FIRST_PHASE)
         self._display.__enter__()
 
     def __exit__(
@@ -114,8 +110,13 @@ class Screen:
         elif not self.is_live and time.monotonic() - self._line_at >= SECONDS_BETWEEN_LINES:
             self._print(progress_view.line(self.now()))
 
+    def say(self, text: str) -> None:
+        """Print a line that users need after the run too, such as an address."""
+        if not self.verbosity.quiet:
+            self.console.print(text, markup=False)
+
     def message(self, text: str, style: str | None = None) -> None:
-        """Print a line above the screen."""
+        """Print a line above the screen, after the seconds since the start."""
         if not self.verbosity.quiet:
             self.console.print(f"{self.now().seconds:4.0f} s  {text}", markup=False, style=style)
 
@@ -166,9 +167,3 @@ def logged(screen: Screen) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(handler)
-
-
-def held_back(error: object) -> None:
-    """Print text that a library wrote before the user's own output."""
-    if text := str(error).strip():
-        print(text, file=sys.stderr)

@@ -105,14 +105,13 @@ def _stages(progress: Progress) -> Iterator[tuple[str, float | None, str, str]]:
 def _bars(bars: list[tuple[str, float | None, str, str]], seconds: float) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
-    table.add_column(width=BAR_COLUMNS)
+    table.add_column(max_width=BAR_COLUMNS)  # a narrow terminal shortens the bars first
     for _ in range(3):
         table.add_column(justify="right", no_wrap=True)
     for name, share, rows, rate in bars:
         bar = ProgressBar(
             total=100,
             completed=100 * (share or 0.0),
-            width=BAR_COLUMNS,
             pulse=share is None,
             animation_time=seconds / PULSE_SECONDS,
         )

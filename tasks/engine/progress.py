@@ -7,6 +7,7 @@ one value. Rows are source rows of the partition, and those of earlier attempts 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from overnight.tasks.errors import STREAM_STAGES
@@ -17,7 +18,7 @@ QUIET_SECONDS = 5.0  # without a row that moves: then the progress names what th
 
 @dataclass(frozen=True)
 class Look:
-    """What is counted of a run after `seconds` of its stream. `rows` has the rows that each stage of the job has done."""
+    """What is counted of a run after `seconds`. `rows` has the rows that each stage of the job has done."""
 
     seconds: float
     rows: Mapping[str, int]
@@ -77,7 +78,7 @@ class Progress:
             return 1.0
         if self.total is None or stage not in self.stages:
             return None
-        return min(self.stages[stage].rows / max(self.total, 1), 0.999)
+        return min(self.stages[stage].rows / max(self.total, 1), 1.0)
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -129,14 +130,14 @@ def _wait(looks: Sequence[Look]) -> str:
     """Return what the run waits for, or an empty string if a row has moved in the last `QUIET_SECONDS`."""
     last = looks[-1]
     moved = looks[0].seconds
-    for before, after in zip(looks, looks[1:], strict=False):
+    for before, after in pairwise(looks):
         if before.rows != after.rows:
             moved = after.seconds
     return last.wait if last.seconds - moved >= QUIET_SECONDS else ""
 
 
 def never_less(progress: Progress, before: Progress | None) -> Progress:
-    """Return `progress` with no stage behind the progress `before` it: an attempt that resumes reads some rows again."""
+    """Return `progress` with no stage behind `before`: an attempt that resumes reads some rows again."""
     if before is None:
         return progress
     stages = {}

@@ -83,10 +83,10 @@ def _counts(progress: Progress) -> Iterator[str]:
 def _load(progress: Progress) -> Iterator[str]:
     load = progress.load
     if (share := load.get("cpus_busy")) is not None:
-        yield f"CPUs {share:.0%} busy"
+        yield f"CPUs {100 * share:.0f} % busy"
     if devices := load.get("devices"):
         share = load.get("devices_busy")
-        busy = " in use" if share is None else f" {share:.0%} busy"
+        busy = " in use" if share is None else f" {100 * share:.0f} % busy"
         yield f"{devices:g} device{'s' * (devices > 1)}{busy}"
     if size := load.get("memory_bytes"):
         yield f"memory {bytes_text(size)}"

@@ -247,9 +247,7 @@ def _stream(
     try:
         with (
             show_progress(run) as show,
-            follow(
-                dataset, names, RunProgress(run, counts, staging, show).look, run.stall_timeout_seconds
-            ) as streamed,
+            follow(dataset, names, RunProgress(run, counts, staging, show).look, run.stall_timeout_seconds) as streamed,
         ):
             for bundle in dataset.iter_internal_ref_bundles():
                 for block in bundle.blocks:
