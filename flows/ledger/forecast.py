@@ -89,7 +89,7 @@ def experience(receipts: Iterable[Mapping[str, Any]], fingerprint: str = "") -> 
     """Return the timings of the newest whole runs; of those with `fingerprint` alone, if there are any."""
     usable = [receipt for receipt in receipts if _is_usable(receipt)]
     alike = [receipt for receipt in usable if receipt.get("fingerprint") == fingerprint]
-    newest = sorted(alike or usable, key=lambda receipt: str(receipt["finished_at"]))[-NEWEST:]
+    newest = sorted(alike or usable, key=lambda receipt: str(receipt.get("finished_at", "")))[-NEWEST:]
     return Experience(tuple(map(_timing, newest)), bool(alike) or not fingerprint)
 
 
@@ -99,11 +99,11 @@ def _is_usable(receipt: Mapping[str, Any]) -> bool:
 
 
 def _timing(receipt: Mapping[str, Any]) -> Timing:
-    rows, seconds = receipt["rows_in"] - receipt["rows_resumed"], receipt["seconds"]
+    rows, seconds = receipt["rows_in"] - receipt.get("rows_resumed", 0), receipt["seconds"]
     rate = receipt.get("performance", {}).get("rows_per_second_streaming") or rows / seconds
     ends = [stage["finished_at"] for stage in receipt.get("stages", {}).values() if stage.get("finished_at")]
     ending = 0.0
-    if ends:
+    if ends and "finished_at" in receipt:
         ending = (datetime.fromisoformat(receipt["finished_at"]) - datetime.fromisoformat(max(ends))).total_seconds()
     size = receipt.get("bytes_in")
     return Timing(
