@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
+from rich.text import Text
 
 from overnight.api import progress_view
 from overnight.api.console import VisibleConsole
@@ -118,14 +119,25 @@ class Screen:
     def message(self, text: str, style: str | None = None) -> None:
         """Print a line above the screen, after the seconds since the start."""
         if not self.verbosity.quiet:
-            self.console.print(f"{self.now().seconds:4.0f} s  {text}", markup=False, style=style)
+            # A style of `print` would colour the screen below it, too.
+            self.console.print(Text(f"{self.now().seconds:4.0f} s  {text}", style or ""))
 
     def _print(self, text: str) -> None:
         self._line_at = time.monotonic()
         self.message(text)
 
     def _drawn(self) -> RenderableType:
-        return progress_view.screen(self.now())
+        return _Wrapped(progress_view.screen(self.now()))
+
+
+@dataclass(frozen=True)
+class _Wrapped:
+    """The screen with its long lines wrapped, although those above it are not, so that addresses can be copied."""
+
+    screen: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.screen, options.update(no_wrap=False, overflow="fold"))
 
 
 @contextlib.contextmanager

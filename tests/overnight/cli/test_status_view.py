@@ -14,6 +14,7 @@ from overnight.flows.job.loading import JobFile
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
+from overnight.tasks.engine.progress import Interval
 from overnight.tasks.errors import OvernightError
 from tests import jobs
 from tests.flows.conftest import RunJob
@@ -95,7 +96,7 @@ def test_dates_and_statuses_of_a_backfill_are_never_cut(
     why = f"ingest: expected {'a file, ' * 30}found [none]"
     entries = [entry("2026-01-04", "published"), entry("2026-01-05", "failed", why)]
     show_outcomes(jobs.load(tmp_path), entries)
-    show_steps(jobs.load(tmp_path), [Step(found, False, 12345, 61.5) for found in entries])
+    show_steps(jobs.load(tmp_path), [Step(found, False, 12345, Interval(61.5, 50.0, 80.0), 1.5) for found in entries])
     lines = capsys.readouterr().out.splitlines()
     for day, status in (("2026-01-04", "published"), ("2026-01-05", "failed")):
         assert sum(line.startswith(day) and status in line for line in lines) == 2, lines
