@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -127,17 +127,7 @@ class Screen:
         self.message(text)
 
     def _drawn(self) -> RenderableType:
-        return _Wrapped(progress_view.screen(self.now()))
-
-
-@dataclass(frozen=True)
-class _Wrapped:
-    """The screen with its long lines wrapped, although those above it are not, so that addresses can be copied."""
-
-    screen: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.screen, options.update(no_wrap=False, overflow="fold"))
+        return progress_view.screen(self.now())
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from prefect.states import Completed
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.rule import Rule
+from overnight.tasks.engine.progress import Progress
 from overnight.tasks.engine.stream import OperatorNames, Sampled, Stager, Streamed
 from overnight.tasks.errors import CheckFailed, ContractError, OvernightError, TooManyQuarantined, detached, explain
 from overnight.tasks.resources.plan import Plan
@@ -47,7 +48,7 @@ from overnight.tasks.write.publish.retried import (
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
 from overnight.tasks.write.stream.progress import follow
-from overnight.tasks.write.stream.run_progress import Progress, RunProgress
+from overnight.tasks.write.stream.run_progress import RunProgress
 
 if TYPE_CHECKING:
     import ray.data

@@ -136,7 +136,9 @@ def test_the_progress_of_a_job_without_models_is_forecast_by_its_last_stage() ->
     assert forecast.added_to(Progress(60.0, stages, 1000, is_complete=True)).time_left is None
 
 
-def simulate(chance: random.Random, rows: int, spread: float, noise: float) -> tuple[list[tuple[float, int]], float, Any]:
+def simulate(
+    chance: random.Random, rows: int, spread: float, noise: float
+) -> tuple[list[tuple[float, int]], float, Any]:
     """Return the moments of a simulated run at each second, its seconds and its receipt."""
     rate, overhead = (usual * math.exp(chance.gauss(0, spread)) for usual in (200.0, 20.0))
     second, count, moments = 0, 0, [(0.0, 0)]

@@ -17,7 +17,12 @@ def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
 
 
 def test_bytes_have_binary_units() -> None:
-    assert [bytes_text(size) for size in (10, 2048, 5 * 2**20, 5.5 * 2**30)] == ["10 B", "2.0 KiB", "5.0 MiB", "5.5 GiB"]
+    assert [bytes_text(size) for size in (10, 2048, 5 * 2**20, 5.5 * 2**30)] == [
+        "10 B",
+        "2.0 KiB",
+        "5.0 MiB",
+        "5.5 GiB",
+    ]
 
 
 def test_an_interval_of_one_length_is_not_written_twice() -> None:
