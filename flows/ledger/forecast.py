@@ -7,13 +7,16 @@ receipts, each forecast from the others. Everything here is pure.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
-from statistics import NormalDist, mean, median
-from typing import Any
+from statistics import NormalDist
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from overnight.tasks.engine.progress import Interval, Progress
 
+Timings: TypeAlias = np.ndarray
 NEWEST = 14  # older receipts count no more
 SHARE = 0.8  # of runs that should end within the interval
 SPREAD, SPREAD_WEIGHT = 0.25, 1  # the spread before any receipt is known, which counts as much as one
@@ -23,33 +26,29 @@ NOISE = 0.12  # the spread of the rates of windows, before any is known
 WINDOWS = 8  # of the run so far, whose rates are compared
 
 
-@dataclass(frozen=True)
-class Timing:
-    """One finished run: its new rows, their rate while the stream ran, and all other seconds."""
-
-    rows: int
-    rate: float
-    overhead: float
-    ending: float  # the part of `overhead` after the stream
-    bytes_a_row: float | None = None
-    cost: float | None = None
+# One finished run: its new rows, their rate while the stream ran, all other seconds, those of them after the stream,
+# and the bytes and the cost of a row, NaN if unknown.
+TIMING = np.dtype([(name, float) for name in ("rows", "rate", "overhead", "ending", "bytes_a_row", "cost_a_row")])
 
 
 @dataclass(frozen=True)
 class Experience:
-    """Timings of earlier runs; `is_alike` if they had the settings of the run to forecast."""
+    """Earlier runs as an array of `TIMING`; `is_alike` if they had the settings of the run to forecast."""
 
-    timings: tuple[Timing, ...] = ()
+    timings: Timings = field(default_factory=lambda: np.empty(0, TIMING))
     is_alike: bool = True
 
-    @property
-    def rate(self) -> float:
-        return median(timing.rate for timing in self.timings)
+    def median(self, name: str) -> float | None:
+        """Return the median of a field without unknown values; None if no run has one."""
+        values = self.timings[name]
+        values = values[~np.isnan(values)]
+        return float(np.median(values)) if len(values) else None
 
     @property
     def ending(self) -> float:
         """Return the seconds from the end of a stream to its receipt."""
-        return median(timing.ending for timing in self.timings) if self.timings else 1.0
+        seconds = self.median("ending")
+        return 1.0 if seconds is None else seconds
 
     @property
     def spread(self) -> float:
@@ -87,10 +86,10 @@ def pace_stage(progress: Progress) -> str:
 
 def experience(receipts: Iterable[Mapping[str, Any]], fingerprint: str = "") -> Experience:
     """Return the timings of the newest whole runs; of those with `fingerprint` alone, if there are any."""
-    usable = [receipt for receipt in receipts if _is_usable(receipt)]
+    usable = sorted(filter(_is_usable, receipts), key=lambda receipt: str(receipt.get("finished_at", "")))
     alike = [receipt for receipt in usable if receipt.get("fingerprint") == fingerprint]
-    newest = sorted(alike or usable, key=lambda receipt: str(receipt.get("finished_at", "")))[-NEWEST:]
-    return Experience(tuple(map(_timing, newest)), bool(alike) or not fingerprint)
+    timings = np.array(list(map(_timing, alike or usable)), TIMING)
+    return Experience(timings[-NEWEST:], bool(alike) or not fingerprint)
 
 
 def _is_usable(receipt: Mapping[str, Any]) -> bool:
@@ -98,22 +97,17 @@ def _is_usable(receipt: Mapping[str, Any]) -> bool:
     return rows > 0 and receipt.get("seconds", 0) > 0 and not receipt.get("limit_rows") and "retried" not in receipt
 
 
-def _timing(receipt: Mapping[str, Any]) -> Timing:
+def _timing(receipt: Mapping[str, Any]) -> tuple[float, ...]:
     rows, seconds = receipt["rows_in"] - receipt.get("rows_resumed", 0), receipt["seconds"]
     rate = receipt.get("performance", {}).get("rows_per_second_streaming") or rows / seconds
-    ends = [stage["finished_at"] for stage in receipt.get("stages", {}).values() if stage.get("finished_at")]
+    stream_end = max((stage.get("finished_at") or "" for stage in receipt.get("stages", {}).values()), default="")
     ending = 0.0
-    if ends and "finished_at" in receipt:
-        ending = (datetime.fromisoformat(receipt["finished_at"]) - datetime.fromisoformat(max(ends))).total_seconds()
-    size = receipt.get("bytes_in")
-    return Timing(
-        rows=rows,
-        rate=rate,
-        overhead=max(seconds - rows / rate, 0.0),
-        ending=max(ending, 0.0),
-        bytes_a_row=size / receipt["rows_in"] if size else None,
-        cost=cost_of(receipt),
-    )
+    if stream_end and "finished_at" in receipt:
+        end = datetime.fromisoformat(receipt["finished_at"])
+        ending = max((end - datetime.fromisoformat(stream_end)).total_seconds(), 0.0)
+    cost, size = cost_of(receipt), receipt.get("bytes_in") or math.nan
+    cost = math.nan if cost is None else cost
+    return rows, rate, max(seconds - rows / rate, 0.0), ending, size / receipt["rows_in"], cost / rows
 
 
 def cost_of(receipt: Mapping[str, Any]) -> float | None:
@@ -127,12 +121,12 @@ def cost_of(receipt: Mapping[str, Any]) -> float | None:
 
 def expected_rows(earlier: Experience, size: int | None) -> int | None:
     """Return the rows of a manifest of `size` bytes, by those of earlier runs, or their median number of rows."""
-    if not earlier.timings:
+    rows, bytes_a_row = earlier.median("rows"), earlier.median("bytes_a_row")
+    if rows is None:
         return None
-    sizes = [timing.bytes_a_row for timing in earlier.timings if timing.bytes_a_row]
-    if size and sizes:
-        return max(round(size / median(sizes)), 1)
-    return round(median(timing.rows for timing in earlier.timings))
+    if size and bytes_a_row:
+        return max(round(size / bytes_a_row), 1)
+    return round(rows)
 
 
 def run_seconds(earlier: Experience, rows: int | None) -> Interval | None:
@@ -141,37 +135,32 @@ def run_seconds(earlier: Experience, rows: int | None) -> Interval | None:
     If the rows are None, the run may have those of any earlier one.
     """
     timings = earlier.timings
-    if not timings:
+    if not len(timings):
         return None
-    number = rows
-    if number is None:
-        number = round(median(timing.rows for timing in timings))
+    likely = float(np.median(timings["rows"])) if rows is None else float(rows)
     errors = []
     for index, timing in enumerate(timings):
-        others = timings[:index] + timings[index + 1 :]
-        if others:
-            likely = number if rows is None else timing.rows
-            errors.append(math.log(_seconds([timing], timing.rows) / _seconds(others, likely)))
-    return _interval(_seconds(timings, number), errors, earlier.spread)
+        others = np.delete(timings, index)
+        if len(others):
+            guess = likely if rows is None else timing["rows"]
+            errors.append(_seconds(timings[[index]], timing["rows"]) / _seconds(others, guess))
+    return _interval(_seconds(timings, likely), np.log(errors), earlier.spread)
 
 
 def run_cost(earlier: Experience, rows: int | None) -> float | None:
     """Return the cost of a run of `rows` rows by that of a row in earlier runs; None if these had no cost."""
-    costs = [timing.cost / timing.rows for timing in earlier.timings if timing.cost is not None]
-    if not costs or rows is None:
-        return None
-    return rows * median(costs)
+    cost = earlier.median("cost_a_row")
+    return None if cost is None or rows is None else rows * cost
 
 
-def _seconds(timings: Sequence[Timing], rows: int) -> float:
-    rate, overhead = median(timing.rate for timing in timings), median(timing.overhead for timing in timings)
-    return max(overhead + rows / rate, 0.1)
+def _seconds(timings: Timings, rows: float) -> float:
+    return max(float(np.median(timings["overhead"]) + rows / np.median(timings["rate"])), 0.1)
 
 
-def _interval(seconds: float, errors: Sequence[float], spread: float) -> Interval:
+def _interval(seconds: float, errors: Timings, spread: float) -> Interval:
     """Return the interval of 80 % around `seconds` by the logarithmic errors of earlier forecasts."""
     weight = SPREAD_WEIGHT + len(errors)
-    variance = (SPREAD_WEIGHT * spread**2 + sum(error**2 for error in errors)) / weight
+    variance = (SPREAD_WEIGHT * spread**2 + float(np.square(errors).sum())) / weight
     return _around(seconds, math.sqrt(variance), weight)
 
 
@@ -193,12 +182,9 @@ def together(intervals: Sequence[Interval]) -> Interval | None:
     """
     if not intervals:
         return None
-    total = sum(interval.seconds for interval in intervals)
-    widths = [
-        interval.seconds * math.log(max(interval.high, 1e-9) / max(interval.seconds, 1e-9)) for interval in intervals
-    ]
-    alone = sum(width**2 for width in widths)
-    factor = math.exp(math.sqrt((alone + sum(widths) ** 2) / 2) / max(total, 1e-9))
+    seconds, _, high = np.array([astuple(interval) for interval in intervals]).T
+    total, widths = max(float(seconds.sum()), 1e-9), seconds * np.log(high / np.maximum(seconds, 1e-9))
+    factor = math.exp(math.sqrt(float(np.square(widths).sum() + widths.sum() ** 2) / 2) / total)
     return Interval(total, total / factor, total * factor)
 
 
@@ -210,33 +196,29 @@ def time_left(earlier: Experience, pace: Pace) -> Interval | None:
     seconds, rows = pace.moments[-1]
     if pace.total is None:
         return None
-    rest = max(pace.total - rows, 0)
-    rates = []
-    if earlier.timings:
-        rates.append((math.log(earlier.rate), _rate_variance(earlier)))
-    own = _own_rate(pace.moments, rest / max(pace.total, 1))
-    if own:
-        rates.append(own)
+    left = max(pace.total - rows, 0)
+    own, usual = _own_rate(pace.moments, left / max(pace.total, 1)), _usual_rate(earlier)
+    rates = list(filter(None, (own, usual)))
     if not rates:
         return None
-    weights = [1 / variance for _, variance in rates]
-    logarithm = sum(weight * rate for weight, (rate, _) in zip(weights, rates, strict=True)) / sum(weights)
-    spread = math.sqrt(1 / sum(weights))
-    stream = _around(rest / math.exp(logarithm), spread)
+    logarithms, variances = np.array(rates).T
+    rate = math.exp(np.average(logarithms, weights=1 / variances))
+    stream = _around(left / rate, math.sqrt(1 / float((1 / variances).sum())))
     start = 0.0
     if own is None:  # the models are still loading
-        start = max(median(timing.overhead - timing.ending for timing in earlier.timings) - seconds, 0.0)
+        start = max((earlier.median("overhead") or 0.0) - earlier.ending - seconds, 0.0)
     fixed = _around(start + earlier.ending, earlier.spread)
     return Interval(stream.seconds + fixed.seconds, stream.low + fixed.low, stream.high + fixed.high)
 
 
-def _rate_variance(earlier: Experience) -> float:
-    """Return the variance of the next run's logarithmic rate."""
-    logarithms = [math.log(timing.rate) for timing in earlier.timings]
-    centre = math.log(earlier.rate)
-    squares = sum((logarithm - centre) ** 2 for logarithm in logarithms)
-    weight = SPREAD_WEIGHT + len(logarithms) - 1
-    return (SPREAD_WEIGHT * earlier.spread**2 + squares) / weight * (1 + 1 / len(logarithms))
+def _usual_rate(earlier: Experience) -> tuple[float, float] | None:
+    """Return the logarithm of the rate of earlier runs, and the variance of the next run's; None without runs."""
+    rates = earlier.timings["rate"]
+    if not len(rates):
+        return None
+    centre, weight = float(np.log(np.median(rates))), SPREAD_WEIGHT + len(rates) - 1
+    squares = float(np.square(np.log(rates) - centre).sum())
+    return centre, (SPREAD_WEIGHT * earlier.spread**2 + squares) / weight * (1 + 1 / len(rates))
 
 
 def _own_rate(moments: Sequence[tuple[float, int]], share_left: float) -> tuple[float, float] | None:
@@ -244,27 +226,24 @@ def _own_rate(moments: Sequence[tuple[float, int]], share_left: float) -> tuple[
 
     Return None before three moments with further rows. `share_left` is the fraction of the rows that it has not done.
     """
-    start = next((index for index, (_, rows) in enumerate(moments) if rows > moments[0][1]), None)
-    if start is None or moments[-1][1] <= moments[start][1]:
+    seconds, rows = np.array(moments, float).T
+    further = np.flatnonzero(rows > rows[0])
+    if not len(further) or rows[-1] <= rows[further[0]]:
         return None
-    (first, before), (last, rows) = moments[start], moments[-1]
-    rates = window_rates(moments[start:])
-    if last <= first or len(rates) < 2:
+    seconds, rows = seconds[further[0] :], rows[further[0] :]
+    rates = window_rates(seconds, rows)
+    if len(rates) < 2:
         return None
-    centre = mean(rates)
-    variation = sum((rate / centre - 1) ** 2 for rate in rates) + SPREAD_WEIGHT * NOISE**2
-    variation /= SPREAD_WEIGHT + len(rates) - 1
+    squares = float(np.square(rates / rates.mean() - 1).sum()) + SPREAD_WEIGHT * NOISE**2
+    variation = squares / (SPREAD_WEIGHT + len(rates) - 1)
     to_come = max(len(rates) * share_left / max(1 - share_left, 1e-3), 0.5)  # windows of the same length
     variance = variation / len(rates) + variation / to_come + DRIFT**2
-    return math.log((rows - before) / (last - first)), variance
+    return math.log((rows[-1] - rows[0]) / (seconds[-1] - seconds[0])), variance
 
 
-def window_rates(moments: Sequence[tuple[float, int]]) -> list[float]:
+def window_rates(seconds: Timings, rows: Timings) -> Timings:
     """Return the rates in at most `WINDOWS` stretches of about the same number of seconds."""
-    (first, _), (last, _) = moments[0], moments[-1]
-    rates, (since, before) = [], moments[0]
-    for seconds, rows in moments[1:]:
-        if seconds - since >= (last - first) / WINDOWS - 1e-9 and seconds > since:
-            rates.append((rows - before) / (seconds - since))
-            since, before = seconds, rows
-    return rates
+    bounds = np.linspace(seconds[0], seconds[-1], WINDOWS + 1)
+    places = np.unique(np.searchsorted(seconds, bounds - 1e-9))
+    lengths = np.diff(seconds[places])
+    return (np.diff(rows[places]) / lengths)[lengths > 0]

@@ -61,14 +61,15 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
 
 def earlier_receipts(run: Run, newest: int) -> list[dict[str, Any]]:
     """Return receipts of the job: those of the `newest` partitions, and of earlier runs of the run's own partition."""
-    prefix = f"{run.partition_column}="
-    days = [name for name in run.state.names() if name.startswith(prefix) and name != run.ledger.name]
+    days = [name for name in run.state.names() if name.startswith(f"{run.partition_column}=")]
     paths = [f"{name}/receipt.json" for name in days[-newest:]]
-    own = [name for name in (run.ledger / "receipts").names() if name.endswith(".json")]
-    paths += [f"{run.ledger.name}/receipts/{name}" for name in own[-newest:]]
-    contents = run.state.read_each(paths)
-    receipts = [parse_json(content, run.state / path) for path, content in contents.items()]
-    return [receipt for receipt in receipts if receipt.get("job") == run.job]
+    paths += [f"{run.ledger.name}/receipts/{name}" for name in (run.ledger / "receipts").names()[-newest:]]
+    receipts = []
+    for path, content in run.state.read_each(paths).items():
+        receipt = parse_json(content, run.state / path)
+        if receipt.get("job") == run.job and receipt not in receipts:
+            receipts.append(receipt)
+    return receipts
 
 
 def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]]:

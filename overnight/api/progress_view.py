@@ -4,7 +4,7 @@ In: a `View`, which holds all that is known at one moment. Nothing here reads a 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from rich.console import Group, RenderableType
@@ -41,7 +41,7 @@ class View:
         progress = self.progress
         if progress is None or progress.time_left is None:
             return progress
-        return Progress(**{**vars(progress), "time_left": progress.time_left.after(self.age)})
+        return replace(progress, time_left=progress.time_left.after(self.age))
 
 
 def line(view: View) -> str:

@@ -6,7 +6,7 @@ one value. Rows are source rows of the partition, and those of earlier attempts 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +43,7 @@ class Interval:
 
     def after(self, seconds: float) -> "Interval":
         """Return what remains of it after these seconds."""
-        return Interval(*(max(number - seconds, 0.0) for number in (self.seconds, self.low, self.high)))
+        return Interval(max(self.seconds - seconds, 0.0), max(self.low - seconds, 0.0), max(self.high - seconds, 0.0))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StageProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is at one moment. Each number is at least that of the progress before it."""
+    """How far a run is at one moment."""
 
     seconds: float = 0.0
     stages: Mapping[str, StageProgress] = field(default_factory=dict)
@@ -87,7 +87,8 @@ class Progress:
 def parsed(text: str) -> Progress:
     """Return the progress that `as_json` has written."""
     values: dict[str, Any] = json.loads(text)
-    values["stages"] = {name: StageProgress(**stage) for name, stage in values["stages"].items()}
+    for name, stage in values["stages"].items():
+        values["stages"][name] = StageProgress(**stage)
     if values["time_left"]:
         values["time_left"] = Interval(**values["time_left"])
     return Progress(**values)
@@ -99,15 +100,15 @@ def progress_of(looks: Sequence[Look], is_complete: bool = False) -> Progress:
     stages = {}
     for stage in filter(last.rows.__contains__, STREAM_STAGES):
         counts = [(look.seconds, look.rows.get(stage, 0)) for look in looks]
-        stages[stage] = StageProgress(max(count for _, count in counts), _rate(counts))
+        stages[stage] = StageProgress(last.rows[stage], _rate(counts))
     return Progress(
         seconds=last.seconds,
         stages=stages,
         total=last.total,
         resumed=last.resumed,
-        filtered=max(look.filtered for look in looks),
-        quarantined=max(look.quarantined for look in looks),
-        tokens=max(look.tokens for look in looks),
+        filtered=last.filtered,
+        quarantined=last.quarantined,
+        tokens=last.tokens,
         cost=last.cost,
         load=last.load,
         incident=last.incident,
@@ -121,27 +122,29 @@ def _rate(counts: Sequence[tuple[float, int]]) -> float | None:
     end, rows = counts[-1]
     if rows <= counts[0][1]:
         return None
-    recent = [(seconds, count) for seconds, count in counts if seconds >= end - RATE_SECONDS]
-    start, first = recent[0]
+    start, first = next((seconds, count) for seconds, count in counts if seconds >= end - RATE_SECONDS)
     return max(rows - first, 0) / (end - start) if end > start else None
 
 
 def _wait(looks: Sequence[Look]) -> str:
     """Return what the run waits for, or an empty string if a row has moved in the last `QUIET_SECONDS`."""
     last = looks[-1]
-    moved = looks[0].seconds
+    movement = looks[0].seconds
     for before, after in pairwise(looks):
         if before.rows != after.rows:
-            moved = after.seconds
-    return last.wait if last.seconds - moved >= QUIET_SECONDS else ""
+            movement = after.seconds
+    return last.wait if last.seconds - movement >= QUIET_SECONDS else ""
 
 
 def never_less(progress: Progress, before: Progress | None) -> Progress:
-    """Return `progress` with no stage behind `before`: an attempt that resumes reads some rows again."""
+    """Return `progress` with no count below that of `before`: an attempt that resumes reads some rows again."""
     if before is None:
         return progress
     stages = {}
     for stage, now in progress.stages.items():
         former = before.stages.get(stage, StageProgress())
         stages[stage] = StageProgress(max(now.rows, former.rows), now.rate)
-    return Progress(**{**vars(progress), "stages": stages})
+    counts = {}
+    for name in ("filtered", "quarantined", "tokens"):
+        counts[name] = max(getattr(progress, name), getattr(before, name))
+    return replace(progress, stages=stages, **counts)

@@ -60,9 +60,11 @@ class Devices:
 
     def read(self) -> dict[str, float | None]:
         """Return the mean fraction of time in which the devices computed lately, and the memory in use on all."""
-        busy = [self._library.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in self._handles]
-        memory = [self._library.nvmlDeviceGetMemoryInfo(handle).used for handle in self._handles]
-        return {"devices_busy": sum(busy) / len(busy), "device_memory_bytes": sum(memory)}
+        percent, memory = 0, 0
+        for handle in self._handles:
+            percent += self._library.nvmlDeviceGetUtilizationRates(handle).gpu
+            memory += self._library.nvmlDeviceGetMemoryInfo(handle).used
+        return {"devices_busy": percent / 100 / len(self), "device_memory_bytes": memory}
 
 
 @dataclass
@@ -97,8 +99,11 @@ class Series:
 
     def as_json(self) -> dict[str, list[float | None]]:
         """Return the columns with numbers that are rounded for a receipt, without columns that have only nulls."""
-        rounded = {name: list(map(_rounded, values)) for name, values in self.columns.items()}
-        return {name: values for name, values in rounded.items() if any(value is not None for value in values)}
+        document = {}
+        for name, values in self.columns.items():
+            if any(value is not None for value in values):
+                document[name] = list(map(_rounded, values))
+        return document
 
 
 def _merged(name: str, values: list[float | None]) -> float | None:

@@ -64,7 +64,7 @@ def test_the_interval_is_wide_after_one_receipt_and_narrow_after_many_equal_ones
 
 def test_receipts_of_other_settings_count_only_while_there_are_no_others_and_then_little() -> None:
     other = receipt(rate=50.0, fingerprint="g")
-    assert experience([other, receipt()], "f").timings == experience([receipt()], "f").timings
+    assert experience([other, receipt()], "f").timings["rate"].tolist() == [200.0]
     unlike, alike = run_seconds(experience([other], "f"), 100), run_seconds(experience([other], "g"), 100)
     assert unlike
     assert alike
@@ -73,7 +73,7 @@ def test_receipts_of_other_settings_count_only_while_there_are_no_others_and_the
 
 def test_samples_retries_and_resumed_rows_give_no_rate() -> None:
     unusable = [receipt(limit_rows=5), receipt(retried={}), receipt(rows_resumed=12_000), {"status": "published"}]
-    assert experience(unusable).timings == ()
+    assert len(experience(unusable).timings) == 0
 
 
 def test_rows_that_a_manifest_does_not_have_follow_from_its_bytes_or_from_the_median() -> None:
