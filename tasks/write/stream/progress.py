@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ray.data import Dataset
 
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
+# Gets stage -> finished rows but those of `write`, what the stream waits for, the load, and True if it is complete.
 Show = Callable[[dict[str, int], str, Sample, bool], None]
 
 
@@ -126,10 +127,9 @@ class _Steps:
 def follow(
     dataset: "Dataset", names: OperatorNames, show: Show, stall_timeout_seconds: float | None = None
 ) -> Iterator[Streamed]:
-    """Show the progress of `dataset` from a thread while the body runs it, and end its workers with the body.
+    """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
-    Yield the stream's result, which is filled in meanwhile. `show` gets stage -> finished rows without those of
-    `write`, what the stream waits for, a sample of the load, and True in the last call if the body succeeded.
+    Yield the stream's result, which is filled in meanwhile.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
     steps, stop = _Steps(names, stall_timeout_seconds, rows=dict.fromkeys(names, 0)), threading.Event()
