@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.forecast import expected_rows, experience, run_cost, run_seconds, together
+from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, run_cost, run_seconds, together
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
+from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between
 from overnight.tasks.config.masking import masked
 from overnight.tasks.engine.progress import Interval
@@ -143,7 +144,7 @@ def make_plan(job: Job, request: Request, now: datetime | None = None) -> list[S
         for entry in entries
         if entry.partition <= due and (request.runs_whole(entry.status) or request.retries(entry))
     ]
-    return _steps(entries, selection, request)
+    return _steps(job, entries, selection, request)
 
 
 def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
@@ -161,12 +162,14 @@ def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list
         is_new = statuses[entry.partition] not in ("published", "stale")
         if entry.status not in ("published", "stale") or not (is_from_backfill or is_new):
             selection.append(entry)
-    return _steps(entries, selection, request)
+    return _steps(job, entries, selection, request)
 
 
-def _steps(entries: list[PartitionStatus], selection: list[PartitionStatus], request: Request) -> list[Step]:
-    """Return steps for the selected entries in order. The receipts of all `entries` give the forecasts."""
+def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionStatus], request: Request) -> list[Step]:
+    """Return steps for the selected entries in order. Receipts of all `entries`, or of others, give the forecasts."""
     earlier = experience(entry.receipt for entry in entries if entry.receipt)
+    if not len(earlier.timings):
+        earlier = experience(earlier_receipts(job.state_location, job.sink.partition_column, job.name, NEWEST))
     steps = []
     for entry in sorted(selection, key=lambda entry: entry.partition, reverse=request.order == "newest"):
         is_retry = request.retries(entry)

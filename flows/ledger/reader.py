@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import Run, parse_json
+from overnight.tasks.state.run import parse_json
 from overnight.tasks.storage.location import Location
 
 AT_ONCE = 16
@@ -59,15 +59,16 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     }
 
 
-def earlier_receipts(run: Run, newest: int) -> list[dict[str, Any]]:
-    """Return receipts of the job: those of the `newest` partitions, and of earlier runs of the run's own partition."""
-    days = [name for name in run.state.names() if name.startswith(f"{run.partition_column}=")]
+def earlier_receipts(state: Location, column: str, job: str, newest: int, ledger: str = "") -> list[dict[str, Any]]:
+    """Return receipts of a job: those of the `newest` partitions, and all kept ones of the partition in `ledger`."""
+    days = [name for name in state.names() if name.startswith(f"{column}=")]
     paths = [f"{name}/receipt.json" for name in days[-newest:]]
-    paths += [f"{run.ledger.name}/receipts/{name}" for name in (run.ledger / "receipts").names()[-newest:]]
+    if ledger:
+        paths += [f"{ledger}/receipts/{name}" for name in (state / ledger / "receipts").names()[-newest:]]
     receipts = []
-    for path, content in run.state.read_each(paths).items():
-        receipt = parse_json(content, run.state / path)
-        if receipt.get("job") == run.job and receipt not in receipts:
+    for path, content in state.read_each(paths).items():
+        receipt = parse_json(content, state / path)
+        if receipt.get("job") == job and receipt not in receipts:
             receipts.append(receipt)
     return receipts
 

@@ -243,5 +243,6 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
 def _experience(run: Run) -> Experience:
     """Return what earlier receipts show of the run's rate; nothing if they cannot be read, because it only informs."""
     with dispensable():
-        return experience(earlier_receipts(run, NEWEST), run.fingerprint)
+        receipts = earlier_receipts(run.state, run.partition_column, run.job, NEWEST, run.ledger.name)
+        return experience(receipts, run.fingerprint)
     return Experience()

@@ -49,7 +49,7 @@ class Screen:
         self._line_at = self._start
         self._lock = threading.Lock()
         self._display: AbstractContextManager[Any] = contextlib.nullcontext()
-        self._show_html: Any = None
+        self.show_html: Any = None
         self._run = ""
 
     def __enter__(self) -> Self:
@@ -106,8 +106,8 @@ class Screen:
 
     def tick(self) -> None:
         """Update the notebook, or print the line that is due without a terminal."""
-        if self._show_html:
-            self._show_html(progress_view.html(self.now()))
+        if self.show_html:
+            self.show_html(progress_view.html(self.now()))
         elif not self.is_live and time.monotonic() - self._line_at >= SECONDS_BETWEEN_LINES:
             self._print(progress_view.line(self.now()))
 
@@ -135,11 +135,11 @@ def _notebook_output(screen: Screen) -> Iterator[None]:
     """Show the view in the output of the cell. At the end it goes."""
     display: Any = importlib.import_module("IPython.display")
     output = display.display(display.HTML(progress_view.html(screen.now())), display_id=True)
-    screen._show_html = lambda html: output.update(display.HTML(html))
+    screen.show_html = lambda html: output.update(display.HTML(html))
     try:
         yield
     finally:
-        screen._show_html = None
+        screen.show_html = None
         output.update(display.HTML(""))
 
 

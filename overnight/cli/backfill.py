@@ -159,7 +159,7 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
 
     console = VisibleConsole(highlight=False)
     has_cost = any(step.cost is not None for step in steps)
-    table = _table("rows, about", "time", "of 80 %", *["cost"] * has_cost)
+    table = _table("rows, about", "time", "80 %", *["cost"] * has_cost)
     for step in steps:
         numbers = _forecast(step)
         if has_cost:

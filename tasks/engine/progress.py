@@ -95,7 +95,7 @@ def parsed(text: str) -> Progress:
 
 
 def progress_of(looks: Sequence[Look], is_complete: bool = False) -> Progress:
-    """Return the progress at the last of `looks`, of which the last `RATE_SECONDS` are enough."""
+    """Return the progress at the last of `looks`. It needs those of the last `RATE_SECONDS`."""
     last = looks[-1]
     stages = {}
     for stage in filter(last.rows.__contains__, STREAM_STAGES):

@@ -69,7 +69,7 @@ class Devices:
 
 @dataclass
 class Series:
-    """Samples in the order of time, as columns of at most `limit` numbers; each stands for `step` samples."""
+    """Samples in the order of time, as columns of at most `limit` numbers; a number sums up `step` samples."""
 
     limit: int = POINTS
     step: int = 1
