@@ -24,6 +24,8 @@ from overnight.flows.backfill import backfill, backfill_id
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import HEARTBEAT_SECONDS
 from overnight.flows.job.model import Job
+from overnight.flows.ledger.forecast import NEWEST, experience, run_seconds
+from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, published_or_retry
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.early_imports import fork_server_for_local_ray
@@ -36,8 +38,10 @@ from overnight.flows.runs.task_runner import OvernightTaskRunner, server_known_t
 from overnight.flows.similarity_search import similarity_search
 from overnight.tasks.config.code_folders import modules_in
 from overnight.tasks.config.masking import masked
-from overnight.tasks.errors import explain
+from overnight.tasks.engine.progress import Interval
+from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.infer.kinds import imports
+from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 
 SERVER_PHASE = "looking for the Prefect server, or starting one"
@@ -65,9 +69,19 @@ def run_locally(
                 with prefect_server(not screen.verbosity.quiet):
                     bury_publisher(description)
             return former_receipt  # without a server or Ray
+    if not (options["limit_rows"] or retry_quarantined):
+        screen.expect(_expected_seconds(job, description))
     tags = [f"job:{job.name}", f"partition:{partition}"]
     receipt: dict[str, Any] = _run(batch_inference, {**options, "job": str(job_path)}, job, tags, screen, ray_dashboard)
     return receipt
+
+
+def _expected_seconds(job: Job, run: Run) -> Interval | None:
+    """Return how long earlier runs of the job took; None without any, or if their receipts cannot be read."""
+    with contextlib.suppress(OvernightError, OSError):
+        receipts = earlier_receipts(run.state, run.partition_column, job.name, NEWEST, run.ledger.name)
+        return run_seconds(experience(receipts, run.fingerprint), None)
+    return None
 
 
 def backfill_locally(job_path: Path, job: Job, screen: Screen, **options: Any) -> None:

@@ -27,6 +27,7 @@ TASKS = {
     "infer": "loading the models and running them",
     "write": "checking the rows and publishing them",
 }
+RUNNING = "infer: running the stream"
 FIRST = "waiting for the first task"
 
 
@@ -46,7 +47,9 @@ def _follow(screen: Screen, job_name: str, flow_run_id: UUID, since: str, stop: 
         while not stop.wait(seconds):
             with contextlib.suppress(Exception):  # a display that fails must not fail the run
                 if task := _running_task(client, flow_run_id):
-                    screen.phase(f"{task}: {TASKS[task]}")
+                    progress = screen.view.progress
+                    is_running = task == "infer" and progress is not None and not progress.is_complete
+                    screen.phase(RUNNING if is_running else f"{task}: {TASKS[task]}")
                 query = ArtifactCollectionFilter(key=ArtifactCollectionFilterKey(any_=sorted(keys)))
                 for artifact in client.read_latest_artifacts(artifact_filter=query, limit=len(keys)):
                     if artifact.updated and artifact.updated >= start:

@@ -21,7 +21,7 @@ from rich.text import Text
 from overnight.api import progress_view
 from overnight.api.console import VisibleConsole
 from overnight.api.progress_view import View
-from overnight.tasks.engine.progress import Progress, never_less
+from overnight.tasks.engine.progress import Interval, Progress, never_less
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -91,6 +91,12 @@ class Screen:
             self.view = replace(self.view, phase=text)
         if not self.is_live:
             self._print(text)
+        self.tick()
+
+    def expect(self, interval: Interval | None) -> None:
+        """Show how long the command will take, until the run has a progress."""
+        with self._lock:
+            self.view = replace(self.view, expected=interval)
 
     def progress(self, run: str, partition: str, progress: Progress) -> None:
         """Show the progress of a run. Within one run, no stage falls back."""

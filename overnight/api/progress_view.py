@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from overnight.tasks.config.masking import printable
-from overnight.tasks.engine.progress import Progress
+from overnight.tasks.engine.progress import Interval, Progress
 from overnight.tasks.engine.progress_text import duration, facts_of, line_of, rate_text
 
 BAR_COLUMNS, PULSE_SECONDS = 24, 1.6
@@ -34,11 +34,14 @@ class View:
     age: float = 0.0
     backfill: str = ""
     backfill_share: float | None = None
+    expected: Interval | None = None  # the seconds of the command, by earlier runs
 
     @property
     def current(self) -> Progress | None:
-        """Return the progress, whose time left is that of now."""
+        """Return the progress, whose time left is that of now. Before the first one, earlier runs give the time."""
         progress = self.progress
+        if progress is None and self.expected:
+            return Progress(time_left=self.expected.after(self.seconds))
         if progress is None or progress.time_left is None:
             return progress
         return replace(progress, time_left=progress.time_left.after(self.age))
@@ -49,7 +52,7 @@ def line(view: View) -> str:
     parts = [view.backfill] if view.backfill else []
     if progress := view.current:
         parts.append(line_of(progress))
-    if not progress or progress.is_complete:
+    if not progress or not progress.stages or progress.is_complete:
         parts.append(view.phase)
     return printable(" · ".join(filter(None, parts)))
 
@@ -62,7 +65,7 @@ def screen(view: View) -> RenderableType:
     if view.backfill:
         parts.append(_bars([(view.backfill, view.backfill_share, "", "")], view.seconds))
     progress = view.current
-    if progress and progress.stages:
+    if progress:
         parts.append(_bars(list(_stages(progress)), view.seconds))
         facts = Table.grid(padding=(0, 2))
         for name, fact in facts_of(progress).items():

@@ -73,6 +73,13 @@ def test_before_the_first_rows_the_phase_is_shown_and_nothing_is_at_zero_percent
     assert line(view) == "Starting Ray, about 10 s"
 
 
+def test_before_the_first_rows_earlier_runs_give_the_time_left() -> None:
+    view = View(5.0, "Starting Ray, about 10 s", expected=Interval(65.0, 45.0, 125.0))
+    assert drawn(view).splitlines()[-1] == "about 1 min left (80 %: 40 s to 2 min)"
+    assert line(view) == "about 1 min left (80 %: 40 s to 2 min) · Starting Ray, about 10 s"
+    assert "about 3 min" in line(replace(VIEW, expected=view.expected))
+
+
 def test_the_end_keeps_full_bars_while_the_rows_are_published() -> None:
     done = replace(RUNNING, is_complete=True, time_left=None)
     view = View(90.0, "write: checking the rows and publishing them", "2026-11-17", done)
