@@ -106,13 +106,13 @@ def test_dates_and_statuses_of_a_backfill_are_never_cut(
 def test_a_plan_has_the_time_of_each_partition_with_its_interval_and_its_cost_if_there_is_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "160")
     day = entry("2026-01-04", "missing")
     show_steps(jobs.load(tmp_path), [Step(day, False, 1200, Interval(61.5, 50.0, 80.0), 1.5)] * 2)
     header, first, _, last = capsys.readouterr().out.splitlines()
     assert header.split() == ["partition", "status", "rows,", "about", "time", "80", "%", "cost", "why"]
     assert " ".join(first.split()) == "2026-01-04 missing 1,200 1 min 2 s 50 s to 1 min 20 s 1.50 never run"
-    assert last.endswith("2,400 rows and 2 min 3 s one after the other (80 %: 1 min 36 s to 2 min 38 s), cost 3.00")
+    assert last.endswith("2,400 rows and 2 min 3 s one after the other (80 %: 1 min 38 s to 2 min 34 s), cost 3.00")
     show_steps(jobs.load(tmp_path), [Step(day, False, None, None)])
     assert "cost" not in capsys.readouterr().out
 
