@@ -27,12 +27,17 @@ def console(output: io.StringIO, is_terminal: bool) -> VisibleConsole:
     return VisibleConsole(file=output, width=60, force_terminal=is_terminal, soft_wrap=True, highlight=False)
 
 
+def lines_of(output: io.StringIO) -> str:
+    """What was printed, as if it had all come in the first second: the machine may be busy."""
+    return re.sub(r"(?m)^ *\d+ s  ", "   0 s  ", output.getvalue())
+
+
 def test_without_a_terminal_each_phase_is_a_line_with_its_second(output: io.StringIO) -> None:
     with Screen(console=console(output, False)) as screen:
         screen.phase("importing")
         screen.phase("importing")
         screen.phase("Starting Ray, about 10 s")
-    assert output.getvalue() == "   0 s  importing\n   0 s  Starting Ray, about 10 s\n"
+    assert lines_of(output) == "   0 s  importing\n   0 s  Starting Ray, about 10 s\n"
 
 
 def test_without_a_terminal_a_line_with_all_facts_comes_when_it_is_due(
@@ -44,7 +49,7 @@ def test_without_a_terminal_a_line_with_all_facts_comes_when_it_is_due(
         assert output.getvalue() == ""
         monkeypatch.setattr(progress_screen, "SECONDS_BETWEEN_LINES", 0.0)
         screen.tick()
-    assert output.getvalue() == "   0 s  ingest: 10 of 10 rows · write: 5 of 10 rows\n"
+    assert lines_of(output) == "   0 s  ingest: 10 of 10 rows · write: 5 of 10 rows\n"
 
 
 def test_a_terminal_shows_the_stages_and_clears_them_in_the_end(output: io.StringIO) -> None:
@@ -58,7 +63,7 @@ def test_a_terminal_shows_the_stages_and_clears_them_in_the_end(output: io.Strin
     text = output.getvalue()
     assert "2026-11-17: infer: loading the models" in text
     assert "5 of 10" in text
-    assert "0 s  quarantined: a.jpg" in text
+    assert " s  quarantined: a.jpg" in text
     assert text.endswith("\x1b[2K")  # the lines of the screen are erased
 
 
@@ -111,11 +116,11 @@ def test_warnings_and_lines_of_a_backfill_are_shown_and_with_verbose_what_ray_an
 ) -> None:
     with Screen(console=console(output, False)) as screen, logged(screen):
         write_records()
-    assert output.getvalue() == "   0 s  2026-11-17 started\n   0 s  a worker died\\x1b[2J\n"
+    assert lines_of(output) == "   0 s  2026-11-17 started\n   0 s  a worker died\\x1b[2J\n"
     with Screen(Verbosity(verbose=True), console(output, False)) as screen, logged(screen):
         write_records()
     for text in ("rows: 5", "it failed", "Execution plan"):
-        assert f"   0 s  {text}\n" in output.getvalue()
+        assert f"   0 s  {text}\n" in lines_of(output)
 
 
 def test_threads_may_change_the_view_while_it_is_drawn(output: io.StringIO) -> None:
