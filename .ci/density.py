@@ -7,15 +7,14 @@ import ast
 import io
 import re
 import statistics
-import subprocess
 import sys
 import tokenize
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("flows", "overnight", "tasks")
+from size import PRODUCT, ROOT, room, tracked_files
+
 MAX_COLUMNS = 100
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -55,7 +54,7 @@ class Counts:
 
     @property
     def named_badly(self) -> Counter[str]:
-        """The local names that are participles or pronouns, with how often each is bound."""
+        """Return the local names that are participles or pronouns, with how often each is bound."""
         return Counter({name: count for name, count in self.names.items() if is_participle_or_pronoun(name)})
 
 
@@ -112,16 +111,9 @@ def count(file: Path) -> Counts:
     return counts
 
 
-def room(file: Path) -> str:
-    """Return the first two folders of a file, or the first one."""
-    return "/".join(file.parts[: 2 if len(file.parts) > 2 else 1])
-
-
 def product_files() -> list[Path]:
-    """Return the product's files that git tracks, relative to the root."""
-    listing = subprocess.run(["git", "ls-files", "-z", *PRODUCT], cwd=ROOT, capture_output=True, text=True, check=True)
-    names = [name for name in listing.stdout.split("\0") if name.endswith(".py")]
-    return [Path(name) for name in names if (ROOT / name).is_file()]
+    """Return the product's files of Python, relative to the root."""
+    return [file for file in tracked_files((".py",)) if file.parts[0] in PRODUCT]
 
 
 def main(only: str) -> None:

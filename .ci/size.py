@@ -18,16 +18,20 @@ def room(file: Path) -> str:
     return "/".join(file.parts[: 2 if is_in_package else 1])
 
 
+def tracked_files(suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files in folders that git tracks, relative to the root."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = map(Path, listing.split("\0"))
+    return [file for file in files if len(file.parts) > 1 and file.suffix in suffixes and (ROOT / file).is_file()]
+
+
 def count_lines() -> dict[str, int]:
     """Return the lines of each room, and of the product, in the files that git tracks."""
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lines = Counter[str]()
-    for name in listing.split("\0"):
-        file = Path(name)
-        if len(file.parts) > 1 and file.suffix in SUFFIXES and (ROOT / file).is_file():
-            count = len((ROOT / file).read_bytes().splitlines())
-            lines[room(file)] += count
-            lines["product"] += count * (file.parts[0] in PRODUCT)
+    for file in tracked_files(SUFFIXES):
+        count = len((ROOT / file).read_bytes().splitlines())
+        lines[room(file)] += count
+        lines["product"] += count * (file.parts[0] in PRODUCT)
     return dict(sorted(lines.items()))
 
 
@@ -44,4 +48,5 @@ def main(is_writing: bool) -> None:
         )
 
 
-main("--write" in sys.argv[1:])
+if __name__ == "__main__":
+    main("--write" in sys.argv[1:])

@@ -2,9 +2,6 @@
 
 The deployment `freshness/<job>` runs at the deadline. `late.json` in the partition's ledger records the event and the
 notification. A lease lets one check at a time write that file. The next check sends what is missing.
-
-    event     overnight.partition.late, of the resource overnight.partition.<job>.<partition>
-    payload   job, partition, deadline, status, why
 """
 
 import uuid
@@ -30,6 +27,7 @@ from overnight.tasks.state import lease
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
 
+# Of the resource overnight.partition.<job>.<partition>, with job, partition, deadline, status and why as payload.
 EVENT = "overnight.partition.late"
 UNTOLD = timedelta(days=7)  # checks try a failed notification again for this time
 FLUSH_SECONDS = 5.0

@@ -1,15 +1,7 @@
 """Metrics for Prometheus of partitions, workers and waiting runs. `overnight metrics` serves them.
 
 Every scrape reads the job files, their ledgers and the Prefect server, and keeps nothing. Prefect's own metrics, at
-/api/metrics, have no worker and no run (Prefect 3.9).
-
-    overnight_job_readable                           1 if the job file and its ledger could be read, otherwise 0
-    overnight_partition_status                       1 for the partition's status, 0 for the four other statuses
-    overnight_partition_late                         1 if its deadline passed and it is not published, otherwise 0
-    overnight_partition_rows_in, _rows_out, _rows_quarantined        counts of its newest receipt
-    overnight_partition_published_timestamp_seconds                  the time of its newest receipt
-    overnight_workers_online                         workers that poll the work pool
-    overnight_runs_late                              runs in the queue that should have started
+/api/metrics, have no worker and no run (Prefect 3.9). `docs/operations/metrics.md` lists the metrics.
 """
 
 import logging

@@ -39,27 +39,16 @@ from overnight.tasks.write.in_process import Outcome, outcome
 
 @dataclass(frozen=True)
 class Preview:
-    """The rows of a preview. It behaves as their Arrow table, and a notebook shows it as HTML.
-
-    Attributes:
-        job: The job's name.
-        partition: The day that was read, as YYYY-MM-DD, or `all`.
-        table: The rows with the columns and types that a run publishes.
-        left_out: `row_id` and the heavy columns that a run does not publish, such as decoded images, as the first model
-            gets them. Empty if there are no such columns.
-        quarantine: The rows that failed: row_id, uri, stage, error_type, error_message.
-        filtered: The number of source rows that no output row was made of.
-        seconds: The seconds of the read, and of each step and model. The key is the place in the job file, as in
-            `inference.0 resnet`. The time to load a model has a key of its own, `inference.0 resnet: load`.
-        warnings: Sentences about the source's columns, and about models that lack their accelerator.
-    """
+    """The rows of a preview. It behaves as their Arrow table, and a notebook shows it as HTML."""
 
     job: str
     partition: str
-    table: pa.Table
+    table: pa.Table  # with the columns and types that a run publishes
+    # `row_id` and the heavy columns that a run does not publish, such as decoded images, as the first model gets them.
     left_out: pa.Table = field(repr=False)  # pictures fill the screen with bytes
     quarantine: pa.Table
-    filtered: int
+    filtered: int  # the number of source rows that no output row was made of
+    # By the place in the job file, `inference.0 resnet`. The time to load a model is `inference.0 resnet: load`.
     seconds: dict[str, float]
     warnings: tuple[str, ...] = ()
 
@@ -85,21 +74,9 @@ class Preview:
 
 
 def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
-    """Run the first rows of a partition through all steps and models of a job, in this process.
+    """Run the first rows of the listing through all steps and models of a job, in this process, on its devices.
 
-    The models run on this machine's devices, and print as usual. The rows are the first in the order of the listing. If
-    a crash of a model ends the process, the preview ends with it. `row_timeout_seconds` does not apply.
-
-    Args:
-        job: The job, as `load_job` returns it.
-        rows: The number of source rows, at least one. Steps may make fewer or more rows of them.
-        partition: The day, as YYYY-MM-DD; by default the one that `overnight run` takes.
-
-    Raises:
-        JobError: A setting is wrong, or a model or step cannot be loaded.
-        InputError: The inputs have not arrived, cannot be listed, or there are none.
-        ContractError: A step or a model returns columns or values that it must not return.
-        OvernightError: Another failure of a stage, as a run reports it.
+    Errors are those of a run. If a crash of a model ends the process, the preview ends with it.
     """
     if rows < 1:
         raise JobError(f"rows: expected a number of rows of at least 1, found {rows}.")

@@ -151,13 +151,16 @@ def searchable(job: Job, model: Embedder, partition: str | None) -> Searchable:
     entries = [entry for entry in read_ledger(job, day, day) if entry.receipt]
     commits = [commit for entry in entries if (commit := _commit(entry, model))]
     commit = commits[-1] if commits else None
+    files = model.fingerprint()
     for entry in entries:
         receipt = dict(entry.receipt or {})
         names = published_files(receipt)
-        if reason := _not_comparable(entry, job, model, commit, names):
+        if reason := _not_comparable(entry, job, model, files, commit, names):
             skipped.append({"partition": entry.partition, "why": reason})
             continue
-        if table is None and any(name.endswith(LANCE) for name in names):
+        if not names:  # no rows; of a table, its version may be removed
+            continue
+        if table is None and names[0].endswith(LANCE):
             column = job.sink.partition_column if job.is_dated else None
             table = LanceTable(sink, column)
         if table:
@@ -178,16 +181,25 @@ def _commit(entry: PartitionStatus, model: Embedder) -> str | None:
     return commit
 
 
-def _not_comparable(entry: PartitionStatus, job: Job, model: Embedder, commit: str | None, names: Sequence[str]) -> str:
+def _not_comparable(
+    entry: PartitionStatus,
+    job: Job,
+    model: Embedder,
+    files: Mapping[str, str],
+    commit: str | None,
+    names: Sequence[str],
+) -> str:
     """Return the reason that a partition's embeddings are not from `model`, or an empty string if they are."""
     for name in names:
         if not name.endswith((PARQUET, LANCE)):
             return f"expected Parquet files or a Lance table, found {name}"
+        if name.endswith(LANCE) != (job.sink.kind == "lance"):
+            return f"expected files of a sink of kind {job.sink.kind}, found {name}"
     ingredients = (entry.receipt or {})["ingredients"]
     number, settings = job.inference.index(model), ingredients["settings"]["inference"]
     before = settings[number] if number < len(settings) else {}
     is_same = before.get("kind") == model.kind and before.get("dtype", "float32") == model.dtype
-    if not is_same or ingredients["models"][number] != model.fingerprint():
+    if not is_same or ingredients["models"][number] != files:
         return "another model than the job's current one made its embeddings"
     if _commit(entry, model) not in (None, commit):
         return "another commit of the job's model made its embeddings"

@@ -1,33 +1,5 @@
 """Errors that a user can act on: what was expected, what was found, what to do.
 
-    OvernightError
-      JobError                 the job file, a parameter or a path in it is wrong
-      PlanError                the cluster is too small for the job
-      InputError               the source cannot be listed or read
-      ContractError            user code, a model or a table does not keep to what was agreed
-      CheckFailed              a check refused the publish
-        TooManyQuarantined     more rows are quarantined than the job allows
-      StageFailed              a stage failed for another reason
-        WorkerLost             a worker process or a node died
-          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
-      ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
-      AccessDenied             a service refuses this user, or has no space or quota left; a user must act
-      LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
-      PartitionBusy            another run holds the partition (state/lease.py)
-      LeaseLost                another run has taken the partition over (state/lease.py)
-      RunCancelled             a user cancelled the run (flows/runs/cancellation.py)
-      TooManyCrashes           the process of the run died each time (flows/runs/retries.py)
-      BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
-      NotificationFailed       a notification was not delivered (flows/freshness.py)
-      RetryRefused             the quarantined rows of a partition cannot run alone
-      NoResult                 the published partition or the sample to look at does not exist (flows/ledger/results.py)
-      NothingToSearch          no published rows can be searched (flows/similarity_search.py)
-    RowError                   one row failed, and is quarantined
-      SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
-      SourceVanished           its file is gone (ingest/versioned_file.py)
-      SourceArchived           its file is in an archive, from which it must be restored (ingest/versioned_file.py)
-      InvalidValues            a step or a model returned values that no column can have
-
 Errors of libraries become errors of this tree in `storage/error_translation.py`. They travel between processes, so each
 carries only strings and can be pickled. A message contains no secret of a URL and no control character that a terminal
 obeys.
@@ -58,6 +30,35 @@ def first_line(message: str) -> str:
     return f"{first} {second.strip()}".rstrip() if first.endswith(":") else first
 
 
+# The tree of errors:
+#
+#    OvernightError
+#      JobError                 the job file, a parameter or a path in it is wrong
+#      PlanError                the cluster is too small for the job
+#      InputError               the source cannot be listed or read
+#      ContractError            user code, a model or a table does not keep to what was agreed
+#      CheckFailed              a check refused the publish
+#        TooManyQuarantined     more rows are quarantined than the job allows
+#      StageFailed              a stage failed for another reason
+#        WorkerLost             a worker process or a node died
+#          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
+#      ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
+#      AccessDenied             a service refuses this user, or has no space or quota left; a user must act
+#      LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
+#      PartitionBusy            another run holds the partition (state/lease.py)
+#      LeaseLost                another run has taken the partition over (state/lease.py)
+#      RunCancelled             a user cancelled the run (flows/runs/cancellation.py)
+#      TooManyCrashes           the process of the run died each time (flows/runs/retries.py)
+#      BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
+#      NotificationFailed       a notification was not delivered (flows/freshness.py)
+#      RetryRefused             the quarantined rows of a partition cannot run alone
+#      NoResult                 the published partition or the sample does not exist (flows/ledger/results.py)
+#      NothingToSearch          no published rows can be searched (flows/similarity_search.py)
+#    RowError                   one row failed, and is quarantined
+#      SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)
+#      SourceVanished           its file is gone (ingest/versioned_file.py)
+#      SourceArchived           its file is in an archive, from which it must be restored (ingest/versioned_file.py)
+#      InvalidValues            a step or a model returned values that no column can have
 class OvernightError(Exception):
     """A failure with a message for the user."""
 

@@ -97,7 +97,10 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
             ]
         )
     # Each text once: a missing module is a finding about the code and about the model.
-    unique = list({finding.found: finding for finding in reversed(findings)}.values())[::-1]
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.found, finding)
+    unique = list(first.values())
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
     return unique if failed(unique) else [*unique, *job_file.check_schedule(job)]
 

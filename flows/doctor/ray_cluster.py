@@ -109,10 +109,11 @@ def look() -> dict[str, Any]:
     from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address := os.environ.get("RAY_ADDRESS"):
-        ray.init(address, **options)
-    else:
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
         start_local_ray(include_dashboard=False, **options)
+    else:
+        ray.init(address, **options)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     questions: dict[str, Any] = {}
     for node in nodes:

@@ -27,6 +27,7 @@ from overnight.tasks.write.kinds import AnySink, Checks, Sink
 
 # Fingerprints and receipts keep the old names, so that a renamed setting makes no partition stale.
 RECORDED_AS = {"keep_columns": "keep"}
+EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
 PLACEHOLDER = re.compile(r"(?<!\$)\{\w*\}")
 
 
@@ -237,7 +238,7 @@ class Job(Settings):
     @property
     def times(self) -> Schedule:
         """Return the job's schedule, by default each midnight in UTC, for the partition of the day before."""
-        return self.schedule or Schedule(cron="0 0 * * *")
+        return self.schedule or EACH_MIDNIGHT
 
     @property
     def offset(self) -> timedelta:

@@ -35,7 +35,7 @@ def collect_garbage(
 ) -> dict[str, Any]:
     """Remove the files of a job that no run and no reader needs. Return a report as JSON values.
 
-    With `older_than`, also remove staged work that a run could resume if its last attempt is older than these days.
+    With `older_than`, also remove staged work that a run could resume, if its last attempt is that number of days old.
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     run = describe_run(job, "all")

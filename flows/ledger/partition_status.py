@@ -1,14 +1,6 @@
 """The ledger: the status of each partition, read from the receipts beside the data. Prefect's history is not used.
 
-    running    a run holds the partition
-    failed     its latest attempt failed or died; an older publish may still be there
-    stale      published, but the settings, model files, code or (checked on request) inputs have changed since;
-               or (checked on request) it reads a stale partition of another job;
-               or a run that should replace it was abandoned
-    published  it has a receipt
-    missing    none of these
-
-The first line that holds is the status. `overnight run` does not run a partition that is published and not stale.
+`overnight run` does not run a partition that is published and not stale.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +20,15 @@ from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.state.run import FORMAT_VERSION, Run
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
+# The first of these that holds is the status:
+#
+#    running    a run holds the partition
+#    failed     its latest attempt failed or died; an older publish may still be there
+#    stale      published, but the settings, model files, code or (checked on request) inputs have changed since;
+#               or (checked on request) it reads a stale partition of another job;
+#               or a run that should replace it was abandoned
+#    published  it has a receipt
+#    missing    the partition has no other status
 STATUSES: tuple[Status, ...] = ("published", "missing", "failed", "stale", "running")
 
 
@@ -70,10 +71,9 @@ def read_ledger(
     now: datetime | None = None,
     newest: int | None = None,
 ) -> list[PartitionStatus]:
-    """Return the status of each partition from `start` to `end`, by date, or only of the `newest`.
+    """Return the status of each partition by date, by default from the first that ever ran to the last that is due.
 
-    The default is from the first that ever ran to the last that is due. With `inputs`, also list the inputs of
-    published partitions, which are stale if these changed; `tell` gets the number listed so far, and the total.
+    With `inputs`, also list the inputs of published partitions. `tell` gets the number listed so far, and the total.
     """
     run = describe_run(job, "all")
     partitions = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]

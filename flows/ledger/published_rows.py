@@ -1,10 +1,7 @@
 """Read the published rows of a partition, or of a sample, by its receipt, without Prefect and Ray; keep samples.
 
 The sink reads what it published (`Sink.read`). Columns keep their types, except in CSV and JSON Lines columns with
-inner types, and in a database, whose types follow from Python's values. Below `<state>/samples/date=D/` (or `all/`):
-
-    receipts/<generation>.json, generations/<generation>/quarantine    of every sample; sample 1 is the oldest
-    rows/<generation>.parquet                                          the rows of the newest ten samples
+inner types, and in a database, whose types follow from Python's values.
 """
 
 import logging
@@ -18,6 +15,10 @@ from overnight.flows.job.model import Job
 from overnight.tasks.state.run import partition_directory, published_files
 from overnight.tasks.storage.location import Location
 
+# Below `<state>/samples/date=D/` (or `all/`):
+#
+#    receipts/<generation>.json, generations/<generation>/quarantine    of every sample; sample 1 is the oldest
+#    rows/<generation>.parquet                                          the rows of the newest ten samples
 IMAGES = ".images"
 KEPT = 10  # samples of a partition, the newest
 

@@ -249,7 +249,8 @@ def _status(url: str, login: str = "") -> int:
     """Return the status of the answer to a GET past all proxies, or 0 without an answer."""
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     try:
-        return httpx.get(url, headers=headers, trust_env=False, timeout=5).status_code
+        # `url` begins with http: without verify=False, httpx takes 24 ms to load the certificates
+        return httpx.get(url, headers=headers, trust_env=False, verify=False, timeout=5).status_code
     except httpx.HTTPError:
         return 0
 

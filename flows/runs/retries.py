@@ -124,8 +124,7 @@ def _end_task_runs(client: SyncPrefectClient, run_id: UUID) -> None:
 def crashes_in_a_row(states: Sequence[State]) -> int:
     """Return the number of crashes since the run last ended in another way. `states` are in order of time.
 
-    Several reporters may report one death. So a crash counts if the process ran since the last one, or if a reporter
-    repeats itself after `REPEATED_REPORT_SECONDS`: a new process died before it ran.
+    Several reporters may report one death, so a crash counts only if a new process died.
     """
     count = 0
     has_run = False
@@ -137,7 +136,7 @@ def crashes_in_a_row(states: Sequence[State]) -> int:
         elif state.is_crashed():
             reporter = re.sub(r"[-\d]+.*", "", state.message or "")  # its words before the exit status
             is_new = has_run or last_crash is None
-            if not is_new and reporter in reporters and last_crash:
+            if not is_new and reporter in reporters and last_crash:  # a new process may have died before it ran
                 is_new = (state.timestamp - last_crash).total_seconds() > REPEATED_REPORT_SECONDS
             if is_new:
                 count += 1

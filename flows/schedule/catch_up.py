@@ -1,13 +1,8 @@
 """Catch up after downtime, as `schedule.catch_up` sets it: all, latest or none.
 
 Prefect's scheduler creates only a few runs ahead (three, or those of an hour), and none while the server is down. So
-each run from the scheduler checks, before it begins, the times that fell due until a worker took the run:
-
-    latest   the newest time gets a run if it has none, and the other runs end as Completed, named Skipped
-    all      each time gets a run if it has none, oldest first; the deployment's limit bounds the runs at a time
-    none     a run that a worker takes more than an hour late is Skipped
-
-Runs are created by the scheduler's own route, with its key for that time, so several late runs create one run.
+each run from the scheduler checks, before it begins, the times that fell due until a worker took the run. It creates
+missing runs by the scheduler's own route, with its key for that time, so several late runs create one run.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,6 +27,11 @@ from overnight.flows.job.schedule import Schedule
 from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.partitions import resolve_partition
 
+# What the choices of `schedule.catch_up` do with the times that fell due:
+#
+#    latest   the newest time gets a run if it has none, and the other runs end as Completed, named Skipped
+#    all      each time gets a run if it has none, oldest first; the deployment's limit bounds the runs at a time
+#    none     a run that a worker takes more than an hour late is Skipped
 LATE = timedelta(hours=1)
 NOT_PICKED_UP = ("Scheduled", "Late")
 PAGE = 200

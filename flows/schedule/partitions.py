@@ -29,11 +29,11 @@ def resolve_partition(job: Job, partition: str | None, scheduled: datetime | Non
 def day_of(job: Job, moment: datetime) -> date:
     """Return the day of a moment in the job's time zone. For a scheduled time, return the day that its cron means.
 
-    If the clock skips a scheduled time, Prefect fires an hour later, which may be on the next day: 23:59 becomes 00:59.
-    So a moment that cron does not name is also read with the UTC offset of the day before.
+    If the clock skips a scheduled time, Prefect fires an hour later: 23:59 becomes 00:59 on the next day.
     """
     local = datetime.fromtimestamp(moment.timestamp(), job.timezone)  # Prefect's type has other methods
     if job.schedule and not _names(job.schedule.cron, local):
+        # A moment that cron does not name is also read with the UTC offset of the day before.
         earlier_clock = local.astimezone(timezone((local - timedelta(days=1)).utcoffset() or timedelta()))
         if _names(job.schedule.cron, earlier_clock):
             return earlier_clock.date()
@@ -57,7 +57,7 @@ def partitions_between(job: Job, start: date, end: date) -> list[str]:
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
         )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
-    return [day.isoformat() for day in days if _is_scheduled(job, day)]
+    return [day.isoformat() for day in days if job.schedule is None or _is_scheduled(job, day)]
 
 
 def _is_scheduled(job: Job, partition: date) -> bool:

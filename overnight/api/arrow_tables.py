@@ -31,8 +31,10 @@ def as_tables(data: Any) -> Iterator[pa.Table]:
     """
     if _is_of(data, "pandas", "DataFrame"):
         yield _of_pandas(data)
-    elif isinstance(data, pa.RecordBatch | pa.Table):
-        yield plain(pa.table(data))
+    elif isinstance(data, pa.RecordBatch):
+        yield plain(pa.Table.from_batches([data]))
+    elif isinstance(data, pa.Table):
+        yield plain(data)
     elif isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         columns: dict[Any, list[Any]] = {}
         for name in dict.fromkeys(name for row in data for name in row):
@@ -61,7 +63,7 @@ def _of_stream(data: Any) -> Iterator[pa.Table]:
     is_empty = True
     for batch in reader:
         is_empty = False
-        yield plain(pa.table(batch))
+        yield plain(pa.Table.from_batches([batch]))
     if is_empty:
         yield plain(reader.schema.empty_table())
 

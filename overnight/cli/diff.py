@@ -44,7 +44,7 @@ def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[
         sys.exit(2)
     document = as_document(differences) if as_json else None
     print_result(document, as_json, lambda: show_differences(differences))
-    sys.exit(bool(differences))
+    sys.exit(1 if differences else 0)
 
 
 def show_differences(differences: "Differences") -> None:

@@ -55,11 +55,9 @@ def look(path: str, kinds: Kinds, source: str | None = None) -> Found:
         source: The kind that the user named; otherwise the kind of most files.
     """
     try:
-        files = _files_of_days(path) if "{partition}" in path else _files(path)
+        files, is_complete = _files_of_days(path) if "{partition}" in path else _files(path)
     except Exception as error:  # of any kind
         return Found(source, notes=(masked(f"cannot look at {path}: {error_message(error)}"),))
-    is_complete = len(files) <= MAX_FILES
-    files = files[:MAX_FILES]
     files_of = defaultdict[str | None, list[Input]](list)
     for entry in files:
         files_of[_kind(entry.file, kinds)].append(entry)
@@ -78,31 +76,32 @@ def look(path: str, kinds: Kinds, source: str | None = None) -> Found:
             notes.append(_described(columns))
     except Exception as error:  # of any kind
         notes.append(masked(f"cannot read the rows of {inputs[0].file.path}: {error_message(error)}"))
-    rows = columns.rows if columns.names else _fewest_files(inputs, is_complete)
+    rows = columns.rows if columns.names else _fewest_files(inputs, "" if is_complete else files[-1].day)
     return Found(source, rows, any("/" in entry.below for entry in inputs), columns, tuple(notes))
 
 
-def _files(path: str) -> list[Input]:
-    """Return the files at a path without days, and one more than `MAX_FILES` if there are more."""
+def _files(path: str) -> tuple[list[Input], bool]:
+    """Return the first `MAX_FILES` files at a path without days, and True if these are all."""
+    files = list(islice(input_files([path], "all", False, (), True), MAX_FILES + 1))
     inputs = []
-    for file in islice(input_files([path], "all", False, (), True), MAX_FILES + 1):
+    for file in files[:MAX_FILES]:
         inputs.append(Input(file, "all", file.path if file.path != os.path.basename(path) else ""))
-    return inputs
+    return inputs, len(files) <= MAX_FILES
 
 
-def _files_of_days(path: str) -> list[Input]:
-    """Return the files of all partitions of a path, and one more than `MAX_FILES` if there are more."""
+def _files_of_days(path: str) -> tuple[list[Input], bool]:
+    """Return those of the first `MAX_FILES` files that are of a partition, and True if no other file was listed."""
     folder = re.split(r"[^/]*\{partition\}", path)[0] or "."
     head, tail = path.removeprefix(folder).rsplit("{partition}", 1)
     pattern = re.compile(re.escape(head).replace(re.escape("{partition}"), DAY) + f"({DAY})")
     inputs = []
     files = list(islice(Location(folder).files(), MAX_FILES + 1))
-    for file in files:
+    for file in files[:MAX_FILES]:
         if day := pattern.match(file.path):
             inputs.append(Input(file, day[1], file.path[day.end() :].removeprefix(tail).lstrip("/")))
     if files and not inputs:
         raise ValueError(f"expected a day in place of {{partition}}, found {files[0].path} below {folder}")
-    return inputs
+    return inputs, len(files) <= MAX_FILES
 
 
 def _kind(file: File, kinds: Kinds) -> str | None:
@@ -112,12 +111,12 @@ def _kind(file: File, kinds: Kinds) -> str | None:
     return None
 
 
-def _fewest_files(inputs: Sequence[Input], is_complete: bool) -> int:
-    """Return the files of the smallest partition. A listing that is not complete may lack files of the last one."""
-    counts = list(Counter(entry.day for entry in inputs).values())
-    if not is_complete and len(counts) > 1:
-        counts.pop()
-    return min(counts)
+def _fewest_files(inputs: Sequence[Input], partial_day: str) -> int:
+    """Return the files of the smallest partition, without the one whose files are not all listed."""
+    counts = Counter(entry.day for entry in inputs)
+    if len(counts) > 1:
+        counts.pop(partial_day, None)
+    return min(counts.values())
 
 
 def _counted(counts: Counter[str | None], is_complete: bool, days: int, remark: str) -> str:

@@ -44,17 +44,20 @@ def create(answers: Answers) -> list[Path]:
     files = {job_path: _job_file(answers)}
     if answers.work == "python":
         files[answers.folder / f"{_module(answers)}.py"] = skeleton(answers)
-    for path in files:
-        if path.exists():
-            raise JobError(f"{path}: exists already, and init overwrites no file. Choose another --name or folder.")
     answers.folder.mkdir(parents=True, exist_ok=True)
+    own_files: list[Path] = []
     try:
         for path, content in files.items():
-            path.write_text(content, encoding="utf-8")
+            with path.open("x", encoding="utf-8") as file:
+                own_files.append(path)
+                file.write(content)
         load_job(job_path)
-    except BaseException:
-        for path in files:
-            path.unlink(missing_ok=True)
+    except BaseException as error:
+        for path in own_files:
+            path.unlink()
+        if isinstance(error, FileExistsError):
+            advice = "init overwrites no file. Choose another --name or folder."
+            raise JobError(f"{error.filename}: exists already, and {advice}") from None
         raise
     return list(files)
 

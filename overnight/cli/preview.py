@@ -57,7 +57,8 @@ def preview(job_path: Path, rows: int, partition: str | None, settings: tuple[st
         show_summary(result, VisibleConsole(highlight=False, stderr=True))
     else:
         show_preview(result)
-    sys.exit(len(result.quarantine) > 0 and not len(result))
+    if len(result.quarantine) and not len(result):
+        sys.exit(1)
 
 
 def show_preview(preview: "Preview") -> None:

@@ -70,10 +70,9 @@ class Leaf(Settings):
         return ()
 
     def content_settings(self, *but: str) -> dict[str, Any]:
-        """Return the settings that change results, as JSON values, for the fingerprint of a job.
+        """Return the settings that change results, as JSON values, for a job's fingerprint. `but` names more to omit.
 
-        Settings named in `operational` or in `but` are left out. So are settings that have their defaults; a new
-        setting with a default then changes no fingerprint.
+        Defaults are omitted, so that a new setting with a default changes no fingerprint.
         """
         operational = set(but)
         for base in type(self).__mro__:

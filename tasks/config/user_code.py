@@ -124,8 +124,7 @@ def _call_and_signature(code: Any, kwargs: Mapping[str, Any]) -> str:
 def fingerprint(target: str, stage: str | None = None) -> dict[str, str]:
     """Return file name -> sha256 of the target's module and of the local modules that it imports. No code runs.
 
-    Imports are read from the source, also those inside functions; imports by a computed name and data files are left
-    out. File names are relative to the working directory, the job's folder or the place of installation.
+    Imports inside functions count. Data files and imports by a computed name are left out.
     """
     module_name = target.partition(":")[0]
     _find_anew(target)

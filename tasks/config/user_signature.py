@@ -7,8 +7,9 @@ import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from overnight.tasks.config.code_folders import with_folder
 from overnight.tasks.config.user_code import import_target, imported_module, name_missing, not_found, source_of
@@ -147,13 +148,18 @@ def _bindings(parent: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            for part in ast.walk(node):
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for part in chain.from_iterable(map(ast.walk, targets)):
+                if _is_stored(part):
                     yield part.id, node
         elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             yield node.name, node
-        elif isinstance(node, ast.Name):  # the variable of a loop
+        elif _is_stored(node):  # the variable of a loop
             yield node.id, node
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _signature(arguments: ast.arguments, is_method: bool = False) -> inspect.Signature:

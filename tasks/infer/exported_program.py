@@ -1,12 +1,8 @@
 """The check of a `.pt2` file before PyTorch loads it: that it holds numbers and operations, and no code.
 
-`torch.export.load` (2.13) gives the sizes of a program to sympy, which evaluates them as Python. It looks up the
-operations of the graph by their names in `torch`, where there are functions that load code or write files. It loads
-compiled libraries and pickled objects that the file holds. So this check reads the file first. It allows
-
-- as sizes: calls of `FUNCTIONS` over whole numbers and the symbols of sizes, as `sympy.srepr` writes them;
-- as operations: those of `LIBRARIES` in `torch.ops`, operators of numbers, and `HIGHER_ORDER`;
-- as members of the archive: weights, constants, sample inputs and the graphs, all without objects.
+`torch.export.load` (2.13) gives the sizes of a program to sympy, which evaluates them as Python. It looks up operations
+by their names in `torch`, where there are functions that load code or write files. It also loads compiled libraries and
+pickled objects. So this check allows only the sizes, operations and members that the patterns below match.
 """
 
 import ast
@@ -19,12 +15,14 @@ from typing import Any
 
 MOST_BYTES = 2**30  # of the text of a graph
 MOST_LETTERS = 10_000  # of a size
+# Members are weights, constants, sample inputs and the graphs, all without objects.
 MEMBERS = re.compile(
     r"[^/]+/(\.data/(version|serialization_id)|\.format_version|\.storage_alignment|byteorder|archive_(format|version)"
     r"|version|models/[^/]+\.json|data/sample_inputs/[^/]+\.pt"
     r"|data/weights/(weight_\d+|[^/]+_weights_config\.json)"
     r"|data/constants/(tensor_\d+|[^/]+_constants_config\.json)|extra/.*)"
 )
+# Sizes are calls of these over whole numbers and the symbols of sizes, as `sympy.srepr` writes them.
 FUNCTIONS = re.compile(
     "Integer|Float|Rational|Symbol|Add|Mul|Pow|Max|Min|Abs|Mod|And|Or|Not|Xor|Equality|Unequality|(Strict)?GreaterThan"
     "|(Strict)?LessThan|Eq|Ne|Ge|Le|Gt|Lt|Piecewise|ExprCondPair|Tuple|ceiling|floor|Identity|Where|ModularIndexing"

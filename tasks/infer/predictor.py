@@ -239,10 +239,9 @@ class Predictor(Leaf):
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
     def imports(self) -> tuple[str, ...] | None:
-        """Return the names of the modules that the model needs, or None if its workers must not be forked.
+        """Return the names of the modules that the model needs, imported once by the process that forks its workers.
 
-        On one machine, one process imports the modules, and all workers are forked from it. A model whose code calls
-        Ray, or may start threads on import, returns None.
+        Return None for a model whose code calls Ray, or may start threads on import: its workers must not be forked.
         """
         return None
 
@@ -285,8 +284,7 @@ class Predictor(Leaf):
     def load(self) -> Predict:
         """Load the model onto the worker's device, and return the function that is called with each batch.
 
-        The function takes column name -> NumPy array, and returns the columns that the model adds, one value per row.
-        Raise `overnight.tasks.errors.JobError` (stage "infer") if the model cannot be loaded with these settings.
+        It takes column name -> array, and returns the added columns, one value per row. Raise `JobError` on failure.
         """
 
     def load_with(self, log_place: Location | None) -> Predict:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from overnight.tasks.config.memory_bound import bounded, each_within_bound
 from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
+from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
 from overnight.tasks.ingest.reading.unit_rows import Judged, unit_blocks
 from overnight.tasks.ingest.versioned_file import SourceFile
@@ -130,7 +131,7 @@ class Source(Leaf):
 
     def tables(self, unit: dict[str, Any], schema: pa.Schema) -> Iterator[pa.Table | Judged]:
         """Yield the rows of a unit in order, some at a time. Raise an error about the file after the last good row."""
-        raise NotImplementedError
+        raise JobError(f"source.kind: expected {type(self).__name__} to have tables or read, found none.", "ingest")
 
     def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         """Yield the blocks of `read`, with the columns that do not come from the content of the units."""
@@ -190,8 +191,8 @@ def _as_written(value: Any) -> Any:
         raise ValueError(f"{sentence}, found an empty list")
     for path in paths:
         if not isinstance(path, str) or not path.strip():
-            texts = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
-            raise ValueError(f"{sentence}, found {texts}{' in the list' if value is paths else ''}")
+            description = "an empty text" if isinstance(path, str) else f"{path!r:.80}"
+            raise ValueError(f"{sentence}, found {description}{' in the list' if value is paths else ''}")
     return paths[0] if len(paths) == 1 else paths
 
 

@@ -24,11 +24,9 @@ __all__ = ["RetriedInputs", "ingest", "list_inputs", "look_again", "stream_input
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)
 def ingest(run: Run, source: Source) -> State[Stream]:
-    """Take the manifest of the run's partition after its inputs have arrived, or reuse the one that its generation has.
+    """Take the manifest of the run's partition after its inputs have arrived, or reuse its generation's manifest.
 
-    Return the stream of its rows: blocks of columns as `tasks/ingest/sources/<kind>.py` describes them. Raise
-    `InputError` if the inputs do not arrive, cannot be listed, or there are none. Raise `ServiceUnavailable` if a later
-    attempt may succeed.
+    Raise `InputError` if there are no inputs or the listing fails, `ServiceUnavailable` if a later attempt may succeed.
     """
     if not run.manifest.exists():
         if not run.limit_rows:  # a sample uses the inputs that exist

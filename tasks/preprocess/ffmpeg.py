@@ -27,8 +27,7 @@ def opened(
 ) -> Iterator[tuple[Any, Any]]:
     """Open a file with PyAV (`av`), and yield its container and its first stream of `kind`, `audio` or `video`.
 
-    `decoding` has options for FFmpeg's decoder. Raise `RowError` if the file is cut off, or if FFmpeg cannot read it,
-    also in the body. The message begins with `expected`, such as "expected a video".
+    Raise `RowError`, which begins with `expected`, for a file that FFmpeg cannot read whole, also in the body.
     """
     if content.startswith(b"RIFX"):  # FFmpeg 8.1 decodes it to noise
         raise RowError(f"{expected}, found a WAV file with the highest byte first (RIFX); convert it to RIFF")

@@ -1,5 +1,6 @@
 """Checks of the columns that steps read: a step refuses a column that is missing or of another type by its name."""
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError, did_you_mean
+from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
@@ -22,6 +24,24 @@ def require_columns(table: pa.Table, names: Sequence[str], what: str) -> None:
             columns = ", ".join(table.column_names)
             suggestion = did_you_mean(name, table.column_names)
             raise ContractError(f"{what}: expected a column {name!r}, found {columns}{suggestion}.", "preprocess")
+
+
+class ColumnsStep(PreprocessStep):
+    """The base class of steps that need nothing but the columns that their `column_effect` reads."""
+
+    @abc.abstractmethod
+    def outcome(self, table: pa.Table) -> result.Outcome:
+        """Return the result for a table of live rows, which has these columns."""
+
+    def inputs(self) -> list[str]:
+        return list(self.column_effect().reads)
+
+    def build(self) -> result.Work:
+        def work(table: pa.Table) -> result.Outcome:
+            require_columns(table, self.inputs(), self.kind)
+            return self.outcome(table)
+
+        return work
 
 
 def lists_in(table: pa.Table, name: str, what: str) -> Any:
@@ -52,10 +72,9 @@ def numbered(counts: np.ndarray) -> tuple[np.ndarray, list[int]]:
 
 
 def files_of(table: pa.Table, name: str, expected: str) -> pa.ChunkedArray:
-    """Return the bytes of the files in the column `name`.
+    """Return the bytes of the files in the column `name`. Raise `ContractError` if it does not exist or has no files.
 
-    Raise `ContractError` if the column does not exist or has no files. `expected` begins the message: the step and the
-    content, such as "pdf_text: expected a PDF file".
+    `expected` begins the message: the step and the content, such as "pdf_text: expected a PDF file".
     """
     require_columns(table, [name], expected.partition(":")[0])
     if not holds_files(table[name].type):
@@ -77,10 +96,9 @@ class FileRows:
 def expand_files(
     table: pa.Table, column: str, expected: str, schema: pa.Schema, make: Callable[[bytes, int], FileRows]
 ) -> result.Outcome:
-    """Call `make` for each file in `column`, and return all rows that it makes. Files run one after another.
+    """Call `make` for each file in `column`, and return all rows that it makes, with the columns of `schema`.
 
-    `schema` has the columns that `make` makes; the type null means arrays. `make` gets the bytes of a file and the
-    number of its row, and raises `RowError` to quarantine the file. `expected` begins the messages, as in `files_of`.
+    `make` gets the bytes and the row's number, and raises `RowError` to quarantine it. The type null means arrays.
     """
     sources: list[int] = []
     suffixes: list[object] = []

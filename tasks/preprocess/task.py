@@ -39,8 +39,7 @@ SAMPLE_ROWS = 8
 def preprocess(run: Run, steps: list[Step], plan: Plan, stream: Stream) -> State[Stream]:
     """Try the steps on a few rows, so that a wrong setting fails now, and return the stream with the steps.
 
-    Raise `ContractError` if a setting does not fit the columns, and `StageFailed` if the rows kill each process that
-    tries them.
+    Raise `ContractError` if a setting does not fit the columns, `StageFailed` if the rows kill each process.
     """
     try:
         sample = _try(run, steps, plan, stream.read)

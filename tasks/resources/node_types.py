@@ -101,5 +101,8 @@ def _is_of(kind: NodeType, node: Resources) -> bool:
 
 def _own(resources: Resources) -> dict[str, float]:
     """Return the resources without the ones that Ray measures on a node or gives to each node."""
-    prefixes = ("memory", "object_store_memory", "node:", "accelerator_type:")
-    return {name: amount for name, amount in resources.items() if not name.startswith(prefixes)}
+    own = {}
+    for name, amount in resources.items():
+        if name not in ("memory", "object_store_memory") and not name.startswith(("node:", "accelerator_type:")):
+            own[name] = amount
+    return own

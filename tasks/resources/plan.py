@@ -56,11 +56,6 @@ class Plan:
         """Return the number of workers that reserve GPUs or other accelerators, at the start."""
         return sum(pool.initial for pool in self.pools if reserved(pool.num_gpus, pool.resources))
 
-    @property
-    def tasks_at_once(self) -> int:
-        """Return the most Ray tasks that read and preprocess at the same time."""
-        return self.task_concurrency or max(int(self.cpus / max(self.task_cpus, CENT)), 1)
-
     def needs(self) -> dict[str, float]:
         """Return the resources without which the stream cannot go on: every pool at its minimum, and one Ray task."""
         total: dict[str, float] = {"CPU": self.task_cpus}

@@ -31,10 +31,9 @@ ADVICE_FOR_OTHERS = (
 
 
 def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Plan:
-    """Fit the workers of `models` and the Ray tasks on the nodes alive and the nodes `to_come`.
+    """Fit the workers of `models` and the Ray tasks on the nodes alive and the nodes `to_come`, or raise `PlanError`.
 
-    The pools start with the workers that fit on the nodes alive. If not even one of each model fits
-    there, they start with the fewest that the job allows. `PlanError` has the need and the resources.
+    Pools start with the workers that fit on the nodes alive, or with the fewest allowed if not one of each fits.
     """
     every = [*nodes, *to_come]
     if _is_colocated(models, every):
@@ -117,10 +116,9 @@ def _minimum(model: Needs) -> int:
 
 
 def _maximum(model: Needs, needs: Resources, share: float, cpus: float) -> int:
-    """Return the number of workers to which a pool may grow; 0 if it does not grow.
+    """Return the number of workers to which a pool may grow: one per GPU or CPU by default; 0 if it does not grow.
 
-    The default is one per GPU, and without GPUs the number of CPUs. A pool on CPUs grows only if each
-    worker has a whole CPU or its reservation from the job.
+    A pool on CPUs grows only if each worker has a whole CPU or its reservation from the job.
     """
     if model.num_cpus is None and share < 1 and not model.num_gpus:
         return 0
@@ -138,8 +136,7 @@ def _has_worker_per_gpu(model: Needs) -> bool:
 def _cpu_share(models: Sequence[Needs], least: list[int], nodes: Nodes) -> tuple[float, float]:
     """Return the CPUs of a worker whose model gives no `num_cpus`, at most 1, and the CPUs left for a Ray task.
 
-    The first number shrinks until every pool's minimum has room. The second is 0 if the job's own
-    reservations leave too few CPUs, because they have priority.
+    The first shrinks until every minimum has room. The second is 0 if the job's reservations leave too few CPUs.
     """
     cpus = sum_of(nodes)["CPU"]
     task_cpus = min(1.0, cpus / 2)
@@ -200,8 +197,7 @@ def _cents(amount: float) -> float:
 def _grown(nodes: Nodes, needs: Nodes, counts: list[int], most: list[int]) -> list[int]:
     """Return `counts` plus the workers, one per model in turn, that find room and do not exceed `most`.
 
-    They leave CPUs for a Ray task on each node. If no worker finds room so, they leave them on one node,
-    which has CPUs and as few GPUs as possible.
+    They leave CPUs for a Ray task on each node, or otherwise on the one with CPUs and as few GPUs as possible.
     """
     reader, *nodes_behind = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
     for free in ([_without_task(node) for node in nodes], [_without_task(reader), *nodes_behind]):

@@ -44,15 +44,9 @@ def apply(
     errors: list[Exception] | None = None,
     keep: Sequence[str] = (),
 ) -> pa.Table:
-    """Run `work` on the live rows of a block, and return the block with the results.
+    """Run `work` on the live rows of a block, and return the block with the results. Append row errors to `errors`.
 
-    If `work` raises, the rows are halved and each half runs again, until each failing row is alone and is quarantined.
-    An `OvernightError` propagates, because no row caused it.
-
-    Args:
-        clock: Returns a time in seconds.
-        errors: The error of each failed row is appended to it.
-        keep: If the work makes several rows of one, these get these columns too, even if they are heavy.
+    Rows made of one get the heavy columns in `keep`, too. An `OvernightError` propagates, because no row caused it.
     """
     start = clock()
     block = block.combine_chunks()

@@ -24,10 +24,9 @@ def joined(blocks: Iterable[pa.Table]) -> pa.Table:
 def rebatch_rows(
     blocks: Iterable[pa.Table], length: Callable[[], int], seconds: float = math.inf
 ) -> Iterator[pa.Table]:
-    """Yield the same rows in blocks of `length()` rows. Memory holds little more than one block.
+    """Yield the same rows in blocks of `length()` rows, or output rows. Memory holds little more than one block.
 
-    The last block may be shorter, and so may a block that took `seconds` to collect. Output rows are counted, if there
-    are any. A block may then be longer, because the output rows of a source row stay together.
+    The last block may be shorter, and so may one that took `seconds`. The output rows of a source row stay together.
     """
     waiting: list[pa.Table] = []
     numbers = np.empty(0, np.int64)  # of the rows that each row counts as
@@ -39,7 +38,8 @@ def rebatch_rows(
             whole = joined(waiting)
             stop = int(np.searchsorted(np.cumsum(numbers), length())) + 1
             yield whole[:stop]
-            waiting, numbers = [whole[stop:]], numbers[stop:]
+            numbers = numbers[stop:]
+            waiting = [whole[stop:]] if len(numbers) else []  # no rows would still give the next block their columns
             start = time.monotonic()
         if len(numbers) and time.monotonic() - start >= seconds:
             yield joined(waiting)

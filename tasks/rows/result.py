@@ -20,21 +20,14 @@ PADDING = "__padding"  # a column of nulls, which gives a table without columns 
 
 @dataclass
 class Outcome:
-    """The output of a step for some live rows.
+    """The output of a step for some live rows."""
 
-    `columns` maps the names of new or replaced columns to values, one per row. `keep` has a bool per row, False to
-    filter the row; None keeps all rows. `failed` maps the number of a failed row to its error; its values in `columns`
-    are ignored. `order` names the data columns that stay, in this order; None keeps all columns in their order.
-
-    `made_of` (int64) is None unless the step made several rows of one. It has, for each row of `columns`, the number of
-    the row that it was made of.
-    """
-
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    keep: np.ndarray | None = None
-    failed: Mapping[int, Exception] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=dict)  # new or replaced columns, one value per row
+    keep: np.ndarray | None = None  # a bool per row, False to filter the row; None keeps all rows
+    failed: Mapping[int, Exception] = field(default_factory=dict)  # by row; values of these rows are ignored
+    # int64, if the step made several rows of one: the number of the row that each row of `columns` was made of.
     made_of: np.ndarray | None = None
-    order: Sequence[str] | None = None
+    order: Sequence[str] | None = None  # the data columns that stay, in this order; None keeps all columns
 
 
 Work = Callable[[pa.Table], Outcome]
@@ -46,15 +39,12 @@ def several(
     suffixes: Sequence[object],
     failed: Mapping[int, Exception] | None = None,
 ) -> Outcome:
-    """Return the outcome of a step that makes several output rows of one row.
+    """Return the outcome of a step that makes several output rows of one row, with the columns of `Outcome`.
 
-    `columns` have one value per output row. `made_of` has the number of the row that each output row comes from,
-    ascending; a row whose number is missing is filtered. `suffixes` distinguish the output rows of a row: `report.pdf`
-    becomes `report.pdf#3`, and that becomes `report.pdf#3.2`. `failed` maps the number of a failed row to its error.
-
-    Output rows also get the other columns of their row. Bytes and arrays of two or more dimensions are excepted, unless
-    `sink.keep_columns` names them, because their copies would fill the memory. The receipt names the excepted columns.
+    `suffixes` distinguish the output rows of a row: `report.pdf` becomes `report.pdf#3`, and that `report.pdf#3.2`.
     """
+    # Output rows also get the light columns of their row. Copies of heavy ones, if not in `sink.keep_columns`, would
+    # fill the memory.
     columns = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
     return Outcome(columns, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 

@@ -33,8 +33,7 @@ class _WrongForm(Exception):
 def returned_columns(returned: Any, rows: pa.Table, stage: str, what: str) -> Outcome:
     """Return the columns that code `returned` for the batch `rows`, and the rows that failed, as an outcome.
 
-    Raise `ContractError` for a form that the module's docstring lacks, another number of values, or a pandas index in
-    another order. `what` names the code.
+    Raise `ContractError`, which names `what`, for an unknown form, another number of values, or another pandas index.
     """
     errors: dict[int, Exception] = {}
     value = returned

@@ -18,8 +18,7 @@ LONGEST_TEXT = 120
 def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.Table:
     """Return a table of a few rows: `row_id`, the columns that the models made, the models' inputs, and `uri`.
 
-    `sample` is a block before the models. `behind` is the same block after the models and the steps that follow them;
-    None if no row passed. If these made other rows, the table has the rows that they made.
+    `sample` is a block before the models, `behind` the same after them and their steps; None if no row passed.
     """
     inputs, _ = live_rows(sample)
     outputs = inputs if behind is None else live_rows(behind)[0]

@@ -19,8 +19,7 @@ Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value p
 def to_numpy(column: pa.ChunkedArray, writable: bool = False) -> np.ndarray:
     """Return a column as one array: stacked tensors, a matrix of fixed-size lists, otherwise as `pyarrow` converts it.
 
-    Tensors of several shapes, and other lists, become an object array of arrays. With `writable`, the result and the
-    arrays in it are copied if they are read-only.
+    Tensors of several shapes, and other lists, become an object array of arrays. `writable` copies what is read-only.
     """
     array = column
     if isinstance(column, pa.ChunkedArray):
@@ -199,7 +198,10 @@ def same(values: Any, before: Any) -> bool:
 
 def _stacked_to_arrow(values: np.ndarray) -> pa.Array:
     values = np.ascontiguousarray(values)
-    count, row_bytes = len(values), values.nbytes // max(len(values), 1)
+    count = len(values)
+    if not count:
+        return pa.array([], TENSOR)
+    row_bytes = values.nbytes // count
     offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int64) * row_bytes)
     content = pa.py_buffer(values.reshape(-1).view(np.uint8))
     data = pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, offsets, content])

@@ -28,15 +28,7 @@ def outcome_of(
 ) -> Outcome:
     """Call `function` with the rows' columns as writable arrays, and return its checked result with one value per row.
 
-    The result lacks columns with unchanged values, so that these keep an Arrow type that NumPy and pandas may not
-    support. The others are in memory of their own. Raise `ContractError` for another form than `returned_columns.py`
-    lists, and `InvalidValues` for a value that no column can have.
-
-    Args:
-        function: May also return an `Outcome` that names the failed rows; then no other row runs again to find them.
-        what: Names the code in messages.
-        given_as: Makes the array of a column from its name and its values.
-        as_cells: The columns that become lists of Python values; the others become Arrow arrays.
+    Columns in `as_cells` become lists. Raise `ContractError` for a wrong form, `InvalidValues` for an impossible value.
     """
     batch = {name: given_as(name, rows[name]) for name in rows.column_names}
     try:

@@ -30,10 +30,9 @@ def index_groups(table: LanceTable, column: str) -> int:
 def nearest_indexed(
     table: LanceTable, partitions: Sequence[PublishedPartition], groups: int, column: str, query: np.ndarray, count: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return about the `count` rows most similar to `query` (D numbers), and the number of rows in `partitions`.
+    """Return about the `count` rows most similar to `query` (D numbers), best first, and the number of rows searched.
 
-    Each match is as `knn.described` returns it, best first. Raise `ContractError` if the column is missing or has no
-    embeddings of D numbers, or if the query is all zeros.
+    Raise `ContractError` if the column has no embeddings of D numbers, or if the query is all zeros.
     """
     query, dataset, day = direction(query), table.dataset, table.partition_column
     require(dataset.schema, [column, "row_id", *([day] if day else [])], str(table.place))

@@ -22,8 +22,7 @@ def scan(
 ) -> dict[str, Any]:
     """Search the published rows whose embedding in `column` is most similar to `query`. With `exact`, use no index.
 
-    The result has the `matches`, best first, the number of `rows`, of `rows_without_embedding` (None: not counted), and
-    `exact`: if every row was compared. Raise `OvernightError` if no row has an embedding.
+    `rows_without_embedding` is None if they were not counted. Raise `OvernightError` if no row has an embedding.
     """
     in_table = [partition for partition in published if partition.table]
     table = in_table[0].table if in_table else None

@@ -39,10 +39,9 @@ class ShuffleFiles(Seeded):
     kind: Literal["files"] = "files"
 
     def order(self, pending: pa.Table) -> np.ndarray:
-        """Return the position (int64) in `pending` of each unit, in the order of reading.
+        """Return the position (int64) in `pending` of each unit, in the order of reading. A file's units stay together.
 
-        The units of a file stay together. `pending` has a unit per row, in the order of the listing, and its column
-        `path`.
+        `pending` has a unit per row, in the order of the listing, and its column `path`.
         """
         path = pending["path"]  # a file's units are consecutive
         is_next = pc.not_equal(path[1:], path[:-1]).to_numpy()
@@ -55,10 +54,9 @@ class ShuffleBlocks(Seeded):
     kind: Literal["blocks"] = "blocks"
 
     def order(self, pending: pa.Table) -> np.ndarray:
-        """Return the position (int64) in `pending` of each unit, in the order of reading.
+        """Return the position (int64) in `pending` of each unit, in the order of reading. Blocks stay together.
 
-        Blocks are runs of units with about the same number of bytes, and stay together. `pending` has a unit per row,
-        in the order of the listing, and its column `size` in bytes.
+        `pending` has a unit per row, in the order of the listing, and its column `size` in bytes.
         """
         return _permute_groups(pack(pending["size"].to_numpy()), self.seed)
 

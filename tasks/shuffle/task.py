@@ -17,8 +17,7 @@ from overnight.tasks.state.run import Run
 def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
     """Write the order file of this attempt, the list of units to read, in the order of `shuffle`.
 
-    Return the stream, with which later attempts write the same order. If `shuffle` mixes rows, the stream also has the
-    seed for that, unless each unit is one row.
+    Return the stream, with which later attempts write the same order. It has a seed if the rows within units are mixed.
     """
     if not isinstance(shuffle, NoShuffle):
         stream = replace(stream, order=shuffle)

@@ -65,13 +65,9 @@ def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
 
 
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
-    """Return the items of the ledger to remove, in the order of removal.
+    """Return the items of the ledger to remove, in the order of removal. `keep_receipts` is at least 1.
 
-    Args:
-        keep_receipts: The number of the newest receipts that stay, at least 1. An older one also stays while the target
-            has a file that it lists, because only the receipt proves that the file belongs to this job.
-        idle_since: A time in the format of attempt names, or empty. A generation that could be resumed is removed if
-            its last attempt began before it.
+    An unpublished generation is removed if its last attempt began before `idle_since`, an attempt name or empty.
     """
     ledger = _Ledger(run, files, receipt["generation"] if receipt else "")
     items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
@@ -160,6 +156,7 @@ class _Ledger:
         """Return the receipts below the newest `keep`, unless the target has one of their files."""
         receipts = sorted(path for path in self.files if path.startswith("receipts/") and path.endswith(".json"))
         old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
+        # An old receipt stays if the target has one of its files: only the receipt proves that the file is this job's.
         target_names = set(self.run.target.names()) if old else set()
         garbage = []
         for path in old:

@@ -57,8 +57,7 @@ def held(
 ) -> Iterator[int]:
     """Hold the lease on a partition while the body runs, and yield its fencing token. A thread renews the lease.
 
-    If the previous holder died, `on_dead_holder` is called with that run's id in Prefect. Raise `PartitionBusy` if
-    another run renews its lease.
+    `on_dead_holder` gets the flow run of a holder that died. Raise `PartitionBusy` if another run renews its lease.
     """
     token, dead_flow_run = _acquire(ledger, owner, flow_run)
     if dead_flow_run and on_dead_holder:

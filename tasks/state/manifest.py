@@ -94,13 +94,9 @@ class ManifestWriter:
         snapshot: str = "",
         passed_over: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Write the remaining units, and the footer with facts about the inputs.
+        """Write the remaining units, and the footer: the hash of the `inputs`, the files that were skipped by reason.
 
-        Args:
-            inputs: The hash of the listed files.
-            schema: The columns and types with which all units are read; None if each file has its own.
-            snapshot: The version of the source's table; empty if the source has no versions.
-            passed_over: Reason -> the number and some names of files that the listing skipped.
+        `schema` is None if each file has its own; `snapshot` is empty if the source has no versions.
         """
         metadata: dict[str, str | bytes] = {"inputs": inputs, "passed_over": json.dumps(passed_over or {})}
         if snapshot:

@@ -60,12 +60,7 @@ def stream_order(
 ) -> None:
     """Write the order file `location`, one record batch per block. Memory holds one block.
 
-    Args:
-        pending: The units to read, in reading order, as tables of any length with schema `PENDING`.
-        blocks: The number of each unit's block, from `pack`.
-        sizes: The bytes of each unit.
-        rows_left: The number of each unit's rows that are not settled; None if the rows of a unit are unknown.
-        quarantined: The number of rows of the partition that earlier attempts quarantined.
+    `blocks`, `sizes` (bytes) and `rows_left` (None: unknown) have a number per unit of `pending`, in reading order.
     """
     first = np.zeros(min(len(blocks), 1), np.int64)
     bounds = np.append(first, np.flatnonzero(blocks[1:] != blocks[:-1]) + 1)

@@ -113,8 +113,7 @@ class Totals:
 def merge(tables: list[pa.Table]) -> pa.Table:
     """Return the ranges of several parts as one table. If several parts settle a row, only the first of them keeps it.
 
-    The added column `part` (int32) is the index in `tables` of each range's part. Ranges of state `END` come first,
-    then the others, both sorted by unit and start.
+    `part` (int32) is the index in `tables`. Ranges of state `END` come first; both groups are sorted by unit and start.
     """
     schema = RANGES.append(pa.field("part", pa.int32()))
     if not tables:
@@ -191,8 +190,7 @@ def resolve_overlaps(
 def _first_cover(low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
     """Return the lowest index of an interval [low, high) that covers each number below `count`, or len(low).
 
-    The method is a sparse table for range minima, run backwards. An interval is two stretches of 2^k numbers that may
-    overlap, so any overlap takes O((intervals + count) log count).
+    The method is a sparse table for range minima, run backwards, in O((intervals + count) log count).
     """
     cover = np.full(count, len(low))
     level = np.frexp(high - low)[1] - 1

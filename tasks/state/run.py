@@ -1,19 +1,5 @@
 """The files of a run, below `<state>/date=D/` (or `<state>/all/`).
 
-    receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
-    failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
-    receipts/<generation>.json                           every receipt so far
-    generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
-                             manifest                    Parquet: the inputs, taken once
-                             parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
-                             parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
-                             duplicates/<number>         Parquet: the rows that a `deduplicate` drops
-                             answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
-                             logs/<token>.log            output of user code in the run with this token
-                             nodes.json                  the nodes alive in the cluster, while an attempt runs
-                             attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
-                             attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
-
 A `Run` identifies them. It is small, contains no secret and travels to Ray tasks.
 """
 
@@ -28,6 +14,19 @@ from typing import Any
 from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
 
+# receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
+# failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
+# receipts/<generation>.json                           every receipt so far
+# generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
+#                          manifest                    Parquet: the inputs, taken once
+#                          parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
+#                          parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
+#                          duplicates/<number>         Parquet: the rows that a `deduplicate` drops
+#                          answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
+#                          logs/<token>.log            output of user code in the run with this token
+#                          nodes.json                  the nodes alive in the cluster, while an attempt runs
+#                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
+#                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 FORMAT_VERSION = 1
 _NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
 

@@ -77,12 +77,9 @@ def write_part(
     left_out: Sequence[str] = (),
     columns: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a part with the rows of `table`, and before it the details of its quarantined rows.
+    """Write a part with the rows of `table`, and before it the details of its quarantined rows, with schema `DETAILS`.
 
-    Args:
-        table: The rows, with `__unit` and `__row`. These columns are left out if the ranges can replace them.
-        errors: The details of the quarantined rows, with schema `DETAILS`.
-        columns: The statistics of the published columns. A part without them is always merged.
+    `__unit` and `__row` are left out if the ranges can replace them. A part without `columns` (statistics) is merged.
     """
     if len(errors):
         (parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))

@@ -34,10 +34,9 @@ _log = logging.getLogger("overnight.storage")
 
 
 def list_folder(location: Location) -> dict[str, str]:
-    """Return path -> size and version of the files below: `{"model.bin": "350 9a0364b9"}`. Skip names with a dot first.
+    """Return path -> size and version of the files below: `{"model.bin": "350 9a0364b9"}`, without dotted names.
 
-    Raise `FileNotFoundError` if there is no file, `NotADirectoryError` if `location` is a file, `JobError` if the store
-    lists no versions.
+    Raise `FileNotFoundError`, `NotADirectoryError`, or `JobError` if the store lists no versions.
     """
     versions, is_empty = {}, True
     with translate_storage_errors("list", location):

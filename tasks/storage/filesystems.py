@@ -29,10 +29,9 @@ WITHOUT_HOST = ("", "file", "s3", "s3a", "gs", "gcs", "hf", *WEB)  # one filesys
 def open_filesystem(
     uri: str, anonymous: bool = False, timeout_seconds: float | None = None
 ) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of a URI without variables, and the URI's path in it. Listings are not cached.
+    """Return the filesystem of a URI, and the URI's path in it. `timeout_seconds` limits a web server's requests.
 
-    `timeout_seconds` limits each request to a web server. Raise `JobError` for a driver that is not installed,
-    `ValueError` for a protocol that fsspec does not know, `AccessDenied` without credentials.
+    Raise `JobError` for a missing driver, `ValueError` for an unknown protocol, `AccessDenied` without credentials.
     """
     protocol = protocol_of(uri)
     options: dict[str, Any] = {"use_listings_cache": False}

@@ -150,7 +150,8 @@ class Location:
 
     def names(self) -> list[str]:
         """Return the sorted names of the entries directly below; an empty list if there is no such directory."""
-        with contextlib.suppress(FileNotFoundError), self._translating("list") as (filesystem, path):
+        filesystem, path = self.open_filesystem()
+        with contextlib.suppress(FileNotFoundError), translate_storage_errors("list", self):
             return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
         return []
 

@@ -28,11 +28,9 @@ _used: dict[Path, int] = {}  # folder -> the descriptor whose shared lock this p
 
 
 def cached_folder(name: str, size: int, what: str, fill: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of this node's cache, which stays until this process ends.
+    """Return the folder `name` of this node's cache, which stays until this process ends. One process calls `fill`.
 
-    If it is missing, one process calls `fill` with a folder, which may have complete files of an earlier try. `size` is
-    what `fill` needs, in bytes; `what` names the content in messages. Raise `JobError` if the cache is too small, and
-    `AccessDenied` if the disk is, or may not be written.
+    `fill` may find files of an earlier try. Raise `JobError` if the cache is too small, `AccessDenied` if the disk is.
     """
     default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "overnight" / "models"
     cache = Path(os.environ.get(FOLDER) or default).expanduser().absolute()

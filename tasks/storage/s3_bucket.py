@@ -69,9 +69,11 @@ class Bucket:
                 except Exception as error:
                     failure = error
                     self._wait_after(error)
-            answer = next(self.answers(prefix, after))
+            for answer in self.answers(prefix, after):  # a store may return no key and still have more
+                if page := self.entries(answer):
+                    break
             self._rest_after(failure)
-            if page := self.entries(answer):
+            if page:
                 yield page
                 after = self.key(page[-1])
             if not answer.get("IsTruncated"):
@@ -144,8 +146,7 @@ class Bucket:
     def _may_lack_slashes(self, page: list[Entry], after: str) -> bool:
         """Return True if s3fs must list the page: obstore drops the slash at the end of keys that represent folders.
 
-        Such an object is empty, or out of order, or precedes the folder's content. If a key has none of these signs,
-        reading it later finds it missing.
+        Such an object is empty, or out of order, or precedes its content. Otherwise reading it finds it missing.
         """
         neighbours = pairwise([after, *map(self.key, page)])
         return not (

@@ -1,18 +1,8 @@
 """A process that has imported the models' libraries and forks other processes: importing PyTorch takes seconds.
 
-Clients, which are Ray's workers, find its Unix socket in `OVERNIGHT_FORK_SERVER`; 0 starts no server. The server itself
-only imports: threads and devices would not survive a fork. The only other thread is jemalloc's, from PyArrow's import,
-which prepares for forks by itself (`pthread_atfork`). `docs/decisions.md` has the figures.
-
-    client                           fork server                     forked process
-    a dot, and open descriptors  ->  accepts
-    ("import", [module, ...])    ->  imports them
-    ("fork", (folder, path,      ->  forks                       ->  takes folder, path, environment and output,
-      environment, target))                                          runs target(*descriptors), ends
-    closes its lifeline, or dies ----------------------------------> ends immediately
-
-The lifeline is a pipe between a client and a forked process. Python's multiprocessing.forkserver works alike, but only
-for the process that started it.
+Clients, which are Ray's workers, find its Unix socket in `OVERNIGHT_FORK_SERVER`; 0 starts no server. The server only
+imports: threads and devices would not survive a fork. jemalloc's thread, from PyArrow's import, prepares for forks by
+itself (`pthread_atfork`). `docs/decisions.md` has the figures.
 """
 
 import contextlib
@@ -34,6 +24,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+# client                           fork server                     forked process
+# a dot, and open descriptors  ->  accepts
+# ("import", [module, ...])    ->  imports them
+# ("fork", (folder, path,      ->  forks                       ->  takes folder, path, environment and output,
+#   environment, target))                                          runs target(*descriptors), ends
+# closes its lifeline, or dies ----------------------------------> ends immediately
+#
+# The lifeline is a pipe between a client and a forked process. Python's multiprocessing.forkserver works alike, but
+# only for the process that started it.
 ADDRESS, OFF = "OVERNIGHT_FORK_SERVER", "0"
 MOST_DESCRIPTORS = 8
 STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
@@ -92,10 +91,9 @@ def preload(modules: Sequence[str]) -> None:
 def fork(
     target: Callable[..., None], descriptors: Sequence[int], is_quiet: bool, environment: Mapping[str, str]
 ) -> int:
-    """Run `target(*descriptors)` in a process that the server forks, with this process's folder, paths and output.
+    """Run `target(*descriptors)` in a forked process with this process's folder, paths and output, unless `is_quiet`.
 
-    Its output is discarded if `is_quiet`. Return the file descriptor of its lifeline: the forked process ends when
-    `target` returns, when the descriptor is closed, or when this process ends.
+    Return its lifeline: it ends when `target` returns, this descriptor is closed, or this process ends.
     """
     import cloudpickle
 

@@ -2,14 +2,6 @@
 
 Ray's processes wake up a hundred times per second, and have threads that user code must not meet. A model therefore
 has a process of its own, and ends with Ray's worker. The first worker of a model takes the process from the trial.
-
-    starter                               process of its own
-    starts it, and holds its lifeline ->  makes the object
-    user: connects                    ->  answers "end", or the error of `make`
-    (method, arguments)               ->  ("value", ...) for each value, then "end", or ("raise", error)
-                                      <-  `ask`: a question, on a connection of its own
-    "release"                         ->  waits `SECONDS_RELEASED` for the next user; the lifeline no longer counts
-    closes the connection, or dies    ->  ends
 """
 
 import contextlib
@@ -36,6 +28,13 @@ from overnight.tasks.workers import fork_server
 
 T = TypeVar("T")
 
+# starter                               process of its own
+# starts it, and holds its lifeline ->  makes the object
+# user: connects                    ->  answers "end", or the error of `make`
+# (method, arguments)               ->  ("value", ...) for each value, then "end", or ("raise", error)
+#                                   <-  `ask`: a question, on a connection of its own
+# "release"                         ->  waits `SECONDS_RELEASED` for the next user; the lifeline no longer counts
+# closes the connection, or dies    ->  ends
 OUTPUT = (fork_server.STANDARD_OUTPUT, fork_server.STANDARD_ERROR)
 RELEASE = "release"  # instead of the name of a method
 SECONDS_RELEASED = 60.0  # the longest that a released process waits for its next user

@@ -32,8 +32,7 @@ class RawOutput:
     def lines(self, printed: Counter[str], is_last: bool) -> Iterator[str]:
         """Yield the lines that were added to the file since the last call, without Ray's marks.
 
-        Lines in `printed`, which counts those of Python's own streams, are left out here and removed there. If
-        `is_last`, text after the last line end counts as a line.
+        Lines in `printed` (Python's own streams) are left out and removed there. `is_last` also yields an unended line.
         """
         while piece := self._file.read(PIECE_BYTES):
             *lines, self._rest = (self._rest + piece).split(b"\n")

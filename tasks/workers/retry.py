@@ -18,8 +18,7 @@ _log = logging.getLogger("overnight.patience")
 def with_retries(work: Work, stage: str) -> Work:
     """Return a function that does `work` on the rows of one block, and tries again after transient errors.
 
-    If several rows still fail after the last wait, each also alone, it raises `ServiceUnavailable`. Later calls of the
-    function do not wait, so that the caller can find the failing rows.
+    It raises `ServiceUnavailable` if several rows still fail alone. Later calls do not wait, to find the failing rows.
     """
     waits = list(RETRIES.waits())
 

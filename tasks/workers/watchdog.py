@@ -57,8 +57,7 @@ class Watchdog:
     def at(self, block: pa.Table, isolation: RowIsolation | None = None) -> Iterator[RowIsolation]:
         """Record that this worker runs a block while the body runs, and yield how the block's rows must run.
 
-        A given `isolation` is yielded, and nothing is recorded. This is for Ray tasks, which Ray runs again from the
-        beginning. If the process ends in the body, the record stays, and shows that this worker died.
+        If the process ends in the body, the record stays. With `isolation`, for Ray tasks, nothing is recorded.
         """
         if isolation is not None or not len(block):
             yield isolation or TOGETHER

@@ -30,8 +30,7 @@ class Outcome:
 def outcome(block: pa.Table, run: Run, sink: Sink, source_schema: pa.Schema | None) -> Outcome:
     """Return what a run would publish of a block that has passed all models and steps, in the published types.
 
-    A column with only nulls gets its type from `source_schema`, or stays null; a run would take the type from other
-    rows. Raise `ContractError` for a column that the sink refuses.
+    `source_schema` gives the type of a column of nulls. Raise `ContractError` for a column that the sink refuses.
     """
     table, _, block = rows_to_publish(block.combine_chunks(), run, sink)
     source_types = {field.name: field.type for field in source_schema or ()}

@@ -86,8 +86,7 @@ class Sink(Leaf):
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         """Raise `ContractError` for a column that the sink cannot publish, whatever its values.
 
-        It may be called before the first row is read. `schema` has the rows' columns, in which arrays may still be
-        tensors.
+        It may be called before the first row is read, when arrays in `schema` may still be tensors.
         """
         refuse_partition_column(schema, run)
         refuse_types_beyond_parquet(schema)
@@ -113,27 +112,23 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        """Return the files in the partition's place that this job did not publish, as paths below the sink.
+        """Return the files in the partition's place that are not in `known`, its receipts' files, below the sink.
 
-        `known` has the files of the partition's receipts, also as paths below the sink. Raise `CheckFailed` for a table
-        with another layout, or with rows that this job did not write.
+        Raise `CheckFailed` for a table with another layout, or with rows that this job did not write.
         """
 
     @abc.abstractmethod
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merge the staged rows into files that readers do not see yet, and return these files.
 
-        `records` are the footers of the staged parts, and `merged` has their ranges (`row_ranges.merge`). Raise
-        `ContractError` for columns that the table cannot store.
+        `merged` has the ranges of `records`. Raise `ContractError` for columns that the table cannot store.
         """
 
     @abc.abstractmethod
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        """Replace the `old` files of the partition by the prepared files, in one step.
+        """Replace the `old` files by the prepared files in one step, or add them to the rows of `prepared.kept`.
 
-        If `prepared.kept` is not None, add the prepared files to the files of these rows instead. `old` are paths below
-        the sink. Raise `LeaseLost` if a later run has taken over before that step. Raise `CheckFailed` if the table no
-        longer accepts the files.
+        Raise `LeaseLost` if a later run took over before, `CheckFailed` if the table no longer accepts the files.
         """
 
     @abc.abstractmethod
@@ -147,8 +142,7 @@ class Sink(Leaf):
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Remove the files that are no longer needed after the commit. It may be called twice.
 
-        `files` are the published files, and `old` the replaced ones, as paths below the sink. Replaced files stay if
-        earlier versions of the table need them.
+        `files` (published) and `old` (replaced) are below the sink. Files that earlier versions of the table need stay.
         """
 
     def version(self, run: Run) -> dict[str, Any]:
@@ -156,17 +150,9 @@ class Sink(Leaf):
         return {}
 
     def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
-        """Yield the rows that a receipt describes, one table after another.
+        """Yield the rows that a receipt describes, without the column of the partition, except in files of Iceberg.
 
-        They lack the column of the partition, except in files of Iceberg. This method reads Parquet files. A sink that
-        publishes in another way overrides it.
-
-        Args:
-            place: The directory of the table.
-            columns: The columns to read; None means all.
-
-        Raises:
-            FileNotFoundError: A later publish has replaced the files.
+        Raise `FileNotFoundError` if a later publish has replaced the files. This method reads only Parquet files.
         """
         for name in receipt["files"]:
             if not name.endswith(".parquet"):

@@ -131,8 +131,7 @@ def write(
 ) -> State[dict[str, Any]]:
     """Verify staged parts against the manifest, run the checks, merge the parts, publish them, and return the receipt.
 
-    A later try first completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check
-    fails; the quarantined rows are then kept beside `failure.json`. `may_be_empty` is the source's `allow_empty`.
+    A later try completes an interrupted publish, or rolls it back. Raise `CheckFailed` if the audit or a check fails.
     """
     with _quarantine_kept(run):
         lease.check(run.ledger, run.token)  # a running publish may be that of a run which took over

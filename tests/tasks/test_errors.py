@@ -13,8 +13,9 @@ PACKAGE = Path(errors.__file__).parents[1]
 
 
 def drawn() -> dict[str, str]:
-    """The parent of each class in the docstring of `tasks/errors.py`."""
-    lines = [line[4:] for line in (errors.__doc__ or "").splitlines() if line.startswith("    ")]
+    """The parent of each class in the tree that a comment of `tasks/errors.py` draws."""
+    source = Path(errors.__file__).read_text()
+    lines = [line.removeprefix("#    ") for line in source.splitlines() if line.startswith("#    ")]
     above, parents = ["Exception"], {}
     for line in lines:
         depth = (len(line) - len(line.lstrip())) // 2 + 1

@@ -14,6 +14,9 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
+from overnight.tasks.workers.row_isolation import RowIsolation
+
+SLOW_SECONDS = 5.0  # eight rows of 100 s would take a quarter of an hour
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,14 @@ class ModelTrial:
         if not len(sample):
             return None
         with worker.rows.guard.at(sample) as isolation:
-            for _ in range(2 if self._link.model.needs_warm_up() else 1):
-                worker.rows.errors = []
-                start, earlier_rows = time.perf_counter(), worker.model_rows
-                block = worker.run(sample, isolation)
-                seconds = time.perf_counter() - start
+            block, seconds_a_row = self._measure(sample, isolation)
+            sample = sample[: len(block)]
             is_live = pa.array(block["__state"].to_numpy() == blocks.LIVE)
             if not len(blocks.live_rows(sample.filter(is_live))[0]):
                 errors = worker.rows.errors or []  # a row that ended its process has none
                 refuses = any(isinstance(error, RowError) and not isinstance(error, InvalidValues) for error in errors)
                 is_the_models = len(errors) == len(blocks.live_rows(sample)[0]) > 1 and not refuses
                 return Failed(blocks.drop_live_columns(block), is_the_models)
-            seconds_a_row = seconds / max(worker.model_rows - earlier_rows, 1)
             behind = rebatch.joined(worker.behind(block, isolation))
         columns = []
         for column in blocks.live_rows(block)[0].schema:
@@ -84,6 +83,23 @@ class ModelTrial:
                 columns.append(column.with_name(column.name.removeprefix(self._link.prefix)))
         memory = psutil.Process().memory_full_info().uss
         return Trial(seconds_a_row, int(memory), pa.schema(columns), blocks.live_block(behind))
+
+    def _measure(self, sample: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
+        """Return `sample` after the model, and the seconds for a row. The first row is enough if it is slow twice."""
+        if self._link.model.needs_warm_up() and not isolation.is_on:
+            _, seconds_a_row = self._run(sample[:1], isolation)
+            if seconds_a_row > SLOW_SECONDS:  # or only the first call is
+                block, seconds_a_row = self._run(sample[:1], isolation)
+                if seconds_a_row > SLOW_SECONDS and not self._worker.rows.errors:
+                    return block, seconds_a_row
+        return self._run(sample, isolation)
+
+    def _run(self, rows: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
+        worker = self._worker
+        worker.rows.errors = []
+        start, earlier_rows = time.perf_counter(), worker.model_rows
+        block = worker.run(rows, isolation)
+        return block, (time.perf_counter() - start) / max(worker.model_rows - earlier_rows, 1)
 
     def become(self, segment: Segment, run: Run, is_restarted: bool) -> None:
         """Become a worker of the stream, with the model that is already loaded."""

@@ -1,15 +1,5 @@
 """The cause of a failed request, and whether it can pass by itself: one table for all endpoints.
 
-    blame      answers                                             tries
-    ROW        400, 413, 422, 451 and other 4xx; a filter; a 429   1
-               of a limit that this request alone exceeds
-    KEY        401, 402, 403; no quota, no credit                  1; a 403 is the row's, if a test
-                                                                   request succeeds
-    SETTINGS   404, 405, 501, a redirect; an unknown model         1; the row's, if a test request succeeds
-    LIMIT      429                                                 until `retry_timeout_seconds`; all wait
-    SERVER     408, 409, 424, 5xx; a time-out, a cut connection,   `max_tries` if other requests succeed,
-               a web page, an answer that is not JSON              until `retry_timeout_seconds` otherwise
-
 An error with status 200 counts by its `code`.
 """
 
@@ -28,6 +18,15 @@ if TYPE_CHECKING:
     import httpx
 
 
+# blame      answers                                             tries
+# ROW        400, 413, 422, 451 and other 4xx; a filter; a 429   1
+#            of a limit that this request alone exceeds
+# KEY        401, 402, 403; no quota, no credit                  1; a 403 is the row's, if a test
+#                                                                request succeeds
+# SETTINGS   404, 405, 501, a redirect; an unknown model         1; the row's, if a test request succeeds
+# LIMIT      429                                                 until `retry_timeout_seconds`; all wait
+# SERVER     408, 409, 424, 5xx; a time-out, a cut connection,   `max_tries` if other requests succeed,
+#            a web page, an answer that is not JSON              until `retry_timeout_seconds` otherwise
 class Blame(enum.Enum):
     """The cause of a failed request."""
 

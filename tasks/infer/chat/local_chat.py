@@ -60,7 +60,8 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
         self._refuse_template(checkpoint, template)
         model, device = load_on_devices(checkpoint, model_class, self)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
-        arguments = inspect.signature(model.forward).parameters
+        # `generate` takes the first two of every model, also if its forward names others, as that of xLSTM
+        arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
 
         def predict(batch: Batch) -> Outcome:
             prompts = self._prompts(template, self.messages(batch))

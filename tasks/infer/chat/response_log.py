@@ -1,10 +1,8 @@
 """A log of paid answers: after a crash, rows that are not settled reuse their answers.
 
-    <generation>/answers/<model>/<writer>[-<number>].jsonl     {"key": ..., "answer": {...}}, a line per answer
-
-On a local disk, a line is written to the operating system before its answer is used. An object store
-cannot append: there a crash loses the answers of about `SECONDS_A_FILE` seconds. Answers of earlier
-processes stay in their files. The log is removed when its rows are published.
+On a local disk, a line is written to the operating system before its answer is used. An object store cannot append:
+there a crash loses the answers of about `SECONDS_A_FILE` seconds. Answers of earlier processes stay in their files.
+The log is removed when its rows are published.
 """
 
 import contextlib
@@ -23,6 +21,7 @@ from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
+# A file is <generation>/answers/<model>/<writer>[-<number>].jsonl, with {"key": ..., "answer": {...}} per line.
 SECONDS_A_FILE = 5.0
 FIRST_ANSWERS = 1000  # of a process, which it finds itself: the stream requests those of a trial again
 

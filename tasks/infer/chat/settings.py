@@ -120,12 +120,10 @@ class ChatSettings(Predictor):
 
     def messages(self, batch: Batch) -> list[list[Message]]:
         """Return for each row its chat messages, as dicts with `role` and `content`."""
-        rows: list[list[Message]] = [[] for _ in batch["row_id"]]
+        columns = []
         for role in self.roles():
-            contents = filled(getattr(self, role), batch, role)
-            for messages, content in zip(rows, contents, strict=True):
-                messages.append(self.message(role, content))
-        return rows
+            columns.append([self.message(role, text) for text in filled(getattr(self, role), batch, role)])
+        return list(map(list, zip(*columns, strict=True)))
 
     def message(self, role: str, text: str) -> Message:
         """Return a message of this role; a kind of model may add other parts to its text."""

@@ -122,8 +122,8 @@ def _arrow_type(schema: Any, targets: Mapping[str, Any], path: tuple[str, ...] =
         return _arrow_type(targets[reference], targets, (*path, reference))
     kind = _kind(schema)
     if kind is None:
-        keyword = next((name for name in ALTERNATIVES if name in schema), "")
-        return _common_type(schema.get(keyword, []), targets, path)
+        keyword = next((name for name in ALTERNATIVES if name in schema), None)
+        return _common_type(schema[keyword] if keyword else [], targets, path)
     if kind == "object" and schema.get("properties"):
         properties = schema["properties"].items()
         return pa.struct([(name, _arrow_type(inner, targets, path)) for name, inner in properties])

@@ -53,13 +53,13 @@ def refuse_unreserved(device_map: Any, accelerators: Mapping[str, float]) -> Non
 
 def load_on_devices(checkpoint: Checkpoint, auto_class: Any, settings: DeviceMapSettings) -> tuple[Any, "torch.device"]:
     """Load a model onto its devices. Return it in evaluation mode, and the device for its inputs."""
-    import torch
-
     device = settings.torch_device()
     if settings.device_map is None:
         model, _ = checkpoint.weights(auto_class, settings.dtype)
         return model.to(device), device
     require_extra("accelerate", f"model {checkpoint.written}: device_map", "infer")
+    import torch
+
     folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
     _folders.append(folder)
     model, _ = checkpoint.weights(

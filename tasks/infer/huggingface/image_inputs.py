@@ -36,12 +36,15 @@ class ImageEncoder(ImagePredictor):
         return 2 if self.accelerators() else 1
 
     def encoder(
-        self, checkpoint: Checkpoint, model: Any, forward: Callable[[Any, "torch.Tensor"], "torch.Tensor"]
+        self,
+        checkpoint: Checkpoint,
+        model: Any,
+        device: "torch.device",
+        forward: Callable[[Any, "torch.Tensor"], "torch.Tensor"],
     ) -> Callable[[np.ndarray], Any]:
         """Return a function that takes images and returns the vectors of `forward`, float32 N x D on the CPU."""
         import torch
 
-        device = self.torch_device()
         model = model.to(device)
         if device.type != "cpu":
             model = model.to(memory_format=torch.channels_last)  # as its images have there

@@ -21,9 +21,9 @@ class ImageClassification(Classifier, ImageEncoder):
     def load(self) -> Predict:
         from transformers import AutoModelForImageClassification
 
-        checkpoint = self.checkpoint()
+        checkpoint, device = self.checkpoint(), self.torch_device()  # a missing device is found before the load
         model, _ = checkpoint.weights(AutoModelForImageClassification, self.dtype)
-        logits = self.encoder(checkpoint, model, lambda model, pixels: model(pixel_values=pixels).logits)
+        logits = self.encoder(checkpoint, model, device, lambda model, pixels: model(pixel_values=pixels).logits)
         config = model.config
 
         def predict(batch: Batch) -> dict:

@@ -1,12 +1,8 @@
 """Image embeddings from any transformers vision model.
 
-In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's output, never normalised:
-
-- CLIP, SigLIP and similar models: the features projected into the space shared with text (`get_image_features`); only
-  the vision tower of a CLIP is loaded.
-- any other model: its pooled output (ViT's pooler, DINOv2's class token, ResNet's average over the image).
-- a checkpoint without weights for its pooler, for example one trained to classify: the class token of the last layer,
-  or the mean over the patches or positions of a model without a class token.
+In: `image`, uint8 H x W x 3. Out: `embedding`, float32 N x D, the model's output, never normalised. CLIP, SigLIP and
+similar models return features in the space shared with text (`get_image_features`). Other models return their pooled
+output, such as ViT's pooler, DINOv2's class token, or ResNet's average over the image.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -34,7 +30,7 @@ class ImageEmbedding(ImageEncoder):
         return ["embedding"]
 
     def load(self) -> Predict:
-        checkpoint = self.checkpoint()
+        checkpoint, device = self.checkpoint(), self.torch_device()  # a missing device is found before the load
         model, has_pooler = _vision_model(checkpoint, self.dtype)
 
         def forward(model: Any, pixels: "torch.Tensor") -> "torch.Tensor":
@@ -44,7 +40,7 @@ class ImageEmbedding(ImageEncoder):
                 raise checkpoint.unusable(f"expected one vector per image, found {shape}. Use kind: python for it")
             return embedding
 
-        embed = self.encoder(checkpoint, model, forward)
+        embed = self.encoder(checkpoint, model, device, forward)
 
         def predict(batch: Batch) -> dict:
             return {"embedding": embed(batch["image"]).numpy()}
@@ -77,5 +73,6 @@ def _embedding(model: Any, has_pooler: bool, pixels: "torch.Tensor") -> "torch.T
     hidden = output.last_hidden_state
     if hidden.ndim == 4:
         return hidden.mean((2, 3))
+    # The checkpoint has no weights for its pooler, for example because it was trained to classify.
     has_class_token = any(name.split(".")[-1] == "cls_token" for name, _ in model.named_parameters())
     return hidden[:, 0] if has_class_token else hidden.mean(1)

@@ -3,9 +3,6 @@
 In: `image`, uint8 H x W x 3. Out: one list per row with one entry for each object with a score above `threshold`, the
 highest score first: `boxes` (lists of four float32: left, top, right and bottom in pixels of `image`), `labels`
 (strings, from the model's id2label) and `scores` (float32).
-
-Images of one size go through the model together, others separately: no image is padded to another's size, which would
-move its boxes.
 """
 
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,12 +1,8 @@
-"""Any ONNX model, by onnxruntime.
+"""Any ONNX model, by onnxruntime. It needs `overnight[onnx]`, or onnxruntime's build for the device.
 
 In: `columns`, in the form of `array_io.py`, for the model's inputs in their order; numbers are converted to the model's
 types. Out: the model's outputs under their own names, or the names in `outputs`. A map for each row, such as the
 probabilities of sklearn-onnx by their labels, becomes a struct.
-
-If a worker reserves an accelerator, the first of onnxruntime's providers for it runs the model. Otherwise the model
-runs on the CPU, in as many threads as the worker has CPUs. It needs `overnight[onnx]`, or onnxruntime's build for the
-device.
 """
 
 import os

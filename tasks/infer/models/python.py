@@ -1,11 +1,7 @@
-"""Any model of the user's own: a class in the form of Ray Data's documentation for `map_batches`.
-
-    class ResNet:
-        def __init__(self, depth): ...                        # once per worker, with `kwargs`
-        def __call__(self, batch: dict[str, np.ndarray]) -> dict: ...
+"""Any model of the user's own: a class in the form of Ray Data's documentation for `map_batches`, or a function.
 
 In: every column, as an array with one value per row. Integers with nulls, and times with a zone, are object arrays.
-Out: the columns of the returned dict, added or replaced. A function of a batch is enough if there is nothing to load.
+Out: the columns of the returned dict, added or replaced. The class is made once per worker, with `kwargs`.
 """
 
 from typing import Annotated, Any, Literal

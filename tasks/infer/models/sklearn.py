@@ -1,10 +1,8 @@
-"""Any estimator or pipeline of scikit-learn, saved by joblib or pickle.
+"""Any estimator or pipeline of scikit-learn, saved by joblib or pickle. It needs `overnight[sklearn]`.
 
 In: `columns`, as a table with these names, or, for one column of vectors, as a matrix. Out: `prediction`, the result of
 `predict`. With `probabilities` also `probabilities` (float32, N x C, in the order of the estimator's `classes_`), and
-`confidence` (float32), the probability of the likeliest class.
-
-Loading such a file runs the code in it: use only files that you trust. It needs `pip install overnight[sklearn]`.
+`confidence` (float32), the probability of the likeliest class. Loading such a file runs the code in it.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,10 +1,8 @@
 """Text generation with any language model: causal ones continue, encoder-decoders (T5, BART) answer.
 
-In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new
-text, without special tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template
-is applied. Above temperature 0, each row draws with random numbers of its own. Several texts of a
-row are a list, the likeliest of a beam search first, and the first is the text of
-`num_return_sequences: 1`.
+In: `text_column`, and the other columns that `prompt` names. Out: `generated_text`, only the new text, without special
+tokens; with `reasoning` also `reasoning`, see chat/answer.py. No chat template is applied. Several texts of a row are a
+list, the likeliest of a beam search first; the first is the text of `num_return_sequences: 1`.
 """
 
 import re

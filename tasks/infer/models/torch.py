@@ -1,9 +1,5 @@
 """Any PyTorch model: an exported or scripted program, or a module of the user's own with its weights.
 
-    program: scorer.pt2                  torch.export.save, or torch.jit.save for other name endings
-    module: my_models:Scorer             a torch.nn.Module, made with `kwargs`
-    weights: scorer.safetensors          its state dict; torch.save's is read without running code
-
 In: `columns`, in the form of `array_io.py`, as tensors of their own types, on the worker's device. Out: the model's
 result, a tensor, several tensors or a dict of them, under the names in `outputs`. Without these, a dict or a named
 tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and float8 are returned as float32.

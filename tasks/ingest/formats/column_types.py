@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-MISFIT = (pa.ArrowException, OverflowError, TypeError, ValueError)
+# The errors of a value, such as `ArrowInvalid`. A lack of memory is not one.
+MISFIT = (pa.ArrowNotImplementedError, pa.ArrowCapacityError, OverflowError, TypeError, ValueError)
 _NO_DIGITS = re.compile(r"[eE].*|[^0-9]")
 _MOST_DIGITS = 767  # of a float64 that is written in full
 

@@ -45,10 +45,9 @@ def refusal(columns: list[str], usual: list[str]) -> RowError | None:
 
 
 def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
-    """Return the largest group of files that have column names in common, in the order of `files`.
+    """Return the largest group of files that share column names, in the order of `files`: (path, first rows).
 
-    `files` are pairs of a path and the file's first rows. A file belongs to a group if it shares a name with any file
-    there. So a file of another table is left out, even if it comes first, and so is a file with a repeated name.
+    A file of another table is left out, even if it comes first, and so is a file with a repeated name.
     """
     columns = [text.column_names for _, text in files]
     groups: list[list[int]] = []  # of positions in `files`

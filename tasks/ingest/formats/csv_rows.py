@@ -113,7 +113,7 @@ class CsvFile:
             return
         for number in range(count, max(bad, default=0)):
             bad.setdefault(number, RowError(f"cannot be read: {self.damage}"))
-        nothing = pa.table({name: pa.array([], pa.string()) for name in columns})
+        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(columns), columns)  # a name may occur twice
         yield CsvRows(np.empty(0, np.int64), nothing, bad)
 
     def _opened(self, names: list[str], bad: Errors, block_bytes: int) -> tuple[Utf8File, pcsv.CSVStreamingReader]:

@@ -30,8 +30,7 @@ class Constant(float):
 def values(pieces: Iterator[bytes | RowError], name: str, most: int) -> Iterator[bytes | RowError]:
     """Yield the lines of a file that are not blank, or if the file is one JSON document, the document's values.
 
-    A document is an array, or objects over several lines. It is in memory whole, and has at most `most` bytes, as a
-    line has. In a file named `.json`, an array on one line is a document too.
+    A document is an array, or objects over several lines. It is in memory whole, and has at most `most` bytes.
     """
     start = [next(pieces, b"")]
     if _is_document(start, pieces, name.lower().endswith((".json", ".json.gz")), most):

@@ -101,9 +101,19 @@ def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, exte
         sample.damage = too_large(f"files of the sample {sample.key}", size, most, "max_row_bytes")
         return
     try:
-        sample.files[extension] = archive.extractfile(member).read()  # type: ignore[union-attr]
+        sample.files[extension] = _content(archive.extractfile(member), member.size)
     except MemoryError as error:
         sample.damage = RowError(f"{sample.key}.{extension}: {shortage(error)}")
+
+
+def _content(handle: Any, size: int) -> bytes:
+    """Return the content of a member. Raise `MemoryError` before it is read, so that the stream can be read on."""
+    content = bytearray(size)
+    view, count = memoryview(content), 0
+    while count < size and (piece := handle.read(min(size - count, BUFFER_BYTES))):
+        view[count : count + len(piece)] = piece
+        count += len(piece)
+    return bytes(view[:count])
 
 
 def keys_apart(stream: Any) -> set[str]:

@@ -34,30 +34,28 @@ def pieces_of(
     with file.open() as handle:
         stream = recoded(Packed(handle) if file.uri.lower().endswith(".gz") else handle, encoding)
         torn: list[bytes] = []
-        length, is_first = 0, True  # of the torn line
+        length, mark = 0, BYTE_ORDER_MARK  # of the torn line
         while piece := stream.read(PIECE_BYTES):
-            if is_first and not length:
-                if piece.startswith(UTF_16):
-                    advice = "set source.encoding to utf-16, or convert the file"
-                    sentence = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
-                    raise RowError(f"{sentence}; {advice}")
-                piece = piece.removeprefix(BYTE_ORDER_MARK)
-            end = max(piece.rfind(mark) for mark in line_ends) + 1
+            if mark and not length and piece.startswith(UTF_16):
+                advice = "set source.encoding to utf-16, or convert the file"
+                sentence = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
+                raise RowError(f"{sentence}; {advice}")
+            end = max(piece.rfind(line_end) for line_end in line_ends) + 1
             if not end:
                 length += len(piece)
                 torn = [*torn, piece] if length <= most else []
                 continue
             start = 0
-            first_end = min(position for mark in line_ends if (position := piece.find(mark)) >= 0)
+            first_end = min(position for line_end in line_ends if (position := piece.find(line_end)) >= 0)
             if length and length + first_end > most:
                 yield _too_long(length + first_end, most)
-                torn, start = [], first_end + 1
-            if lines := b"".join([*torn, piece[start:end]]):
+                torn, start, mark = [], first_end + 1, b""
+            if lines := b"".join([*torn, piece[start:end]]).removeprefix(mark):
                 yield lines
-            torn, length, is_first = [piece[end:]], len(piece) - end, False
+            torn, length, mark = [piece[end:]], len(piece) - end, b""
         if length > most:
             yield _too_long(length, most)
-        elif last := b"".join(torn):
+        elif last := b"".join(torn).removeprefix(mark):
             yield last + b"\n"
 
 

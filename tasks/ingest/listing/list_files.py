@@ -33,8 +33,7 @@ def list_inputs(source: Source, partition: str) -> list[File]:
 def stream_inputs(source: Source, partition: str) -> Iterator[File]:
     """Yield the files of a partition while the source lists them, in its order.
 
-    Raise `InputError` if they cannot be listed, or if there are none and the source's `allow_empty` is False. Raise
-    `ServiceUnavailable` if a later attempt may succeed.
+    Raise `InputError` if they cannot be listed or must not be missing, and `ServiceUnavailable` like the source.
     """
     is_empty = True
     with translate_listing_errors(source.place(partition)):

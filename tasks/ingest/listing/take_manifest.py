@@ -60,10 +60,9 @@ def take_manifest(place: Location, source: Source, partition: str, limit_rows: i
 
 
 def first_units(source: Source, partition: str, rows: int) -> tuple[Source, pa.Table, pa.Schema | None]:
-    """Return the source fixed to its current version, the units of its first `rows` rows, and the schema of these rows.
+    """Return the source at its current version, the units of its first `rows` rows, and the schema of these rows.
 
-    The listing ends early, so a run, which lists all files, may read these rows with further columns or other types.
-    Raise like `take_manifest`.
+    The listing ends early, so a run may read these rows with more columns or other types. Raise like `take_manifest`.
     """
     source, _ = _now(source, partition)
     columns, tables, remaining, count = _Columns(), [UNITS.empty_table()], rows, 0

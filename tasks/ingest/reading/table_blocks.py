@@ -3,6 +3,7 @@
 A `unit` is a row of the manifest, as a dict.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
 
 def repeated(names: list[str]) -> str:
     """Return the names that occur more than once, sorted and joined by commas; empty if there is none."""
-    return ", ".join(sorted({name for name in names if names.count(name) > 1}))
+    return ", ".join(sorted(name for name, count in Counter(names).items() if count > 1))
 
 
 def quarantined_rows(unit: dict, errors: Mapping[int, Exception]) -> Iterator[pa.Table]:

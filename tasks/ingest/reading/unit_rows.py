@@ -90,7 +90,7 @@ def unit_blocks(unit: dict, tables: Iterator[pa.Table | Judged]) -> Iterator[pa.
         for table in tables:
             piece = table if isinstance(table, Judged) else Judged(table, {})
             if total is not None:
-                piece = piece._replace(data=piece.data[: total - count])
+                piece = Judged(piece.data[: total - count], piece.errors)
             yield from _judged_blocks(unit, first + count, piece)
             count += len(piece.data)
             if count == total:
@@ -155,7 +155,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, pa.DataType]
 
 def with_columns(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
     """Return a table of `count` rows, also if it has no column."""
-    return pa.table({"": pa.nulls(count), **columns}).drop_columns([""])
+    return pa.Table.from_arrays([pa.nulls(count), *columns.values()], ["", *columns]).remove_column(0)
 
 
 def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]:

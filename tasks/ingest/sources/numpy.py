@@ -7,6 +7,7 @@ objects are never loaded.
 """
 
 import contextlib
+import io
 import zipfile
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -27,6 +28,8 @@ from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE = 8192
+MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # at most 1,032: https://zlib.net/zlib_tech.html
+MOST_PACKED_OTHERWISE = 2**20
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
 
@@ -80,11 +83,13 @@ def _is_archive(uri: str) -> bool:
 def _arrays(handle: Any) -> Iterator[dict[str, tuple[Header, Any]]]:
     """Yield a mapping from the name of each array in an archive to its header and its data."""
     try:
+        packed_bytes = handle.seek(0, io.SEEK_END)
         with zipfile.ZipFile(handle) as archive, contextlib.ExitStack() as members:
             arrays = {}
             for name in archive.namelist():
                 member = members.enter_context(archive.open(name))
                 header = read_header(member)
+                _refuse_impossible(archive.getinfo(name), packed_bytes)
                 size = archive.getinfo(name).file_size - header.start
                 if size != header.rows * header.row_bytes:
                     raise RowError(f"array {name}: expected {header.rows} rows, found {size:,} bytes")
@@ -104,6 +109,16 @@ def _length(arrays: dict[str, tuple[Header, Any]]) -> int:
         lengths_text = ", ".join(f"{name}: {length}" for name, length in lengths.items())
         raise RowError(f"expected arrays of the same length, found {lengths_text}")
     return next(iter(lengths.values()))
+
+
+def _refuse_impossible(member: zipfile.ZipInfo, packed_bytes: int) -> None:
+    """Raise `RowError` for an impossible compression ratio: rows are counted by the sizes that an archive has."""
+    most = member.compress_size * MOST_PACKED.get(member.compress_type, MOST_PACKED_OTHERWISE)
+    if member.compress_size > packed_bytes or member.file_size > most:
+        raise RowError(
+            f"array {member.filename}: expected the packed size of {member.file_size:,} bytes, found "
+            f"{member.compress_size:,} bytes, packed in a file of {packed_bytes:,}"
+        )
 
 
 def _archived(handle: Any, count: int) -> Iterator[Judged]:
@@ -134,7 +149,7 @@ def _judged(columns: dict[str, np.ndarray]) -> Judged:
 
 def _has_no_characters(values: np.ndarray) -> np.ndarray:
     """Return True for each text with a number that is not a character of Unicode."""
-    if values.dtype.kind != "U" or values.ndim != 1 or not values.dtype.itemsize:
+    if values.dtype.kind != "U" or values.ndim != 1 or not values.nbytes:
         return np.zeros(len(values), bool)
     codes = np.ascontiguousarray(values).view(f"{values.dtype.byteorder}u4").reshape(len(values), -1)
     is_surrogate = (codes >= SURROGATES[0]) & (codes <= SURROGATES[1])

@@ -77,11 +77,11 @@ class TfRecord(FolderSource):
         row = {}
         for name, (kind, values) in _features(record).items():
             element = self._type(name, kind, values[:1])
-            sentence = kinds.setdefault(name, pa.list_(element))
-            if sentence not in (element, pa.list_(element)) or (sentence == element and len(values) > 1):
-                raise RowError(f"feature {name}: expected {sentence}, found {len(values)} of {element}")
+            common = kinds.setdefault(name, pa.list_(element))
+            if common not in (element, pa.list_(element)) or (common == element and len(values) > 1):
+                raise RowError(f"feature {name}: expected {common}, found {len(values)} of {element}")
             items = [_text(name, value) for value in values] if element == pa.string() else values
-            row[name] = items[0] if sentence == element else items
+            row[name] = items[0] if common == element else items
         return row
 
     def _type(self, name: str, kind: str, values: list[Any]) -> pa.DataType:

@@ -48,8 +48,7 @@ def allow_pixels(max_image_pixels: int) -> None:
 def decode_image(encoded: pa.Buffer | None, max_image_pixels: int) -> np.ndarray:
     """Decode one image file, and return it upright as uint8 H x W x 3, RGB.
 
-    Raise `RowError` unless the bytes are a whole image of at most `max_image_pixels` pixels in a known format, and
-    `JobError` for a HEIF image if pillow_heif is not installed.
+    Raise `RowError` for another file or too many pixels, and `JobError` for a HEIF image without pillow_heif.
     """
     from PIL import Image, UnidentifiedImageError
 

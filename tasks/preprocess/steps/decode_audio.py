@@ -121,10 +121,9 @@ def _resampled(resampler: Any, frame: Any) -> list[Any]:
 
 
 def _mixed(frame: Any) -> np.ndarray:
-    """Return 1 x samples for channels packed into one plane.
+    """Return 1 x samples for channels packed into one plane. FFmpeg's own mix exceeds 1: it adds channels at 0.7.
 
-    PyAV reads beyond the end if eight or more channels are separate planes. FFmpeg's own mix to one channel exceeds 1:
-    it adds two channels at 0.7 each.
+    PyAV reads beyond the end if eight or more channels are separate planes.
     """
     channels = frame.to_ndarray().reshape(frame.samples, -1).T
     return np.asarray(np.ascontiguousarray(channels).mean(axis=0, keepdims=True))

@@ -13,43 +13,35 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.preprocess.input_columns import lists_in, numbered, require_columns
-from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.input_columns import ColumnsStep, lists_in, numbered
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
 
 
-class Explode(PreprocessStep):
+class Explode(ColumnsStep):
     """Makes a row of each entry of a list."""
 
     kind: Literal["explode"] = "explode"
     columns: Annotated[list[str], Field(min_length=1, description="Columns with a list in each row, of one length.")]
 
-    def inputs(self) -> list[str]:
-        return self.columns
-
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect(self.columns, makes=self.columns)
 
-    def build(self) -> result.Work:
-        def explode(table: pa.Table) -> result.Outcome:
-            require_columns(table, self.columns, self.kind)
-            lists = {name: lists_in(table, name, self.kind) for name in self.columns}
-            lengths = {name: _lengths(values) for name, values in lists.items()}
-            first = lengths[self.columns[0]]
-            errors: dict[int, Exception] = {}
-            for name, column_lengths in lengths.items():
-                for row in np.flatnonzero(column_lengths != first).tolist():
-                    errors[row] = RowError(
-                        f"explode: expected lists of one length, found {first[row]} entries in {self.columns[0]!r} and "
-                        f"{column_lengths[row]} in {name!r}"
-                    )
-            is_good = ~np.isin(np.arange(len(table)), list(errors))
-            sources, numbers = numbered(np.where(is_good, first, 0))
-            columns = {name: pc.list_flatten(values.filter(pa.array(is_good))) for name, values in lists.items()}
-            return result.several(columns, sources, numbers, errors)
-
-        return explode
+    def outcome(self, table: pa.Table) -> result.Outcome:
+        lists = {name: lists_in(table, name, self.kind) for name in self.columns}
+        lengths = {name: _lengths(values) for name, values in lists.items()}
+        first = lengths[self.columns[0]]
+        errors: dict[int, Exception] = {}
+        for name, column_lengths in lengths.items():
+            for row in np.flatnonzero(column_lengths != first).tolist():
+                errors[row] = RowError(
+                    f"explode: expected lists of one length, found {first[row]} entries in {self.columns[0]!r} and "
+                    f"{column_lengths[row]} in {name!r}"
+                )
+        is_good = ~np.isin(np.arange(len(table)), list(errors))
+        sources, numbers = numbered(np.where(is_good, first, 0))
+        columns = {name: pc.list_flatten(values.filter(pa.array(is_good))) for name, values in lists.items()}
+        return result.several(columns, sources, numbers, errors)
 
 
 def _lengths(lists: pa.Array) -> np.ndarray:

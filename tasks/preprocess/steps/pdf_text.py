@@ -167,10 +167,9 @@ def _is_encrypted(content: bytes, error: Exception) -> bool:
 
 
 def _text(pdfium: Any, document: Any, number: int, count: int) -> str:
-    """Return the text of a page.
+    """Return the text of a page. One function of PDFium returns all line breaks, and also text outside the page.
 
-    PDFium has two functions for it. One returns all line breaks, and also text outside the page. The other omits line
-    breaks, so that numbers run together; it is used only if there is text outside.
+    The other one omits line breaks, so that numbers run together; it is used only if there is text outside.
     """
     try:
         page = document[number]

@@ -71,14 +71,13 @@ class PythonStep(PreprocessStep):
 
         Raise `ContractError` if a column is missing, a value is not a list, or the lists of a row differ in length.
         """
-        columns = dict(outcome.columns)
         lists: dict[str, list[Sequence[Any]]] = {}
         for name in self.explode:
-            if name not in columns:
+            if name not in outcome.columns:
                 problem = f"expected column {name!r} of explode, found {', '.join(outcome.columns)}. Return it."
                 raise ContractError(f"{self.target}: {problem}", "preprocess")
             lists[name] = []
-            for row, cell in enumerate(columns.pop(name)):
+            for row, cell in enumerate(outcome.columns[name]):
                 lists[name].append(() if row in outcome.failed else self._entries(cell, name))
         first = self.explode[0]
         counts = np.array([len(entries) for entries in lists[first]], np.int64)
@@ -91,8 +90,9 @@ class PythonStep(PreprocessStep):
                 )
         sources, numbers = numbered(counts)
         rows: dict[str, Any] = {name: list(itertools.chain.from_iterable(cells)) for name, cells in lists.items()}
-        for name, values in columns.items():
-            rows[name] = to_arrow(values).take(pa.array(sources))
+        for name, values in outcome.columns.items():
+            if name not in lists:
+                rows[name] = to_arrow(values).take(pa.array(sources))
         return result.several(rows, sources, numbers, outcome.failed)
 
     def _entries(self, cell: Any, name: str) -> Any:

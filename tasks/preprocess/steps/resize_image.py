@@ -41,7 +41,7 @@ class ResizeImage(PreprocessStep):
     decode: Annotated[
         Literal["exact", "fast"],
         Field(
-            description="exact: the pixels that Pillow gives. fast: JPEG files are small_image while they are decoded, "
+            description="exact: the pixels that Pillow gives. fast: JPEG files are scaled while they are decoded, "
             "which gives slightly other pixels."
         ),
     ] = "exact"

@@ -9,11 +9,10 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, field_validator
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.preprocess.input_columns import require_columns
-from overnight.tasks.preprocess.step import PreprocessStep
+from overnight.tasks.preprocess.input_columns import ColumnsStep
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect, in_use
-from overnight.tasks.rows.result import Outcome, Work
+from overnight.tasks.rows.result import Outcome
 
 
 def _without_identity(columns: list[str]) -> list[str]:
@@ -23,27 +22,20 @@ def _without_identity(columns: list[str]) -> list[str]:
     return columns
 
 
-class SelectColumns(PreprocessStep):
+class SelectColumns(ColumnsStep):
     """Keeps the columns that are named, in this order, and drops the others."""
 
     kind: Literal["select_columns"] = "select_columns"
     columns: Annotated[list[str], Field(min_length=1, description="The columns to keep, in this order.")]
 
-    def inputs(self) -> list[str]:
-        return self.columns
-
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect(self.columns, keeps=self.columns)
 
-    def build(self) -> Work:
-        def select(table: pa.Table) -> Outcome:
-            require_columns(table, self.columns, self.kind)
-            return Outcome(order=[name for name in dict.fromkeys(self.columns) if name not in IDENTITY])
-
-        return select
+    def outcome(self, table: pa.Table) -> Outcome:
+        return Outcome(order=[name for name in dict.fromkeys(self.columns) if name not in IDENTITY])
 
 
-class DropColumns(PreprocessStep):
+class DropColumns(ColumnsStep):
     """Drops the columns that are named."""
 
     kind: Literal["drop_columns"] = "drop_columns"
@@ -51,21 +43,14 @@ class DropColumns(PreprocessStep):
         list[str], Field(min_length=1, description="The columns to drop."), AfterValidator(_without_identity)
     ]
 
-    def inputs(self) -> list[str]:
-        return self.columns
-
     def column_effect(self) -> ColumnEffect:
         return ColumnEffect(self.columns, removes=self.columns)
 
-    def build(self) -> Work:
-        def drop(table: pa.Table) -> Outcome:
-            require_columns(table, self.columns, self.kind)
-            return Outcome(order=[name for name in table.column_names if name not in {*self.columns, *IDENTITY}])
-
-        return drop
+    def outcome(self, table: pa.Table) -> Outcome:
+        return Outcome(order=[name for name in table.column_names if name not in {*self.columns, *IDENTITY}])
 
 
-class RenameColumns(PreprocessStep):
+class RenameColumns(ColumnsStep):
     """Gives columns other names; each stays in its place."""
 
     kind: Literal["rename_columns"] = "rename_columns"
@@ -84,24 +69,17 @@ class RenameColumns(PreprocessStep):
                 raise ValueError(f"two columns are renamed to {new}. Choose another name for one of them.")
         return columns
 
-    def inputs(self) -> list[str]:
-        return list(self.columns)
-
     def column_effect(self) -> ColumnEffect:
         old, new = list(self.columns), list(self.columns.values())
         return ColumnEffect(old, unused=self._added(), makes=new, removes=old)
 
-    def build(self) -> Work:
-        def rename(table: pa.Table) -> Outcome:
-            require_columns(table, list(self.columns), self.kind)
-            for name in self._added():
-                if name in table.column_names:
-                    raise ContractError(f"rename_columns: {in_use(name)}.", "preprocess")
-            names = [name for name in table.column_names if name not in IDENTITY]
-            columns = {new: table[old] for old, new in self.columns.items()}
-            return Outcome(columns, order=[self.columns.get(name, name) for name in names])
-
-        return rename
+    def outcome(self, table: pa.Table) -> Outcome:
+        for name in self._added():
+            if name in table.column_names:
+                raise ContractError(f"rename_columns: {in_use(name)}.", "preprocess")
+        names = [name for name in table.column_names if name not in IDENTITY]
+        columns = {new: table[old] for old, new in self.columns.items()}
+        return Outcome(columns, order=[self.columns.get(name, name) for name in names])
 
     def _added(self) -> list[str]:
         """Return the new names, without the names that change places with each other."""

@@ -72,10 +72,9 @@ class Expression:
         return pc.fill_null(values.cast(pa.bool_()), False).to_numpy(zero_copy_only=False), errors
 
     def evaluate(self, table: pa.Table, what: str, stage: str) -> tuple[pa.Array, dict[int, RowError]]:
-        """Return one value per row, null for a failed row, and row number -> error of the failed rows.
+        """Return one value per row, null for a failed row, and row number -> error. Messages begin with `what`.
 
-        `what` names the expression at the start of messages. Raise `ContractError`, with this stage, for a missing
-        column and for incompatible types. Raise `RowError` if the only row fails, or if it is unknown which row fails.
+        Raise `ContractError` for missing or incompatible columns, `RowError` if the only or an unknown row fails.
         """
         label = f"{what}: {shown(self.source)}"
         try:

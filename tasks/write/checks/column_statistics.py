@@ -39,10 +39,9 @@ def combine(parts: Iterable[Columns]) -> Columns:
 
 
 def summary(columns: Columns, named: Collection[str]) -> Columns:
-    """Return the statistics of a partition's `columns` in the form that the receipt has.
+    """Return the statistics of a partition's `columns` as the receipt has them, with a `sum` of numbers.
 
-    `constant` replaces `digest`: all values but nulls are equal. Numbers also get their `sum`. `classes` becomes null
-    if a value has fewer than two rows on average, but never for the columns `named`.
+    `constant` replaces `digest`. `classes` becomes null below two rows per value, except for the columns `named`.
     """
     return {name: _summed_up(record, name in named) for name, record in columns.items()}
 

@@ -15,8 +15,7 @@ LOOK_BACK = 31
 def previous_receipt(run: Run) -> dict[str, Any] | None:
     """Return the newest receipt of the job's `LOOK_BACK` partitions before this one, or this partition's last receipt.
 
-    So a job with dates is compared with the day before, even when it runs again because its last result was wrong.
-    Return None if there is none, and for a sample (`limit_rows`), because its rows may differ from the rest.
+    Return None if there is no receipt, and for a sample (`limit_rows`), because its rows may differ from the rest.
     """
     if run.limit_rows:
         return None

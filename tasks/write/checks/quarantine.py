@@ -19,8 +19,7 @@ from overnight.tasks.write.checks.settings import Checks
 def quarantine_limit(run: Run, checks: Checks, counts: pa.Table, already: int) -> QuarantineAllowed:
     """Return how many rows of the partition may be quarantined before the run ends, with the `already` staged ones.
 
-    If `rows` in the manifest's `counts` is null for some units, the limit is computed for the most rows that the files'
-    bytes can contain. With compressed files (`.gz`), it is practically infinite.
+    If a unit's `rows` in `counts` is null, the limit is that of the most rows that the files' bytes can contain.
     """
     share = f"({checks.max_quarantined:g})"
     if counts["rows"].null_count == 0:

@@ -28,8 +28,7 @@ def verdict(
 ) -> dict[str, Any]:
     """Run all checks, and return the receipt's keys `checks` and `warnings`. Raise `CheckFailed` with all failures.
 
-    `files` are the Parquet files of the rows, and `may_be_empty` is the source's `allow_empty`. `losing_stage`
-    quarantined the most rows: the error names it if too many rows are quarantined.
+    `files` are Parquet files. If too many rows are quarantined, the error names `losing_stage`, which lost the most.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]

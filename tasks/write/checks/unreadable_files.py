@@ -18,8 +18,7 @@ from overnight.tasks.storage.location import Location
 def unreadable(errors: pa.Table, counts: pa.Table, manifest: Location, rows: int) -> dict[str, Any] | None:
     """Return the receipt's record of unreadable files; None if all files were read, or if every file is one row.
 
-    `errors` is the quarantine, `counts` has the manifest's column `rows`, and `rows` is the number of counted rows. In
-    the record, `bytes` is of the unreadable files, and `rows_about` the estimate of their lost rows.
+    `rows` is the number of counted rows. In the record, `rows_about` estimates the lost rows of the `bytes` unread.
     """
     suspects = errors.filter(pc.equal(errors["stage"], "ingest"))
     is_a_row_a_file = not counts["rows"].null_count and pc.all(pc.equal(counts["rows"], 1)).as_py()

@@ -53,8 +53,7 @@ def run(
 ) -> list[str]:
     """Call the function `target` (`module:function`) with both receipts and the rows, and return its problems.
 
-    An exception is a problem too, and so is a result that is not None, a sentence or a list of sentences. `files` are
-    Parquet files, which the function gets as a dataset. The function's output is in the log of the run `of`.
+    An exception, or a result of another form, is a problem too. The function's output is in the log of the run `of`.
     """
     try:
         with user_output.collected(of, f"write {target}") if of else contextlib.nullcontext():

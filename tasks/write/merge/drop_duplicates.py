@@ -37,10 +37,9 @@ def require_keys(rules: Sequence[Rule], names: Sequence[str]) -> None:
 def drop_duplicates(
     parts: Location, records: list[Record], merged: pa.Table, rules: Sequence[Rule]
 ) -> tuple[list[Record], pa.Table, int]:
-    """Find the duplicates by each rule in turn, and return the records, the ranges and the number of duplicates.
+    """Find the duplicates by each rule in turn, and return records that mark them, the ranges and their number.
 
-    In the returned records, `dropped` marks the duplicates. In the returned ranges, a source row is filtered if all its
-    output rows are duplicates. Raise `ContractError` if a rule compares a column that is not published.
+    A source row is filtered if all its output rows are duplicates. Raise `ContractError` for an unpublished column.
     """
     if not rules or not row_ranges.rows_in_state(merged, blocks.LIVE):
         return records, merged, 0
@@ -58,8 +57,9 @@ def drop_duplicates(
             part.drop(duplicate_rows)
     records = list(records)
     for number, part in parts_by_number.items():
-        records[number] = replace(part.record, dropped=part.dropped)
-        filtered_ranges.append(part.filtered())
+        if part.dropped.any():
+            records[number] = replace(part.record, dropped=part.dropped)
+            filtered_ranges.append(part.filtered())
     ranges = row_ranges.merge([pa.concat_tables(filtered_ranges), *(record.ranges for record in records)])
     part_numbers = pa.array(ranges["part"].to_numpy() - 1)  # the filtered rows are in no part
     return records, ranges.set_column(ranges.column_names.index("part"), "part", part_numbers), count

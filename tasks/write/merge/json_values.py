@@ -72,7 +72,7 @@ def has_infinite(column: pa.ChunkedArray) -> bool:
     """Return True if NaN or an infinity is among the values of a column, also in lists and structs."""
     for chunk in column.chunks:
         for leaf in leaves(chunk):
-            if types.is_floating(leaf.type) and not pc.all(pc.is_finite(leaf.cast(pa.float64()))).as_py():
+            if types.is_floating(leaf.type) and not pc.all(pc.is_finite(leaf.cast(pa.float64())), min_count=0).as_py():
                 return True
     return False
 

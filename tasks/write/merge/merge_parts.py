@@ -148,17 +148,9 @@ def merge(
     constants: Mapping[str, pa.Scalar] | None = None,
     beside: SplitFunction | None = None,
 ) -> Prepared:
-    """Write the rows to publish as Parquet files of about `target_bytes`, with the columns and types of `schema`.
+    """Write the rows to publish as Parquet files of about `target_bytes`, `<prefix><number>.parquet<suffix>`.
 
-    The files are in `place` as `<prefix><number>.parquet<suffix>`; the returned names have no suffix. With a `form`,
-    the same rows are also written in that format, and the returned names are those of its files.
-
-    Args:
-        parts: The directory of the staged parts.
-        records: The footers of these parts. Rows that they mark as `dropped` are left out.
-        merged: The ranges of the rows to take from the parts, from `row_ranges.merge`.
-        constants: Further columns of the Parquet files: name -> the value of all rows.
-        beside: A function that may write some values to other files.
+    Returned names lack the suffix; with a `form`, they name its files. `beside` may write some values to other files.
     """
     writer = FileWriter(parts, place, suffix, schema, compression, form, constants or {}, beside)
     groups = _groups(records, merged, target_bytes, writer.can_copy)

@@ -19,8 +19,7 @@ JSON_TEXT = {b"overnight": b"json"}  # marks a staged column of nested values as
 def publishable(table: pa.Table) -> pa.Table:
     """Return `table` with types that can be published: arrays become lists, views and run ends plain values.
 
-    Structs without fields become JSON text, because Parquet has no type for them. Raise `ContractError` for a column of
-    arrays with different numbers of dimensions.
+    Raise `ContractError` for a column of arrays with different numbers of dimensions.
     """
     fields, columns = [], []
     for field, values in zip(table.schema, table.columns, strict=True):
@@ -78,7 +77,7 @@ def _nested(values: np.ndarray, rank: int, dtype: np.dtype) -> pa.Array:
 
 
 def _offsets(lengths: list[np.ndarray]) -> pa.Array:
-    return pa.array(np.cumsum(np.concatenate([[0], *lengths])).astype(np.int32))
+    return pa.array(np.cumsum(np.concatenate([[0], *lengths])), pa.int32())
 
 
 def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:

@@ -64,8 +64,7 @@ def prepared(
 ) -> Iterator[Prepared]:
     """Prepare the files of a publish, beside the published rows `kept`, and yield them to the body, which publishes.
 
-    `records` are the footers of the staged parts, and `merged` has their ranges. If the sink or the body raises
-    `CheckFailed` or `ContractError`, the files are removed. Raise `LeaseLost` if a later run has taken over.
+    `CheckFailed` and `ContractError` remove the files. Raise `LeaseLost` if a later run has taken over.
     """
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))

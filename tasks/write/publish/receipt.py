@@ -31,10 +31,9 @@ def make_receipt(
     facts: Mapping[str, Any],
     streamed: Streamed,
 ) -> dict[str, Any]:
-    """Return the receipt of a partition that is about to be published.
+    """Return the receipt of a partition that is about to be published, with the further keys of `facts`.
 
-    `totals` are the audited counts of the source rows, and `records` the footers of the staged parts. `files` are the
-    paths of the published files below the sink, and `facts` are further keys.
+    `totals` are audited, `records` are the footers of the staged parts, and `files` are paths below the sink.
     """
     finished_at = now()
     duration = datetime.fromisoformat(finished_at) - datetime.fromisoformat(run.started_at)

@@ -51,8 +51,8 @@ class ImagesSink(HiveFiles):
     def _keeps_its_column(cls, settings: Any) -> Any:
         if not isinstance(settings, dict) or not isinstance(settings.get("keep_columns", []), list):
             return settings
-        names = dict.fromkeys([*settings.get("keep_columns", []), settings.get("column", "image")])
-        return {**settings, "keep_columns": list(names)}
+        column, names = settings.get("column", "image"), settings.get("keep_columns", [])
+        return settings if column in names else {**settings, "keep_columns": [*names, column]}
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)

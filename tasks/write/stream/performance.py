@@ -90,8 +90,7 @@ def bottleneck(
 ) -> dict[str, Any]:
     """Return the receipt's `performance`: what bounded the run, how busy CPUs and GPUs were, rates, and advice.
 
-    `stages` has worker `seconds` and `rows` by stage; those of `write` are of staging. The first `first_rows` rows had
-    passed the model after `first_seconds`; the work on them is not start-up. Rates are source rows per second.
+    The first `first_rows` had passed the model by `first_seconds`: their work is not start-up. Rates count source rows.
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: measures["seconds"] for stage, measures in stages.items()}

@@ -101,6 +101,8 @@ def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
 
 
 def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
-    """Return `rows` (stage -> finished rows) with the rows that have passed a stage inside a worker."""
-    # Ray Data counts them only when they have passed all stages. A restarted supervisor has lost its counts.
+    """Return `rows` (stage -> finished rows) with those inside workers, which Ray Data counts only after all stages.
+
+    A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
+    """
     return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}

@@ -30,10 +30,9 @@ def commit(
     has_committed: Callable[[Table], bool],
     replace: Callable[[Table], None],
 ) -> None:
-    """Make one version of the table in which the run's partition is replaced, unless the run's attempt did so already.
+    """Make one version of the table by `replace`, unless the run's attempt did so already.
 
-    `replace` makes it from the given version. If it raises `conflict`, another commit came in between, and all is tried
-    again. Raise `LeaseLost` if a later run has taken over.
+    A `conflict` means that another commit came in between, and starts it again. Raise `LeaseLost` like `lease.check`.
     """
 
     def attempt() -> None:

@@ -1,5 +1,6 @@
 """Which day a run takes: by the schedule's clock, over changes of the clock and leap days."""
 
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ def test_a_range_has_the_days_that_its_schedule_takes_and_ends_on_its_start_or_l
         "2024-02-29",
         "2024-03-01",
     ]
+    start = time.process_time()
+    assert len(partitions_between(jobs.load(Path("/x")), date(1926, 1, 1), date(2025, 12, 31))) == 36525
+    assert time.process_time() - start < 1, "100 years of days without a schedule"
     check_range(date(2026, 1, 2), date(2026, 1, 2))
     with pytest.raises(JobError, match="2026-01-02 to 2026-01-01"):
         check_range(date(2026, 1, 2), date(2026, 1, 1))

@@ -63,6 +63,20 @@ def placed(data: Any, folder: Path) -> pa.Table:
     return pq.ParquetFile(folder / digest / "data.parquet").read()
 
 
+class UnregisteredTensor(pa.ExtensionType):
+    """A tensor type of a library that did not register it with Arrow: an Arrow stream has only its storage."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.list_(pa.float32()), "unregistered")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> "UnregisteredTensor":
+        return cls()
+
+
 @pytest.mark.parametrize(
     "convert",
     [lambda table: table, lambda table: table.to_reader(), Stream, lambda table: table.to_batches()[0]],
@@ -101,6 +115,10 @@ def test_arrays_of_an_extension_type_become_plain_arrays(tmp_path: Path) -> None
     arrays = np.arange(12, dtype=np.int32).reshape(2, 2, 3)
     table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(arrays)})
     assert np.array_equal(to_numpy(placed(table, tmp_path)["image"]), arrays)
+    lists = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
+    table = pa.table({"vector": pa.ExtensionArray.from_storage(UnregisteredTensor(), lists)})
+    for data in (table, table.to_batches()[0]):
+        assert np.array_equal(to_numpy(placed(data, tmp_path)["vector"]), [[1, 2], [3, 4]])
 
 
 def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:

@@ -142,6 +142,13 @@ def test_nothing_is_overwritten_and_what_would_not_be_valid_is_not_written(
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"mine.yaml": "precious"}
 
 
+def test_a_link_at_the_place_of_a_job_file_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    with pytest.raises(JobError, match=r"mine\.yaml: exists already"):
+        create(Answers(tmp_path, "mine", "data", "csv", "none"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

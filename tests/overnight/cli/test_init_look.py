@@ -146,6 +146,24 @@ def test_half_of_the_rows_that_are_there_is_the_least_that_a_run_publishes(tmp_p
     assert (found.rows, found.notes[0]) == (MAX_FILES, "found among the first files 1,000 text.")
 
 
+@pytest.mark.parametrize(
+    ("others", "second_day", "rows"),
+    [(["0_about.txt"], 200, MAX_FILES - 100), (["2026-01-03/0.txt", "2026-01-03/1.txt"], 99, 99)],
+    ids=["a file of no day", "a later day without images"],
+)
+def test_a_partition_whose_files_are_not_all_listed_does_not_decide_the_least_rows(
+    tmp_path: Path, others: list[str], second_day: int, rows: int
+) -> None:
+    for day, count in (("2026-01-01", MAX_FILES - 100), ("2026-01-02", second_day)):
+        for row in range(count):
+            touch(tmp_path / "in" / day / f"{row:03}.png")
+    for name in others:
+        touch(tmp_path / "in" / name)
+    found = look(f"{tmp_path}/in/{{partition}}/", source_kinds())
+    assert found.notes[0].startswith("found among the first files ")
+    assert found.rows == rows
+
+
 def test_inputs_on_an_object_store_are_looked_at(s3: Any) -> None:
     s3.create_bucket(Bucket="inputs-of-init")
     s3.put_object(Bucket="inputs-of-init", Key="in/2026-01-01/a.csv", Body=b"id;says\n1;good\n")

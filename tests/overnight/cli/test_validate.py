@@ -109,6 +109,13 @@ def test_an_address_that_no_run_can_use_is_refused(validate: Validate, monkeypat
         assert (found, "RAY_ADDRESS: expected HOST:PORT" in printed) == (code, code == 2)
 
 
+def test_a_problem_of_the_code_and_of_the_model_is_printed_once_at_its_first_place(validate: Validate) -> None:
+    steps = [{"kind": "python", "target": f"{module}:step"} for module in ("absent_a", "absent_b")]
+    code, printed = validate({"preprocess": steps})
+    lines = [line.partition(": expected")[0] for line in printed.splitlines() if "absent_" in line]
+    assert (code, lines) == (2, ["code: absent_a:step", "code: absent_b:step"])
+
+
 def test_a_table_s_own_row_id_has_the_name_that_a_run_gives_it(validate: Validate, tmp_path: Path) -> None:
     (tmp_path / "in/a.csv").write_text("row_id,x\n7,1\n")
     assert validate({"preprocess": [{"kind": "drop_columns", "columns": ["source_row_id"]}]})[0] == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.config.user_signature import UserCode
+from overnight.tasks.config.user_signature import UserCode, is_function
 from overnight.tasks.errors import JobError
 
 SOURCE = """
@@ -87,6 +87,16 @@ def test_a_file_that_is_no_python_is_named_and_a_star_import_is_left_to_the_impo
         UserCode("half_written:f", "infer").check_source()
     (tmp_path / "starred.py").write_text("from os.path import *\n")
     UserCode("starred:join", "infer").check_source()
+
+
+def test_a_name_inside_an_expression_or_an_except_is_not_what_the_module_binds(tmp_path: Path) -> None:
+    lines = ["try: import fast", "except ImportError: fast = None", "def label(batch): ..."]
+    (tmp_path / "reused.py").write_text("\n".join([*lines, "NAMES = [label.upper() for label in 'ab']"]))
+    assert is_function("reused:label")
+    with pytest.raises(JobError, match="unexpected keyword argument 'scale'"):
+        UserCode("reused:label", "preprocess", {"scale": 2}).check_source()
+    with pytest.raises(JobError, match="expected ImportError in reused, found fast, label, NAMES"):
+        UserCode("reused:ImportError", "preprocess").check_source()
 
 
 def test_the_import_shows_what_the_source_does_not(tmp_path: Path) -> None:

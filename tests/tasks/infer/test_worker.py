@@ -19,6 +19,7 @@ from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import worker as worker_module
+from overnight.tasks.infer.autotune import trial as trial_module
 from overnight.tasks.infer.autotune.trial import ModelTrial, Trial
 from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.link import Link
@@ -178,6 +179,28 @@ def test_rows_that_a_worker_prepares_come_in_batches_all_the_same(run: Run) -> N
     made = done(worker_of(ByThree(), Link(Counting(batch_size=4)), run=run), 10)
     assert made["count"].to_pylist() == [4] * 8 + [2] * 2
     assert made["sum"].to_pylist() == [10 * x + 1 for x in range(10)]
+
+
+@pytest.mark.parametrize(("slow_seconds", "rows"), [(60.0, [0, *range(8)]), (0.0, [0, 0])], ids=["fast", "slow"])
+def test_a_slow_row_is_a_trial_of_its_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch, slow_seconds: float, rows: list[int]
+) -> None:
+    monkeypatch.setattr(trial_module, "SLOW_SECONDS", slow_seconds)
+    rows_of_calls: list[int] = []
+
+    class Noting(Counting):
+        def load(self) -> Predict:
+            predict = super().load()
+
+            def noted(batch: Batch) -> Any:
+                rows_of_calls.extend(batch["x"].tolist())
+                return predict(batch)
+
+            return noted
+
+    measured = trial(Noting(), run)
+    assert rows_of_calls == rows
+    assert measured.behind["x"].to_pylist() == rows[1:]
 
 
 def test_a_worker_finds_the_batch_that_pays_and_fits_and_its_trial_calls_the_model_with_the_sample_alone(

@@ -41,6 +41,11 @@ def test_async_code_makes_rows_too_and_a_row_that_raises_costs_only_itself() -> 
     assert blocks.live_rows(done)[0]["letter"].to_pylist() == list("ppqqss")
 
 
+def test_a_column_that_explode_names_twice_makes_the_same_rows() -> None:
+    rows, _ = blocks.live_rows(applied(step("words_of", "letter", "letter"), ROWS))
+    assert rows["letter"].to_pylist() == list("ppqqss")
+
+
 @pytest.mark.parametrize(
     ("target", "explode", "error", "words"),
     [

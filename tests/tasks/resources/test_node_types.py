@@ -32,6 +32,11 @@ def test_each_type_adds_its_maximum_without_the_nodes_alive_of_it() -> None:
     assert nodes_to_come([T4], [HEAD, *[alive] * 5]) == []
 
 
+def test_a_resource_whose_name_begins_with_memory_tells_types_apart() -> None:
+    large = NodeType(resources={"CPU": 8, "memory_optimized": 1}, max_workers=2)
+    assert len(nodes_to_come([large], [{"CPU": 8.0, "memory": 9e9}])) == 2
+
+
 def test_the_file_of_the_variable_is_ray_s_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert configured_types({}) == {}
     (tmp_path / "cluster.yaml").write_text(CONFIGURATION)

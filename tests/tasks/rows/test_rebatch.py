@@ -19,6 +19,12 @@ def test_rows_are_collected_to_a_number_or_for_a_time() -> None:
     assert [len(block) for block in rebatch.rebatch_rows(blocks_of(3, 1, 5), lambda: 4, seconds=0)] == [3, 1, 4, 1]
 
 
+def test_rows_do_not_get_the_columns_of_a_block_before_that_was_used_up() -> None:
+    numbers = source_block(0, 0, pa.table({"row_id": ["a"], "x": [1], "only_here": [2]}))
+    texts = source_block(1, 0, pa.table({"row_id": ["b"], "x": ["one"]}))
+    assert list(rebatch.rebatch_rows([numbers, texts], lambda: 1)) == [numbers, texts]
+
+
 def test_small_blocks_are_collected_to_bytes_or_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(block) for block in rebatch.rebatch_bytes(blocks_of(3, 1, 5), 2**20)] == [9]
     pieces = (pa.table({"x": pa.array([1, 2])}) for _ in range(7))

@@ -37,6 +37,17 @@ def test_a_store_whose_driver_is_missing_or_that_nobody_knows_is_refused() -> No
         Location("nonsense://x/y").names()
 
 
+def test_a_working_directory_that_is_gone_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    os.chdir("gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError):
+        Location("state").names()
+
+
 def test_a_store_that_fsspec_knows_is_read_like_any_other() -> None:
     place = Location(f"memory://{uuid.uuid4().hex}/in")
     for name, content in {"deep/b.png": b"two", "a.png": b"one", "_c.png": b"hidden"}.items():

@@ -4,6 +4,7 @@ import io
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -170,6 +171,21 @@ def test_an_object_is_read_piece_by_piece_in_one_version(
     (place / "a").write_bytes(content[::-1])
     with pytest.raises(ObjectChanged):
         opened.read()
+
+
+def test_an_answer_without_a_key_is_not_the_last_one_for_that() -> None:
+    first: dict[str, Any] = {"IsTruncated": True, "NextContinuationToken": "next"}
+    last = {"Contents": [{"Key": "in/a", "Size": 1}]}
+    answers = iter([first, last])
+
+    def call_s3(_: str, **options: Any) -> dict[str, Any]:
+        answer = next(answers, None)
+        assert answer is not None, "expected no further request"
+        assert options.get("ContinuationToken") == (None if answer is first else "next")
+        return answer
+
+    bucket = s3_bucket.Bucket(SimpleNamespace(call_s3=call_s3, req_kw={"RequestPayer": "requester"}), "b")
+    assert [entry.name for page in bucket.pages("in/") for entry in page] == ["b/in/a"]
 
 
 def test_a_small_file_is_opened_and_read_with_two_requests(store: FaultyS3, place: Location) -> None:

@@ -121,6 +121,10 @@ def test_a_schema_that_pydantic_writes_gives_the_type_of_its_annotation(
     assert schema.value(json.dumps({"x": value})) == {"x": expected}
 
 
+def test_a_keyword_without_letters_gives_no_type() -> None:
+    assert AnswerSchema({"": 1}).type == pa.string()
+
+
 def test_an_alternative_that_names_no_type_leaves_the_type() -> None:
     schema = AnswerSchema({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]})
     assert schema.type == pa.struct([("a", TEXT)])

@@ -1,11 +1,13 @@
 """Blocks of the rows of a unit: their names, their columns, and the rows that are lost."""
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.reading.table_blocks import chosen_columns, lost_unit, rest_of_unit, table_block
+from overnight.tasks.ingest.reading.table_blocks import chosen_columns, lost_unit, repeated, rest_of_unit, table_block
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING
@@ -47,6 +49,13 @@ def test_a_block_keeps_columns_of_our_names_under_others_and_refuses_reserved_on
     for names in (["n", "n"], ["uri", "source_uri"], ["n", "__state"]):
         with pytest.raises(InputError):
             table_block(UNIT, np.array([4]), rows.rename_columns(names))
+
+
+def test_the_names_of_many_columns_are_not_compared_with_each_other() -> None:
+    names = [f"column_{number}" for number in range(20_000)]
+    start = time.process_time()
+    assert repeated([*names, "column_7", "column_3"]) == "column_3, column_7"
+    assert time.process_time() - start < 1, "some milliseconds; seconds if each name is compared with each other"
 
 
 def test_rows_of_a_unit_are_named_by_its_path_and_their_numbers() -> None:

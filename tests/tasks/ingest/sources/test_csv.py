@@ -178,6 +178,12 @@ def test_columns_without_a_name_are_named_by_their_place(read: Reader):
     assert found.bad == {"a.csv#0": "expected each column once in the header line, found several named column_2"}
 
 
+def test_a_file_of_a_header_line_alone_that_repeats_a_name_is_a_bad_row(read: Reader):
+    found = read(Csv, {"a.csv": b"a,b\n1,2\n", "b.csv": b"a,a\n"})
+    assert found.bad == {"b.csv": "expected each column once in the header line, found several named a"}
+    assert list(read(Csv, {"a.csv": b"a,a\n", "b.csv": b"a,a\n"}).bad) == ["a.csv", "b.csv"]
+
+
 def test_a_header_line_in_the_middle_of_a_file_is_no_row(read: Reader):
     found = read(Csv, {"a.csv": b"a,b\n1,x\na,b\n2,y\n"})
     assert found.column("a") == [1, 2]

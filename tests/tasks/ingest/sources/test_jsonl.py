@@ -26,6 +26,23 @@ def test_byte_order_marks_blank_lines_and_carriage_returns_are_no_rows(read: Rea
     assert found.column("a") == ["é", "x"]
 
 
+def test_a_byte_order_mark_is_no_data_also_if_a_read_ends_inside_it(read: Reader):
+    mark, line = b"\xef\xbb\xbf", b'{"a":1}'
+    found = read(
+        Jsonl,
+        {
+            "a.jsonl.gz": gzip.compress(mark[:1]) + gzip.compress(mark[1:] + line + b"\n" + line),
+            "b.jsonl.gz": gzip.compress(mark) + gzip.compress(line),
+        },
+    )
+    assert (found.column("a"), found.bad) == ([1, 1, 1], {})
+
+
+def test_a_key_without_a_name_is_a_column(read: Reader):
+    found = read(Jsonl, {"a.jsonl": b'{"":1,"b":2}\n{"b":3}\nx\n'})
+    assert (found.column(""), found.column("b"), list(found.bad)) == ([1, None], [2, 3], ["a.jsonl#2"])
+
+
 NO_OBJECTS = {
     b"{": "expected a line that is a JSON object, found '{': unexpected end of data",
     b"null": "expected a line that is a JSON object, found null",

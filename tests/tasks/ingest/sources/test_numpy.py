@@ -86,6 +86,20 @@ def test_an_array_that_is_cut_off_loses_one_row_for_all_that_is_missing(read: Re
     assert (len(found.good), found.bad) == (998, {"a.npy#998": "the file ends before this row"})
 
 
+def test_an_array_of_texts_that_is_cut_off_before_its_first_row_says_so(read: Reader) -> None:
+    found = read(Numpy, {"a.npy": npy(np.array(["ab", "cd"]))[:-16]})
+    assert found.bad == {"a.npy#0": "the file ends before this row"}
+
+
+def test_an_archive_that_declares_more_than_it_can_hold_is_one_bad_row(read: Reader) -> None:
+    content = bytearray(npz(data=np.arange(3)))
+    entry = content.rfind(b"PK\x01\x02")
+    content[entry + 24 : entry + 28] = (4 * 10**9).to_bytes(4, "little")
+    found = read(Numpy, {"a.npz": bytes(content)})
+    assert list(found.bad) == ["a.npz"]
+    assert "array data.npy: expected the packed size of 4,000,000,000 bytes, found 152 bytes" in found.bad["a.npz"]
+
+
 def test_blocks_hold_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((20, 1024, 1024)))
     source = Numpy(path=str(tmp_path))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows.tensors import to_arrow
@@ -92,6 +93,12 @@ def test_what_is_no_image_is_refused_with_its_row_and_what_was_published_stays(
 )
 def test_the_column_is_kept_without_being_named_twice(column: str, named: list[str], kept: list[str]) -> None:
     assert ImagesSink(path="-", column=column, keep_columns=named).keep_columns == kept
+
+
+@pytest.mark.parametrize("settings", [{"column": ["image"]}, {"keep_columns": [["audio"]]}, {"keep_columns": [{}]}])
+def test_a_list_in_the_place_of_a_column_s_name_is_an_invalid_setting(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="valid string"):
+        ImagesSink.model_validate({"kind": "images", "path": "-", **settings})
 
 
 def test_formats_of_other_programs_and_too_many_pixels_are_never_decoded(
