@@ -4,6 +4,7 @@ A `Run` identifies them. It is small, contains no secret and travels to Ray task
 """
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from overnight.tasks.storage.location import Location
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 FORMAT_VERSION = 1
+_NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def parse_json(content: bytes, location: Location) -> dict[str, Any]:
 
 
 def write_json(location: Location, content: dict[str, Any]) -> None:
-    location.write_bytes(json.dumps(content, indent=2, sort_keys=False).encode() + b"\n")
+    text = json.dumps(content, indent=2, sort_keys=False)
+    in_lines = _NUMBERS.sub(lambda match: " ".join(match.group().split()), text)  # a list of numbers takes one line
+    location.write_bytes(in_lines.encode() + b"\n")
 
 
 def published_files(receipt: dict[str, Any] | None) -> list[str]:

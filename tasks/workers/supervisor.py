@@ -109,6 +109,7 @@ class Snapshot:
     batch_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: `rows` and `reason`
     ends: int = 0  # END rows that were read
     passed: dict[str, int] = field(default_factory=dict)  # by stage: rows that passed it inside a worker
+    last_incident: Incident | None = None
 
 
 class Supervisor(PoisonRowTracker):
@@ -120,6 +121,7 @@ class Supervisor(PoisonRowTracker):
         self._quarantined: set[tuple[int, int]] = set()
         self._details: dict[tuple[int, int], dict[str, str]] = {}
         self._incidents: Counter[Incident] = Counter()
+        self._last_incident: Incident | None = None
         self._ends: dict[tuple[str, int], int] = {}
         self._rows_passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
@@ -138,6 +140,7 @@ class Supervisor(PoisonRowTracker):
                 self._rows_passed[key] = max(rows, self._rows_passed.get(key, 0))
             case Incident():
                 self._incidents[event] += 1
+                self._last_incident = event
             case DeviceMemoryTaken(size):
                 self._device_memory = max(size, self._device_memory or 0)
             case BatchSizeFound(model):
@@ -191,6 +194,7 @@ class Supervisor(PoisonRowTracker):
             {model: {"rows": batch.rows, "reason": batch.reason} for model, batch in self._batch_sizes.items()},
             sum(ends for (of, _), ends in self._ends.items() if of == attempt),
             dict(rows_by_stage),
+            self._last_incident,
         )
 
 

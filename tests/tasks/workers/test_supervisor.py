@@ -32,6 +32,14 @@ def allowed(limit: int, already: int = 0) -> supervisor.QuarantineAllowed:
     return supervisor.QuarantineAllowed(limit, already, "of the 300 rows")
 
 
+def test_a_snapshot_has_the_last_incident_also_if_it_happened_before() -> None:
+    state = Supervisor()
+    assert state.snapshot("a").last_incident is None
+    for what in ("a worker died", "the store was waited for", "a worker died"):
+        state.on(Incident("infer", what))
+    assert state.snapshot("a").last_incident == Incident("infer", "a worker died")
+
+
 def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once() -> None:
     state = Supervisor()
     state.on(allowed(3, already=1))
