@@ -15,6 +15,7 @@ import pyarrow as pa
 from overnight.flows import preview_cells
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.chosen_rows import with_inputs
+from overnight.flows.report.document_pages import draw_pages
 from overnight.flows.report.row_sample import Roles
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.location import Location
@@ -88,13 +89,23 @@ def make_groups(tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: 
     """Return the groups of drawn rows. Columns with a role come first on each card."""
     groups = []
     for title, table in tables.items():
-        rows = with_inputs(table, job)
+        rows = _with_pages(with_inputs(table, job), job)
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
         group = Group(title, [])
         for number in range(len(rows)):
             group.cards.append(_card(values, number, job, roles, budget))
         groups.append(group)
     return groups
+
+
+def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
+    """Return rows of documents with a column `image` added: the page that a row was made of."""
+    if job.source.kind != "pdf" or not {"uri", "page"} <= {*rows.column_names}:
+        return rows
+    files = {uri: _content(uri) for uri in set(rows["uri"].to_pylist())}
+    places = zip(rows["uri"].to_pylist(), rows["page"].to_pylist(), strict=True)
+    pages = [(files[uri], page) for uri, page in places]
+    return rows.append_column("image", pa.array(draw_pages(pages), pa.large_binary()))
 
 
 def cards_of_failed_rows(rows: Iterable[Mapping[str, Any]], job: Job, budget: Budget) -> list[Card]:

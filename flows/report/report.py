@@ -37,10 +37,9 @@ from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.write.kinds import Checks
 
-PAGE = "report.html"  # of the newest run, in the ledger of its partition
 ROWS_A_GROUP = 12
 REASONS, CONFUSIONS = 12, 5  # at most
 Record = Mapping[str, Any]
@@ -129,7 +128,7 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
     with dispensable("the run has no report"):
         page = render(read_report(job, record | {"limit_rows": run.limit_rows}, file)).encode()
         lease.check(run.ledger, run.token)
-        for name in (f"reports/{run.generation}.html", PAGE):
+        for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
 
 

@@ -22,7 +22,6 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.ledger.forecast import NEWEST, Experience, Forecast, experience
 from overnight.flows.ledger.reader import earlier_receipts
-from overnight.flows.report.report import PAGE
 from overnight.flows.runs import final_state, flow_run
 from overnight.flows.runs.final_state import Reasons
 from overnight.flows.runs.run import run_option
@@ -34,7 +33,7 @@ from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
 from overnight.tasks.rows.reasons import count_reasons, short_reason
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
 ROWS_SHOWN = 100  # of the quarantine
@@ -61,7 +60,7 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
     reasons = count_reasons(rows.to_pylist())
     places = {
         "rows": filled_in(table),
-        "report": filled_in(str(run.ledger / PAGE)),
+        "report": filled_in(str(run.ledger / REPORT)),
         "receipt": filled_in(str(run.ledger / "receipt.json")),
         "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
@@ -87,7 +86,7 @@ def _show_failed(run: Run, error: OvernightError) -> None:
     rows = _quarantine(run.failure_quarantine)
     reasons = count_reasons(rows.to_pylist())
     places = {
-        "report": filled_in(str(run.ledger / PAGE)),
+        "report": filled_in(str(run.ledger / REPORT)),
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }

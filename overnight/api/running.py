@@ -132,4 +132,4 @@ def backfill(
             with screen_for(progress, verbose) as screen:
                 backfill_locally(call.path, call.job, screen, start=first, end=last, **options)
         entries = [step.entry for step in steps] if dry_run else entries_of(full_job, request, steps)
-    return Statuses(entries, full_job.name)
+    return Statuses(entries, full_job.name, full_job.reports)

@@ -101,5 +101,5 @@ def _show_failure(error: "OvernightError", job: "Job", job_path: Path, options: 
         repeats.append(f"--limit-rows={options['limit_rows']}")
     if options["retry_quarantined"]:
         repeats.append("--retry-quarantined")
-    for line in next_steps(job, day, str(job_path), is_sample, repeats):
+    for line in next_steps(job, day, str(job_path), is_sample, repeats, error.status == "cancelled"):
         click.echo(line, err=True)

@@ -29,6 +29,7 @@ from overnight.tasks.storage.location import Location
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
 FORMAT_VERSION = 1
+REPORT = "report.html"
 _NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
 
 
