@@ -1,6 +1,6 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +11,11 @@ from overnight.flows.ledger.results import FAILED
 from overnight.tasks.errors import STAGES, OvernightError
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
-from overnight.tasks.state.run import partition_directory, read_json
+from overnight.tasks.state.run import parse_json, read_json
 from overnight.tasks.storage.location import Location
 
 COMPARED = 7  # earlier partitions
-LOOK_BACK = 31  # partitions
+LOOK_BACK = 14  # partitions
 
 Record = Mapping[str, Any]
 
@@ -27,27 +27,20 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
     """
     if record.get("limit_rows"):
         return []
-    receipts: list[dict[str, Any]] = []
-    for location in _places(job, record):
-        receipt = read_json(location)
-        if receipt and receipt["job"] == record["job"] and receipt["generation"] != record.get("generation"):
-            receipts.append(receipt)
-        if len(receipts) == COMPARED:
-            break
-    return receipts
-
-
-def _places(job: Job, record: Record) -> Iterator[Location]:
-    state, partition = job.state_location, record["partition"]
-    own = partition_directory(job.sink.partition_column, partition)
+    state, ledger = job.state_location, _ledger(job, record).name
     prefix = f"{job.sink.partition_column}="
-    earlier = [name for name in state.names() if own and name.startswith(prefix) and name < own]
-    for name in earlier[::-1][:LOOK_BACK]:
-        yield state / name / "receipt.json"
-    folder = job.ledger(partition) / "receipts"
-    # Names of generations sort by time.
-    for name in [name for name in folder.names() if name < f"{record.get('generation')}.json"][::-1][:COMPARED]:
-        yield folder / name
+    days = [name for name in state.names() if name.startswith(prefix) and name < ledger]
+    own = (state / ledger / "receipts").names()
+    runs = [name for name in own if name < f"{record.get('generation')}.json"]  # names of generations sort by time
+    paths = [f"{name}/receipt.json" for name in days[::-1][:LOOK_BACK]]
+    paths += [f"{ledger}/receipts/{name}" for name in runs[::-1][:COMPARED]]
+    contents = state.read_each(paths)
+    receipts = []
+    for path in paths:
+        receipt = parse_json(contents[path], state / path) if path in contents else {}
+        if receipt.get("job") == record["job"] and receipt["generation"] != record.get("generation"):
+            receipts.append(receipt)
+    return receipts[:COMPARED]
 
 
 def quarantined_rows(job: Job, record: Record) -> pa.Table:

@@ -97,6 +97,7 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     checks = _checks_of(job, record)
     columns = compare_columns(record, earlier, checks)
     prices = prices_of(job)
+    settings = masked_in(record.get("settings") or job.settings())
     report = Report(
         record,
         list_checks(record, checks),
@@ -107,7 +108,7 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
         next(iter(earlier), None),
         len(earlier),
         has_published=past.has_published(job, record),
-        settings=yaml.safe_dump(masked_in(record.get("settings") or {}), sort_keys=False, allow_unicode=True),
+        settings=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         commands=_commands(record, file),
     )
     budget = Budget()

@@ -1,9 +1,10 @@
 """Read published rows once: draw rows to show, count values in bins, and compare predictions with labels.
 
-The pass ends after `MOST_ROWS` rows or `MOST_BYTES` bytes, so that the page of a large partition takes seconds. The
-same seed draws the same rows.
+The pass ends after `MOST_ROWS` rows, `MOST_BYTES` bytes or `MOST_SECONDS`, so that the page of a large partition takes
+seconds. The same seed draws the same rows.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text
 
-MOST_ROWS, MOST_BYTES = 2_000_000, 10**9
+MOST_ROWS, MOST_BYTES, MOST_SECONDS = 2_000_000, 10**9, 20.0
 MOST_CLASSES = 12  # of the most frequent classes, with one row of each
 BINS = 24
 # The edges of the bins of lengths, in characters.
@@ -130,9 +131,9 @@ def sample_rows(
     sample, draw = RowSample(), _Draw(roles, classes, count, np.random.default_rng(seed))
     if roles.truth:
         sample.agreement = Agreement()
-    size = 0
+    size, end = 0, time.monotonic() + MOST_SECONDS
     for table in tables:
-        if sample.rows >= MOST_ROWS or size >= MOST_BYTES:
+        if sample.rows >= MOST_ROWS or size >= MOST_BYTES or time.monotonic() > end:
             sample.is_whole = False
             break
         sample.rows += len(table)
