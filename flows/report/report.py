@@ -127,7 +127,7 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
     from overnight.flows.report.page import render
 
     with dispensable("the run has no report"):
-        page = render(read_report(job, record | {"limit_rows": run.limit_rows}, file)).encode()
+        page = render(read_report(job, {**record, "limit_rows": run.limit_rows}, file)).encode()
         lease.check(run.ledger, run.token)
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)

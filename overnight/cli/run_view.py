@@ -49,7 +49,7 @@ def next_steps(
     from overnight.flows.ledger.results import Results
 
     partition = f"{shlex.quote(file)}{day_option(job, day)}"
-    lines = []
+    lines: list[str] = []
     try:
         results = Results(job, file)
         if is_cancelled or results.failure(day, is_sample):
