@@ -23,6 +23,7 @@ from overnight.tasks.state.run import (
     changed_commits,
     now,
     read_json,
+    timeline_of,
     unfinished_generation,
     write_json,
 )
@@ -143,6 +144,7 @@ def _record_failure(run: Run, error: OvernightError) -> None:
             "attempt": run.attempt,
             "generation": run.generation,
             **{name: str(file) if file.exists() else None for name, file in files.items()},
+            **timeline_of(run),
         }
         write_json(run.ledger / "failure.json", failure)
     except lease.LeaseLost:
