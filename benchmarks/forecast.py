@@ -1,20 +1,22 @@
 """Measure how often a run ends within its forecast: `python benchmarks/forecast.py FOLDER [--runs 60]`.
 
-Each run embeds a drawn number of drawn JPEG files with a small CLIP model of random weights, as one partition of one
-job. Before it, `run_seconds` forecasts its seconds from the receipts of the runs before. During it, the log without a
-terminal has the time left every ten seconds. Both count as right if the run ends within the interval of 80 %. The
-first three runs have too few receipts and do not count. `--receipts` counts the whole-run forecasts of receipts alone.
+A backfill embeds a drawn number of drawn JPEG files a day with a small CLIP model of random weights. The receipts of
+the days before forecast each day's seconds, as `backfill --dry-run` does. The lines of the backfill without a terminal
+have the time that is left of a run every ten seconds. Both are right if the run ends within the interval of 80 %. The
+first three runs have too few receipts and do not count. `--receipts` reads those of an earlier call.
 """
 
 import argparse
 import json
 import math
+import os
 import random
 import re
 import subprocess
 import sys
 import time
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import yaml
 
 from overnight.flows.ledger.forecast import experience, run_seconds
 
-LEAST, MOST = 200, 6000  # files of a partition, drawn evenly on a logarithmic scale
+LEAST, MOST = 100, 2000  # files of a partition, drawn evenly on a logarithmic scale
 WARM_UP = 3
 FIRST_DAY = date(2026, 1, 1)
 LEFT = re.compile(r"left \(80 %: (?P<low>.+?)(?: to (?P<high>.+?))?\)")
@@ -77,54 +79,58 @@ def seconds_of(text: str) -> float:
     return sum(float(number) * UNIT_SECONDS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
-def intervals(log: str) -> list[tuple[float, float, float]]:
-    """Return from each line of a log with a time left: the seconds since the start, and its interval."""
+@dataclass(frozen=True)
+class Line:
+    """The time left that a line showed at `moment`, in seconds since the epoch, and its interval in seconds."""
+
+    moment: float
+    low: float
+    high: float
+
+    def is_right(self, end: float) -> bool:
+        """Return whether a run that ended at `end` did so within the interval, whose bounds are whole seconds."""
+        return self.low - 0.5 <= end - self.moment <= self.high + 0.5
+
+
+def lines_of(log: Path) -> list[Line]:
+    """Return the lines of a backfill that have a time left. The log begins with the time at which it started."""
+    start, *texts = log.read_text().splitlines()
     lines = []
-    for line in log.splitlines():
+    for line in texts:
         if match := LEFT.search(line):
             low = seconds_of(match["low"])
-            lines.append((float(line.split()[0]), low, seconds_of(match["high"]) if match["high"] else low))
+            high = seconds_of(match["high"]) if match["high"] else low
+            lines.append(Line(float(start) + float(line.split()[0]), low, high))
     return lines
 
 
-def is_within(seconds: float, low: float, high: float) -> bool:
-    """Return whether the seconds are within an interval whose bounds were rounded to seconds."""
-    return low - 0.5 <= seconds <= high + 0.5
-
-
-def measure(job: Path, runs: int, seed: int) -> list[dict[str, Any]]:
-    """Run the job for drawn partitions, and return the forecasts and the seconds of each."""
-    chance, results, receipts = random.Random(seed), list[dict[str, Any]](), list[dict[str, Any]]()
-    for number in range(runs):
+def measure(job: Path, runs: int, seed: int) -> None:
+    """Run a backfill of partitions with drawn numbers of rows. Its lines go to the file backfill.log."""
+    chance = random.Random(seed)
+    days = [(FIRST_DAY + timedelta(days=number)).isoformat() for number in range(runs)]
+    for day in days:
         rows = round(math.exp(chance.uniform(math.log(LEAST), math.log(MOST))))
-        day = (FIRST_DAY + timedelta(days=number)).isoformat()
         make_images(job.parent / f"images/date={day}", rows, chance)
-        forecast = run_seconds(experience(receipts), rows)
-        overnight = str(Path(sys.executable).with_name("overnight"))
-        command = [overnight, "run", str(job), "--partition", day, "--force", "--json"]
-        start = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds = time.monotonic() - start
-        receipt = json.loads(done.stdout)
-        receipts.append(receipt)
-        left = [is_within(seconds - at, low, high) for at, low, high in intervals(done.stderr)]
-        result = {"rows": rows, "seconds": receipt["seconds"], "left": left, "within": None}
-        if forecast and number >= WARM_UP:
-            result["within"] = forecast.low <= receipt["seconds"] <= forecast.high
-        print(json.dumps(result), flush=True)
-        results.append(result)
-    return results
+    overnight = str(Path(sys.executable).with_name("overnight"))
+    command = [overnight, "backfill", str(job), "--start", days[0], "--end", days[-1], "--json"]
+    environment = {**os.environ, "PREFECT_HOME": str(job.parent / "prefect")}
+    with (job.parent / "backfill.log").open("w") as log:
+        print(time.time(), file=log, flush=True)
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=log, check=True, env=environment)
 
 
-def replay(paths: list[Path]) -> list[dict[str, Any]]:
-    """Return the forecast of each receipt from those before it."""
-    receipts = sorted((json.loads(path.read_text()) for path in paths), key=lambda receipt: receipt["finished_at"])
+def results_of(receipts: list[dict[str, Any]], lines: list[Line]) -> list[dict[str, Any]]:
+    """Return of each run whether the receipts before it forecast its seconds, and which of its lines were right."""
     results: list[dict[str, Any]] = []
     for number, receipt in enumerate(receipts):
-        forecast = run_seconds(experience(receipts[:number]), receipt["rows_in"])
+        start, end = (datetime.fromisoformat(receipt[name]).timestamp() for name in ("started_at", "finished_at"))
+        is_right = [line.is_right(end) for line in lines if start < line.moment < end]
+        forecast = run_seconds(experience(receipts[:number], receipt["fingerprint"]), receipt["rows_in"])
+        result = {"rows": receipt["rows_in"], "seconds": receipt["seconds"], "left": is_right, "within": None}
         if forecast and number >= WARM_UP:
-            within = forecast.low <= receipt["seconds"] <= forecast.high
-            results.append({"rows": receipt["rows_in"], "seconds": receipt["seconds"], "left": [], "within": within})
+            result |= {"low": round(forecast.low, 1), "high": round(forecast.high, 1)}
+            result["within"] = forecast.low <= receipt["seconds"] <= forecast.high
+        results.append(result)
     return results
 
 
@@ -145,12 +151,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--receipts", action="store_true", help="read the receipts below the folder, and run nothing")
+    parser.add_argument("--receipts", action="store_true", help="read the receipts and the log, and run nothing")
     options = parser.parse_args()
-    if options.receipts:
-        results = replay(sorted(options.folder.rglob("receipt.json")))
-    else:
-        results = measure(make_job(options.folder, options.seed), options.runs, options.seed)
+    if not options.receipts:
+        measure(make_job(options.folder, options.seed), options.runs, options.seed)
+    paths = options.folder.glob("**/date=*/receipt.json")
+    receipts = sorted((json.loads(path.read_text()) for path in paths), key=lambda receipt: str(receipt["finished_at"]))
+    results = results_of(receipts, lines_of(options.folder / "backfill.log"))
+    for result in results:
+        print(json.dumps(result))
     print(summarize(results))
 
 

@@ -73,13 +73,15 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
         totals = row_ranges.count(manifest, row_ranges.merge([part.ranges for part in parts]))
     except (OSError, OvernightError, ValueError):  # pyarrow raises ValueError for a file that is cut off
         return result
-    stages: dict[str, dict[str, float]] = {name: {"seconds": 0.0, "rows": 0, "bytes": 0} for name in STAGES}
+    work: dict[str, dict[str, float]] = {name: {"seconds": 0.0, "rows": 0, "bytes": 0} for name in STAGES}
     for part in parts:
         for name, measures in part.stages.items():
             for figure, amount in measures.items():
-                stages[name][figure] += amount
+                work[name][figure] += amount
     counts = {"rows_in": totals.rows, "rows_kept": totals.written + totals.filtered + totals.quarantined}
     counts |= {"rows_filtered": totals.filtered, "rows_quarantined": totals.quarantined}
+    timeline = record.get("stages") or {}
+    stages = {name: measures | timeline.get(name, {}) for name, measures in work.items()}
     return {**result, **counts, "stages": stages}
 
 

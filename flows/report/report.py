@@ -37,7 +37,7 @@ from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import REPORT, Run
+from overnight.tasks.state.run import REPORT, Run, timeline_of
 from overnight.tasks.write.kinds import Checks
 
 ROWS_A_GROUP = 12
@@ -127,8 +127,10 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
     from overnight.flows.report.page import render
 
     with dispensable("the run has no report"):
-        page = render(read_report(job, {**record, "limit_rows": run.limit_rows}, file)).encode()
         lease.check(run.ledger, run.token)
+        if record["status"] != "published":
+            record = {**timeline_of(run), **record, "limit_rows": run.limit_rows}
+        page = render(read_report(job, record, file)).encode()
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
 

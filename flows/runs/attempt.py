@@ -25,6 +25,7 @@ from overnight.tasks.state.run import (
     changed_commits,
     now,
     read_json,
+    timeline_of,
     unfinished_generation,
     write_json,
 )
@@ -151,6 +152,7 @@ def _record_failure(run: Run, error: OvernightError) -> dict[str, Any]:
         files = {"quarantine": run.failure_quarantine, "logs": run.log}
         for name, file in files.items():
             failure[name] = str(file) if file.exists() else None
+        failure |= timeline_of(run)
         write_json(run.ledger / "failure.json", failure)
     except lease.LeaseLost:
         raise

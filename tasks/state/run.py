@@ -28,6 +28,7 @@ from overnight.tasks.storage.location import Location
 #                          nodes.json                  the nodes alive in the cluster, while an attempt runs
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
+#                          attempts/<attempt>/timeline JSON: the stages and the load of this attempt over time
 FORMAT_VERSION = 1
 REPORT = "report.html"
 _NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
@@ -113,6 +114,10 @@ class Run:
     def sample(self) -> Location:
         return self.home / "attempts" / self.attempt / "sample"
 
+    @property
+    def timeline(self) -> Location:
+        return self.home / "attempts" / self.attempt / "timeline"
+
     def as_new_attempt(self) -> "Run":
         """Return the same run under the name of a new attempt, which no staged part has yet."""
         return replace(self, attempt=new_attempt())
@@ -188,6 +193,16 @@ def unfinished_retry(ledger: Location, current: str, published: str) -> str | No
         if (record.get("retries"), record.get("current")) == (published, current):
             return name
     return None
+
+
+def timeline_of(run: Run) -> dict[str, Any]:
+    """Return `started_at`, `stages` and `samples` of the run's last attempt, as in a receipt; empty before a stream."""
+    for attempt in reversed((run.home / "attempts").names()):
+        if attempt < run.attempt:  # of an earlier run
+            break
+        if timeline := read_json(replace(run, attempt=attempt).timeline):
+            return timeline
+    return {}
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:

@@ -8,7 +8,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,22 @@ if TYPE_CHECKING:
     from ray.data import Dataset
 
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
-# Gets stage -> finished rows but those of `write`, what the stream waits for, the load, and True if it is complete.
-Show = Callable[[dict[str, int], str, Sample, bool], None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a stream shows at one moment: the finished rows of each stage before the write, its load and its result.
+
+    `is_last` if the stream has ended, and `is_complete` if it has done so without an error.
+    """
+
+    seconds: float
+    rows: dict[str, int]
+    wait: str  # what the stream waits for, empty while rows move
+    load: Sample
+    streamed: Streamed
+    is_last: bool = False
+    is_complete: bool = False
 
 
 def stalled(event: str, seconds: float, detail: str, stage: str) -> StageFailed:
@@ -106,7 +120,12 @@ class _Steps:
         """Return the seconds since the beginning of the stream."""
         return time.monotonic() - self.began
 
-    def wait(self) -> str:
+    def moment(self, load: "_Load") -> Moment:
+        """Return what the stream shows now, and note the samples in its result."""
+        self.streamed.samples = {"started_at": load.began, **load.series.as_json()}
+        return Moment(self.seconds(), dict(self.rows), self._wait(), load.pace.latest, self.streamed)
+
+    def _wait(self) -> str:
         """Return what the stream waits for, if no row has moved for `QUIET_SECONDS`, otherwise an empty string."""
         if not self.states or self.seconds() - self.moved < QUIET_SECONDS:
             return ""
@@ -125,7 +144,10 @@ class _Steps:
 
 @contextlib.contextmanager
 def follow(
-    dataset: "Dataset", names: OperatorNames, show: Show, stall_timeout_seconds: float | None = None
+    dataset: "Dataset",
+    names: OperatorNames,
+    show: Callable[[Moment], None],
+    stall_timeout_seconds: float | None = None,
 ) -> Iterator[Streamed]:
     """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
@@ -144,7 +166,7 @@ def follow(
                 if steps.seconds() >= due:
                     # Each update costs the Prefect server CPU, and a long run needs them less often.
                     due = steps.seconds() + min(steps.seconds() / 20, SECONDS_BETWEEN_LATER)
-                    show(dict(steps.rows), steps.wait(), load.pace.latest, False)
+                    show(steps.moment(load))
 
     # a thread has no context of its own; without this one it would use other settings of Prefect
     context = contextvars.copy_context()
@@ -160,8 +182,7 @@ def follow(
         stop.set()
         thread.join()
         with contextlib.suppress(Exception):
-            steps.streamed.samples = {"started_at": load.began, **load.series.as_json()}
-            show(dict(steps.rows), "", load.pace.latest, is_complete)
+            show(replace(steps.moment(load), wait="", is_last=True, is_complete=is_complete))
 
 
 @dataclass

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.engine.progress import Look, Progress, never_less, progress_of
-from overnight.tasks.resources.sampler import Sample
 from overnight.tasks.state import read_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Snapshot, Supervisor
+from overnight.tasks.write.stream.progress import Moment
+from overnight.tasks.write.stream.timeline import Timeline
 
 if TYPE_CHECKING:
     from overnight.tasks.write.stream.staging import Staging
@@ -34,6 +35,7 @@ class RunProgress:
     latest: Progress | None = None
 
     def __post_init__(self) -> None:
+        self.timeline = Timeline(self.run)
         self.total: int | None = None
         self.resumed = 0
         if self.counts["rows"].null_count == 0:
@@ -42,16 +44,18 @@ class RunProgress:
             self.resumed = max(self.total - pending, 0)
         self.already = read_plan.read_quarantined(self.run.order)
 
-    def look(self, rows: dict[str, int], wait: str, load: Sample, is_complete: bool) -> None:
+    def look(self, moment: Moment) -> None:
         """Show the source rows that each stage has done, and begin a part that is due, every few seconds.
 
         In the end, the staged parts have the rows of all stages.
         """
+        rows = moment.rows
         self.staging.begin_if_due()
+        self._keep(moment)
         snapshot = supervisor.snapshot(self.run)
         quarantined, _ = supervisor.ask(self.run, Supervisor.quarantined_since, 0, 0) or (0, [])
         staged = self.staging.staged
-        if is_complete:
+        if moment.is_complete:
             rows = {stage: staged.rows[stage] for stage in (*rows, "write")}
         else:
             rows = with_passed(rows, snapshot.passed)
@@ -68,13 +72,20 @@ class RunProgress:
             quarantined=quarantined + self.already,
             tokens=staged.tokens,
             cost=staged.cost,
-            load=load,
+            load=moment.load,
             incident=_last_incident(snapshot),
-            wait=wait,
+            wait=moment.wait,
         )
         self.looks.append(look)
-        self.latest = never_less(progress_of(self.looks, is_complete), self.latest)
+        self.latest = never_less(progress_of(self.looks, moment.is_complete), self.latest)
         self.show(self.latest)
+
+    def _keep(self, moment: Moment) -> None:
+        rows = moment.rows | {"write": self.staging.staged.rows["write"]}
+        if moment.is_last:
+            self.timeline.finish(moment.streamed, rows)
+        else:
+            self.timeline.keep(moment.streamed, rows, moment.seconds)
 
     def _of_partition(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Return `rows` of this attempt with those of earlier attempts, and without Ray Data's weights."""

@@ -81,3 +81,7 @@ def test_the_work_of_a_failed_run_is_counted_from_its_staged_parts(tmp_path: Pat
     assert (work["rows_in"], work["rows_kept"], work["rows_quarantined"]) == (10, 4, 1)
     assert work["stages"]["infer"] == {"seconds": 2.5, "rows": 3, "bytes": 24}
     assert (work["started_at"], work["finished_at"]) == ("2026-01-10T02:00:00.000Z", "2026-01-10T02:10:00.000Z")
+    times = {"rows": 2, "started_at": "2026-01-10T02:01:00.000Z", "finished_at": "2026-01-10T02:09:00.000Z"}
+    timed = past.with_work(job, record | {"stages": {"infer": times}})["stages"]
+    assert timed["infer"] == {"seconds": 2.5, "bytes": 24, **times}
+    assert timed["write"] == {"seconds": 0.0, "rows": 0, "bytes": 0}

@@ -1,5 +1,6 @@
 """The page of a run is gathered from its receipt, the ledger and one pass over the rows, and written as one file."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from overnight.flows.report.report import keep_report, read_report
 from overnight.flows.runs.attempt import opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import StageFailed
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, write_json
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from tests.flows.report.runs import job_of, publish, receipt_of, write_quarantine
 
@@ -96,8 +97,12 @@ def pages(run: Run) -> list[Path]:
 def test_a_run_that_does_not_publish_leaves_its_page(tmp_path: Path, error: BaseException, sentence: str) -> None:
     job = job_of(tmp_path)
     run = describe_run(job, "2026-01-09")
-    with disable_run_logger(), pytest.raises(type(error)), opened(job, run, False, file="a job.yaml") as run:
+    with disable_run_logger(), pytest.raises(type(error)), opened(job, run, False, file="a job.yaml") as run:  # noqa: PT012 - the body is the run
+        samples = {"started_at": run.started_at, "seconds": [0.0, 0.001], "cpus_busy": [0.2, 0.9]}
+        write_json(run.timeline, {"started_at": run.started_at, "stages": {}, "samples": samples})
+        time.sleep(0.01)
         raise error
+    assert 'aria-label="at most 90.0%"' in pages(run)[0].read_text()
     assert [sentence in page.read_text() for page in pages(run)] == [True, True]
     assert "overnight run &#39;a job.yaml&#39; --partition 2026-01-09" in pages(run)[0].read_text()
 

@@ -108,7 +108,7 @@ def write_records() -> None:
     record("prefect.flow_runs", logging.INFO, "2026-11-17 started", is_shown=True)
     record("prefect.flow_runs", logging.WARNING, "a worker died\x1b[2J")
     record("prefect.flow_runs", logging.ERROR, "it failed")
-    record("ray.data", logging.INFO, "Execution plan")
+    record("ray.worker", logging.INFO, "Execution plan")
 
 
 def test_warnings_and_lines_of_a_backfill_are_shown_and_with_verbose_what_ray_and_prefect_write(

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import ray.data
 
 from overnight.tasks.resources.ray_internals import OperatorState
-from overnight.tasks.write.stream.progress import follow, stages_at_work
+from overnight.tasks.write.stream.progress import Moment, follow, stages_at_work
 
 
 def run_steps(table: pa.Table) -> pa.Table:
@@ -34,12 +34,12 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
     dataset = ray.data.read_parquet(str(tmp_path / "a.parquet"))
     dataset = dataset.map_batches(run_steps, batch_size=None, batch_format="pyarrow", num_cpus=0.5)
     dataset = dataset.map_batches(Worker, batch_size=100, batch_format="pyarrow", concurrency=1, num_cpus=0.6)
-    told: list[tuple[dict[str, int], bool]] = []
+    told: list[Moment] = []
     names = {"ingest": ("Read",), "preprocess": (run_steps.__name__,), "infer": (Worker.__name__,)}
-    with follow(dataset, names, lambda rows, wait, load, done: told.append((rows, done))) as streamed:
+    with follow(dataset, names, told.append) as streamed:
         assert sum(bundle.num_rows() for bundle in dataset.iter_internal_ref_bundles()) == 500
-    rows, done = told[-1]
-    assert done
+    rows = told[-1].rows
+    assert told[-1].is_complete
     assert rows == dict.fromkeys(("ingest", "preprocess", "infer"), 500)
     assert streamed.times.keys() == rows.keys()
     assert streamed.samples["started_at"] <= streamed.times["infer"][1]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,22 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.engine.progress import Progress
+from overnight.tasks.engine.stream import Streamed
+from overnight.tasks.resources.sampler import Sample
 from overnight.tasks.state.manifest import COUNTS, UNITS
 from overnight.tasks.state.read_plan import PENDING, stream_order
 from overnight.tasks.state.run import now
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Incident, Snapshot
+from overnight.tasks.write.stream.progress import Moment
 from overnight.tasks.write.stream.run_progress import RunProgress, with_passed, without_ends
 from overnight.tasks.write.stream.staging import Staged
 from tests.tasks.runs import make_run
+
+
+def moment(rows: dict[str, int], load: Sample = MappingProxyType({}), is_complete: bool = False) -> Moment:
+    streamed = Streamed(times={"infer": ("t1", "t2")}, samples={"seconds": [1.0]})
+    return Moment(1.0, rows, "", load, streamed, is_complete, is_complete)
 
 
 def test_marks_of_files_ends_are_no_rows_of_a_stage() -> None:
@@ -55,7 +63,7 @@ def of_run(tmp_path: Path) -> Any:
 def test_rows_of_earlier_attempts_are_done_from_the_start(of_run: Any) -> None:
     progress, shown, staging = of_run()
     staging.staged = Staged(rows=dict.fromkeys(("ingest", "infer", "write"), 5), filtered=2, tokens=9, cost=0.5)
-    progress.look({"ingest": 30, "infer": 20}, "", {"cpus_busy": 0.5}, False)
+    progress.look(moment({"ingest": 30, "infer": 20}, {"cpus_busy": 0.5}))
     [first] = shown
     assert {name: stage.rows for name, stage in first.stages.items()} == {"ingest": 70, "infer": 60, "write": 45}
     assert (first.total, first.resumed, first.filtered, first.quarantined) == (100, 40, 2, 3)
@@ -64,17 +72,17 @@ def test_rows_of_earlier_attempts_are_done_from_the_start(of_run: Any) -> None:
 
 def test_in_the_end_the_staged_parts_have_the_rows_and_no_stage_falls_back(of_run: Any) -> None:
     progress, shown, staging = of_run()
-    progress.look({"ingest": 64, "infer": 60}, "", {}, False)
+    progress.look(moment({"ingest": 64, "infer": 60}))
     assert shown[0].stages["ingest"].rows == 100  # Ray Data counts a weight as a row
     staging.staged = Staged(rows={"ingest": 60, "preprocess": 0, "infer": 59, "write": 58})
-    progress.look({"ingest": 64, "infer": 60}, "", {}, True)
+    progress.look(moment({"ingest": 64, "infer": 60}, is_complete=True))
     assert {name: stage.rows for name, stage in shown[1].stages.items()} == {"ingest": 100, "infer": 100, "write": 98}
     assert shown[1].share("write") == 1.0
 
 
 def test_files_of_unknown_length_have_no_total(of_run: Any) -> None:
     progress, shown, _ = of_run(rows=None)
-    progress.look({"ingest": 30}, "", {}, False)
+    progress.look(moment({"ingest": 30}))
     assert (shown[0].total, shown[0].share("ingest"), shown[0].resumed) == (None, None, 0)
 
 
@@ -82,5 +90,5 @@ def test_the_last_incident_has_its_stage(of_run: Any, monkeypatch: pytest.Monkey
     progress, shown, _ = of_run()
     last = Snapshot(last_incident=Incident("infer", "a worker died"))
     monkeypatch.setattr(supervisor, "snapshot", lambda run: last)
-    progress.look({"ingest": 1}, "", {}, False)
+    progress.look(moment({"ingest": 1}))
     assert shown[0].incident == "infer: a worker died"
