@@ -51,8 +51,8 @@ def judge(
         stage = record.get("stage") or "an unknown stage"
         if record.get("status") == "cancelled":
             return Verdict("no", f"Nothing new to trust: the run was cancelled in {stage}, and {stays}.")
-        reason = first_line(str(record.get("error_message") or "")).rstrip(".")
-        return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. {reason}.")
+        reason = first_line(str(record.get("error_message") or "")).split(". ")[0].rstrip(".")
+        return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. Its error: {reason}.")
     counts = f"{_rows(record['rows_out'])} published of {record['rows_in']:,} read"
     if quarantined := record.get("rows_quarantined"):
         counts += f", {quarantined:,} quarantined"
