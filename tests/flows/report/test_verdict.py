@@ -47,7 +47,8 @@ def test_less_agreement_with_the_labels_is_a_doubt() -> None:
 
 def test_a_failed_and_a_cancelled_run_say_what_is_published() -> None:
     failure = FAILURE | {"error_message": "2 checks failed:\n  checks.min_rows: none.\nNothing was published."}
-    sentence = "the run failed in write, and the rows that were published before stay. Its error: 2 checks failed: checks.min_rows: none."
+    sentence = "the run failed in write, and the rows that were published before stay. "
+    sentence += "Its error: 2 checks failed: checks.min_rows: none."
     assert judge(failure, [], [], published_before=True).sentence == f"Nothing new to trust: {sentence}"
     cancelled = judge(FAILURE | {"status": "cancelled"}, [], [], published_before=False)
     assert cancelled.sentence.endswith("cancelled in write, and no rows of this partition are published.")
