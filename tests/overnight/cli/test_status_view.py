@@ -125,6 +125,13 @@ def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -
     assert lines[-1] == "and 10 more"
 
 
+def test_the_last_line_names_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = jobs.load(tmp_path)
+    show_status("numbers", [entry("2026-01-02", "published")], job.reports)
+    last_line = f"reports: {tmp_path}/out/_overnight/date=D/report.html"
+    assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
 def test_a_job_without_days_has_no_calendar(shown: Any) -> None:
     lines = shown([entry("all", "published")])
     assert (lines[0], any("■" in line for line in lines)) == ("numbers: published", False)
