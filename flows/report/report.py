@@ -196,11 +196,10 @@ def _commands(record: Record, file: str) -> list[tuple[str, str]]:
     run = f"overnight run {shlex.quote(file)}{run_option(record['partition'])}"
     show = f"overnight show {shlex.quote(file)}{run_option(record['partition'])}"
     if record.get("status") != "published":
-        return [
-            ("Resume: settled rows are not computed again", run),
-            ("Look at the rows that failed", f"{show} --quarantine"),
-            ("Begin again", f"{run} --force"),
-        ]
+        commands = [("Resume: settled rows are not computed again", run), ("Begin again", f"{run} --force")]
+        if record.get("quarantine"):
+            commands.append(("Look at the rows that failed", f"{show} --quarantine"))
+        return commands
     commands = [("Run it again", f"{run} --force"), ("Show rows", f"{show} -n 5")]
     commands.append(("Show one row", f"{show} --where \"row_id = '...'\""))
     if record.get("rows_quarantined"):
