@@ -228,7 +228,7 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
             content: dict[str, Any] = {
                 "data": round(100 * (progress.share("write") or 0.0), 1),
                 "description": masked(line_of(progress)),
-                "metadata_": {"partition": run.partition, "progress": progress.as_json()},
+                "metadata_": {"partition": run.partition, **progress.as_texts()},
             }
             if artifact_id:
                 client.update_artifact(artifact_id, ArtifactUpdate(**content))
