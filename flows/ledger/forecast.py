@@ -65,9 +65,10 @@ class Pace:
 
 @dataclass
 class Forecast:
-    """Adds the time left to the progress of one run, whose moments it keeps."""
+    """Adds the time left to the progress of one run, whose moments it keeps. `size` is that of its inputs in bytes."""
 
     earlier: Experience
+    size: int | None = None
     moments: list[tuple[float, int]] = field(default_factory=list)
 
     def added_to(self, progress: Progress) -> Progress:
@@ -76,7 +77,10 @@ class Forecast:
             return replace(progress, time_left=None)
         rows = progress.stages[pace_stage(progress)].rows
         self.moments.append((progress.seconds, rows))
-        return replace(progress, time_left=time_left(self.earlier, Pace(self.moments, progress.total)))
+        total = progress.total
+        if total is None and self.size and self.earlier.median("bytes_a_row"):
+            total = expected_rows(self.earlier, self.size)
+        return replace(progress, time_left=time_left(self.earlier, Pace(self.moments, total)))
 
 
 def pace_stage(progress: Progress) -> str:

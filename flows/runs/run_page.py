@@ -13,6 +13,7 @@ from uuid import UUID
 
 import prefect.runtime
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
@@ -33,6 +34,7 @@ from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
 from overnight.tasks.rows.reasons import count_reasons, short_reason
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
+from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
@@ -219,7 +221,7 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
     The description has all facts, and the metadata the progress itself, for the terminal.
     """
     artifact_id: UUID | None = None
-    forecast = Forecast(_experience(run))
+    forecast = Forecast(_experience(run), _size(run))
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
     # would retry for minutes on a server that it reached before; the next update is retry enough.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
@@ -230,7 +232,7 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
             content: dict[str, Any] = {
                 "data": round(100 * (progress.share("write") or 0.0), 1),
                 "description": masked(line_of(progress)),
-                "metadata_": {"partition": run.partition, "progress": progress.as_json()},
+                "metadata_": {"partition": run.partition, **progress.as_texts()},
             }
             if artifact_id:
                 client.update_artifact(artifact_id, ArtifactUpdate(**content))
@@ -240,6 +242,13 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
             artifact_id = client.create_artifact(ArtifactCreate(key=key, type="progress", **owner, **content)).id
 
         yield show
+
+
+def _size(run: Run) -> int | None:
+    with dispensable():
+        table, _ = read_manifest(run.manifest, ["size"])
+        return int(pc.sum(table["size"]).as_py() or 0)
+    return None
 
 
 def _experience(run: Run) -> Experience:

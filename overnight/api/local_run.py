@@ -6,7 +6,8 @@ Inside a flow or a task of the user, the run is a subflow. It uses the same serv
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[s
 
     If `show`, print the address of the UI. Raise `OvernightError` if the search fails or is cancelled.
     """
-    with _explained(), _server(show):
+    with _explained(), _server(show, partial(click.echo, err=True)):
         return dict(similarity_search(str(job_path), **question))
 
 
@@ -128,7 +129,7 @@ def _run(
         stack.enter_context(modules_in(str(Path(parameters["job"]).parent)))
         stack.enter_context(fork_server_for_local_ray())
         screen.phase(SERVER_PHASE)
-        stack.enter_context(_server(show))
+        stack.enter_context(_server(show, screen.say))
         stack.enter_context(server_known_to_workers())
         fork_server.preload(imports(job.models))
         if is_in_a_flow():
@@ -141,12 +142,14 @@ def _run(
         if not ray.is_initialized():
             address = masked(os.environ.get("RAY_ADDRESS", ""))
             screen.phase(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s")
+        else:
+            screen.phase("waiting for the first task")
         stack.enter_context(interruptible(flow_run.id))
         if show:
             stack.enter_context(following(screen, job.name, flow_run.id))
         stack.enter_context(failed_before_it_began(flow_run.id))
         if ray_dashboard or screen.verbosity.verbose:
-            stack.enter_context(_ray(ray_dashboard, screen.verbosity.verbose))
+            stack.enter_context(_ray(screen, ray_dashboard))
         return run_flow(flow, flow_run=flow_run)
 
 
@@ -162,11 +165,11 @@ def _explained() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _server(show: bool) -> Iterator[None]:
+def _server(show: bool, say: Callable[[str], None]) -> Iterator[None]:
     """Provide a Prefect server: that of the flow that contains this call, otherwise the configured or a local one.
 
-    The run sends heartbeats as often as those of deployments. Prefect's default is every three minutes, and the
-    automation of `overnight deploy` takes a run for dead after two.
+    If `show`, `say` its address. The run sends heartbeats as often as those of deployments. Prefect's default is every
+    three minutes, and the automation of `overnight deploy` takes a run for dead after two.
     """
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: int(HEARTBEAT_SECONDS)}):
         if is_in_a_flow():
@@ -176,19 +179,20 @@ def _server(show: bool) -> Iterator[None]:
                 yield
             return
         with prefect_server(show) as url:
-            _say(ui_line(url), show)
+            if show:
+                say(ui_line(url))
             yield
 
 
 @contextlib.contextmanager
-def _ray(has_dashboard: bool, is_verbose: bool) -> Iterator[None]:
+def _ray(screen: Screen, has_dashboard: bool) -> Iterator[None]:
     """Start Ray, or join the cluster. With a dashboard, print its address; if verbose, let Ray write to stderr.
 
     A terminal also shows the token that the dashboard needs, unless the user has set it. A log must not have it.
     """
     own_token = os.environ.get("RAY_AUTH_TOKEN")
     arguments: dict[str, Any] = {"include_dashboard": has_dashboard}
-    if is_verbose:
+    if screen.verbosity.verbose:
         arguments |= {"log_to_driver": True, "logging_level": "INFO"}
     runner: OvernightTaskRunner[Any] = OvernightTaskRunner(init_kwargs=arguments)
     with runner:
@@ -197,10 +201,5 @@ def _ray(has_dashboard: bool, is_verbose: bool) -> Iterator[None]:
             line = f"Ray's dashboard: {runner.dashboard or 'none'}"
             if token and token != own_token and sys.stderr.isatty():
                 line += f", with the token {token}"
-            click.echo(line, err=True)
+            screen.say(line)
         yield
-
-
-def _say(line: str, show: bool) -> None:
-    if show:
-        click.echo(line, err=True)

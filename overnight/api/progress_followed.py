@@ -28,7 +28,6 @@ TASKS = {
     "write": "checking the rows and publishing them",
 }
 RUNNING = "infer: running the stream"
-FIRST = "waiting for the first task"
 
 
 @contextlib.contextmanager
@@ -42,11 +41,11 @@ def _follow(screen: Screen, job_name: str, flow_run_id: UUID, since: str, stop: 
     seconds = SECONDS_BETWEEN_LOOKS if screen.is_live else SECONDS_BETWEEN_LOOKS_FOR_LINES
     keys = {artifact_key(job_name, "progress"), artifact_key(job_name, "progress-backfill")}
     start = datetime.fromisoformat(since)
-    screen.phase(FIRST)
     with get_client(sync_client=True) as client:
         while not stop.wait(seconds):
             with contextlib.suppress(Exception):  # a display that fails must not fail the run
                 if task := _running_task(client, flow_run_id):
+                    screen.begin()
                     progress = screen.view.progress
                     is_running = task == "infer" and progress is not None and not progress.is_complete
                     screen.phase(RUNNING if is_running else f"{task}: {TASKS[task]}")
@@ -59,8 +58,8 @@ def _follow(screen: Screen, job_name: str, flow_run_id: UUID, since: str, stop: 
 
 def _show(screen: Screen, artifact: ArtifactCollection) -> None:
     facts = artifact.metadata_ or {}
-    if "progress" in facts:
-        screen.progress(str(artifact.flow_run_id), str(facts["partition"]), parsed(facts["progress"]))
+    if "partition" in facts:
+        screen.progress(str(artifact.flow_run_id), str(facts["partition"]), parsed(facts))
     else:
         screen.backfill(str(artifact.description), float(str(artifact.data)) / 100)
 

@@ -4,9 +4,11 @@ A `Screen` begins with the phases of the command, such as the import and the sta
 progress of a flow run from its artifact in Prefect, wherever the run is.
 """
 
+import atexit
 import contextlib
 import importlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -71,6 +73,8 @@ class Screen:
     ) -> None:
         display, self._display = self._display, contextlib.nullcontext()
         display.__exit__(kind, error, traceback)
+        if colorama := sys.modules.get("colorama"):  # Ray imports it: at the exit it writes to the display that ended
+            atexit.unregister(colorama.initialise.reset_all)
 
     @property
     def is_live(self) -> bool:
@@ -94,9 +98,15 @@ class Screen:
         self.tick()
 
     def expect(self, interval: Interval | None) -> None:
-        """Show how long the command will take, until the run has a progress."""
+        """Note how long the run will take. The screen shows it from its beginning to its first progress."""
         with self._lock:
             self.view = replace(self.view, expected=interval)
+
+    def begin(self) -> None:
+        """Note that the run begins, unless it has begun."""
+        with self._lock:
+            if self.view.beginning is None:
+                self.view = replace(self.view, beginning=time.monotonic() - self._start)
 
     def progress(self, run: str, partition: str, progress: Progress) -> None:
         """Show the progress of a run. Within one run, no stage falls back."""
@@ -165,13 +175,11 @@ class LogLines(logging.Handler):
 
 @contextlib.contextmanager
 def logged(screen: Screen) -> Iterator[None]:
-    """Print the log above the screen while the body runs; if verbose, also what Prefect and Ray write."""
-    names = ["prefect", "ray"] if screen.verbosity.verbose else ["prefect.flow_runs"]
-    handler, loggers = LogLines(screen), [logging.getLogger(name) for name in names]
-    for logger in loggers:
-        logger.addHandler(handler)
+    """Print the log above the screen while the body runs; if verbose, also what Prefect writes. Ray writes itself."""
+    logger = logging.getLogger("prefect" if screen.verbosity.verbose else "prefect.flow_runs")
+    handler = LogLines(screen)
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
+        logger.removeHandler(handler)

@@ -34,14 +34,15 @@ class View:
     age: float = 0.0
     backfill: str = ""
     backfill_share: float | None = None
-    expected: Interval | None = None  # the seconds of the command, by earlier runs
+    expected: Interval | None = None  # the seconds of the run, by earlier runs
+    beginning: float | None = None  # of the run, in seconds of the command
 
     @property
     def current(self) -> Progress | None:
         """Return the progress, whose time left is that of now. Before the first one, earlier runs give the time."""
         progress = self.progress
-        if progress is None and self.expected:
-            return Progress(time_left=self.expected.after(self.seconds))
+        if progress is None and self.expected and self.beginning is not None:
+            return Progress(time_left=self.expected.after(self.seconds - self.beginning))
         if progress is None or progress.time_left is None:
             return progress
         return replace(progress, time_left=progress.time_left.after(self.age))

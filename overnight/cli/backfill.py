@@ -81,7 +81,8 @@ def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose:
     from overnight.flows.backfill_plan import entries_of
 
     entries = entries_of(job, request, steps)
-    print_result(entries, as_json, lambda: show_outcomes(job, entries))
+    if as_json or not quiet:
+        print_result(entries, as_json, lambda: show_outcomes(job, entries))
     if failure:
         click.secho(f"{failure.status}: {failure}", fg="red", err=True)
         sys.exit(1)

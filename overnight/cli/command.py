@@ -33,7 +33,7 @@ verbose_option = click.option(
     is_flag=True,
     help="Show the run's log, with the output of models and steps, and what Ray and Prefect write.",
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show neither progress nor warnings, only errors.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show only errors, and the JSON document of --json.")
 reason_option = click.option(
     "--reason", metavar="T", default="", help="The reason for this run, recorded in the receipt."
 )

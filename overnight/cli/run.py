@@ -59,7 +59,8 @@ def run(job_path: Path, as_json: bool, quiet: bool, verbose: bool, **options: An
     if failure:
         _show_failure(failure, job, job_path, options, as_json)
         sys.exit(1)
-    print_result(receipt, as_json, lambda: show_receipt(receipt, job, str(job_path)))
+    if as_json or not quiet:
+        print_result(receipt, as_json, lambda: show_receipt(receipt, job, str(job_path)))
 
 
 def _run(

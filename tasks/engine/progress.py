@@ -6,13 +6,14 @@ one value. Rows are source rows of the partition, and those of earlier attempts 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
 from overnight.tasks.errors import STREAM_STAGES
 
 RATE_SECONDS = 30.0  # a rate is that of the last 30 seconds
+METADATA_CHARACTERS = 490  # Prefect cuts off longer values
 QUIET_SECONDS = 5.0  # without a row that moves: then the progress names what the run waits for
 
 
@@ -80,13 +81,27 @@ class Progress:
             return None
         return min(self.stages[stage].rows / max(self.total, 1), 1.0)
 
-    def as_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+    def as_texts(self) -> dict[str, str]:
+        """Return the fields as JSON texts, none of which is too long for the metadata of an artifact in Prefect."""
+        values = asdict(self)
+        for stage in values["stages"].values():
+            stage["rate"] = stage["rate"] and round(stage["rate"], 3)
+        return {name: _json(value) for name, value in values.items()}
 
 
-def parsed(text: str) -> Progress:
-    """Return the progress that `as_json` has written."""
-    values: dict[str, Any] = json.loads(text)
+def _json(value: Any) -> str:
+    """Return a value as JSON. A text loses its end if it is too long."""
+    text = json.dumps(value, ensure_ascii=False)
+    while isinstance(value, str) and len(text) > METADATA_CHARACTERS:
+        value = value[:-20]
+        text = json.dumps(value, ensure_ascii=False)
+    return text
+
+
+def parsed(texts: Mapping[str, str]) -> Progress:
+    """Return the progress that `as_texts` has written. Other texts may be beside its own."""
+    names = [field.name for field in fields(Progress)]
+    values: dict[str, Any] = {name: json.loads(texts[name]) for name in names}
     for name, stage in values["stages"].items():
         values["stages"][name] = StageProgress(**stage)
     if values["time_left"]:

@@ -48,6 +48,8 @@ def left_of(interval: Interval | None) -> str:
     """Return the time that is left with its interval, such as `about 3 min left (80 %: 2 min 10 s to 4 min)`."""
     if interval is None:
         return ""
+    if round(interval.high) == 0:
+        return "it takes longer than forecast"
     low, high = duration(interval.low), duration(interval.high)
     scope = low if low == high else f"{low} to {high}"
     return f"about {duration(interval.seconds)} left (80 %: {scope})"

@@ -136,6 +136,15 @@ def test_the_progress_of_a_job_without_models_is_forecast_by_its_last_stage() ->
     assert forecast.added_to(Progress(60.0, stages, 1000, is_complete=True)).time_left is None
 
 
+def test_the_size_of_the_inputs_gives_the_rows_of_files_of_unknown_length() -> None:
+    earlier = experience([receipt(rows=1000, rate=10.0, bytes_in=50_000, number=number) for number in range(3)])
+    progress = Progress(5.0, {"infer": StageProgress(0), "write": StageProgress()})
+    assert Forecast(earlier).added_to(progress).time_left is None
+    left = Forecast(earlier, size=100_000).added_to(progress).time_left
+    assert left
+    assert left.seconds == pytest.approx(2000 / 10, rel=0.1)
+
+
 def simulate(
     chance: random.Random, rows: int, spread: float, noise: float
 ) -> tuple[list[tuple[float, int]], float, Any]:

@@ -118,5 +118,5 @@ def test_progress_is_one_artifact_with_all_facts_and_the_progress_itself(prefect
     assert found["progress"]["description"].startswith("ingest: 2 of 2 rows · write: 1 of 2 rows · ")
     assert "1 filtered" in found["progress"]["description"]
     assert found["progress"]["metadata_"]["partition"] == run.partition
-    assert parsed(found["progress"]["metadata_"]["progress"]).stages == stages
+    assert parsed(found["progress"]["metadata_"]).stages == stages
     assert found["progress"]["task_run_id"]

@@ -32,7 +32,6 @@ def test_without_a_terminal_lines_name_the_task_that_runs_and_the_rows_of_each_s
         assert text in shown
 
     with Screen() as screen, following(screen, "shown", UUID(run)):
-        wait_for(" s  waiting for the first task\n")
         task = {
             "flow_run_id": run,
             "task_key": "infer",
@@ -42,14 +41,14 @@ def test_without_a_terminal_lines_name_the_task_that_runs_and_the_rows_of_each_s
         ask(prefect_api, "/task_runs/", {**task, "state": {"type": "RUNNING"}})
         wait_for(" s  infer: loading the models and running them\n")
         artifact = {"key": "shown-progress", "type": "progress", "flow_run_id": run}
-        facts = {"partition": "2026-11-17", "progress": SEVEN.as_json()}
+        facts = {"partition": "2026-11-17", **SEVEN.as_texts()}
         ask(prefect_api, "/artifacts/", {**artifact, "data": 40, "metadata_": facts})
         wait_for(" s  ingest: 7 of 10 rows · infer: 4 of 10 rows\n")
 
         backfill = {"key": "shown-progress-backfill", "type": "progress", "description": "backfill: 1 of 2"}
         ask(prefect_api, "/artifacts/", {**backfill, "data": 50})
         complete = replace(SEVEN, stages={"ingest": StageProgress(10), "infer": StageProgress(10)}, is_complete=True)
-        facts = {"partition": "2026-11-17", "progress": complete.as_json()}
+        facts = {"partition": "2026-11-17", **complete.as_texts()}
         ask(prefect_api, "/artifacts/", {**artifact, "data": 100, "metadata_": facts})
         wait_for(" s  backfill: 1 of 2 · ingest: 10 rows · infer: 10 rows · infer: ")
     ask(prefect_api, f"/flows/{flow}", method="DELETE")

@@ -108,10 +108,10 @@ def write_records() -> None:
     record("prefect.flow_runs", logging.INFO, "2026-11-17 started", is_shown=True)
     record("prefect.flow_runs", logging.WARNING, "a worker died\x1b[2J")
     record("prefect.flow_runs", logging.ERROR, "it failed")
-    record("ray.worker", logging.INFO, "Execution plan")
+    record("prefect.engine", logging.INFO, "Beginning the flow run")
 
 
-def test_warnings_and_lines_of_a_backfill_are_shown_and_with_verbose_what_ray_and_prefect_write(
+def test_warnings_and_lines_of_a_backfill_are_shown_and_with_verbose_what_prefect_writes(
     output: io.StringIO,
 ) -> None:
     with Screen(console=console(output, False)) as screen, logged(screen):
@@ -119,7 +119,7 @@ def test_warnings_and_lines_of_a_backfill_are_shown_and_with_verbose_what_ray_an
     assert lines_of(output) == "   0 s  2026-11-17 started\n   0 s  a worker died\\x1b[2J\n"
     with Screen(Verbosity(verbose=True), console(output, False)) as screen, logged(screen):
         write_records()
-    for text in ("rows: 5", "it failed", "Execution plan"):
+    for text in ("rows: 5", "it failed", "Beginning the flow run"):
         assert f"   0 s  {text}\n" in lines_of(output)
 
 

@@ -54,13 +54,17 @@ def test_no_bar_falls_back_when_an_attempt_resumes() -> None:
     assert never_less(before, None) == before
 
 
-def test_a_progress_travels_as_json() -> None:
+def test_a_progress_travels_as_texts() -> None:
     progress = replace(
         progress_of([look(0, 0), look(10, 500, tokens=12, cost=0.5, incident="infer: a\x1b[2J")]),
         time_left=Interval(10.0, 8.0, 13.0),
     )
-    assert parsed(progress.as_json()) == progress
-    assert parsed(Progress().as_json()) == Progress()
+    assert parsed(progress.as_texts()) == progress
+    assert parsed(Progress().as_texts()) == Progress()
+    long = replace(progress, incident='\x1b"ü' * 300, waits_for="infer: " + "3 workers do not start; " * 40)
+    texts = long.as_texts() | {"partition": "2026-11-17"}
+    assert max(map(len, texts.values())) < 500
+    assert long.waits_for.startswith(parsed(texts).waits_for)
 
 
 def test_time_left_counts_down_to_zero() -> None:

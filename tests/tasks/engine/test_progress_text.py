@@ -30,6 +30,11 @@ def test_an_interval_of_one_length_is_not_written_twice() -> None:
     assert left_of(None) == ""
 
 
+def test_a_run_that_takes_longer_than_its_interval_has_no_time_left() -> None:
+    assert left_of(Interval(0.0, 0.0, 9.0)) == "about 0 s left (80 %: 0 s to 9 s)"
+    assert left_of(Interval(0.0, 0.0, 0.3)) == "it takes longer than forecast"
+
+
 def test_the_line_of_a_running_stream_has_rows_and_rates() -> None:
     progress = Progress(9.0, STAGES, 202)
     assert line_of(progress) == "ingest: 202 of 202 rows · infer: 50 of 202 rows, 2.0/s · write: 0 of 202 rows"
