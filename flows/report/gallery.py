@@ -73,8 +73,9 @@ class Group:
         return not any(card.picture or card.sound or card.texts for card in self.cards)
 
     @property
-    def has_pictures(self) -> bool:
-        return any(card.picture for card in self.cards)
+    def is_wide(self) -> bool:
+        """Return True if the cards have long texts, or no pictures, and need room."""
+        return any(card.texts for card in self.cards) or not any(card.picture for card in self.cards)
 
     @property
     def names(self) -> list[str]:
