@@ -7,7 +7,7 @@ BIN := .venv/bin
 LIGHT := tests/tasks tests/flows/job $(patsubst %,tests/flows/schedule/test_%.py,partitions cron)
 # What these find does not depend on the Python: files for libraries in C and C++, what Ray and stores do, and long waits.
 ONCE := $(patsubst %,--ignore=tests/tasks/%.py,ingest/test_hostile_files ingest/test_killers preprocess/test_truncated_media \
-	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/autotune/test_trial_runner \
+	preprocess/test_lying_media storage/test_list_s3 storage/test_s3 storage/test_s3_bucket infer/test_trial_runner \
 	infer/models/test_openai infer/test_worker workers/test_watchdog shuffle/test_reorder \
 	resources/test_ray_internals resources/test_waiting storage/test_fetch storage/test_location storage/test_credentials \
 	storage/test_google_requests state/test_lease ingest/sources/test_parquet ingest/reading/test_table_blocks \

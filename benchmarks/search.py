@@ -16,9 +16,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.search.ann import index_groups, nearest_indexed
-from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.partition import LanceTable, PublishedPartition
+from overnight.tasks.search.ann import LanceTable, nearest_indexed
+from overnight.tasks.search.knn import PublishedPartition, nearest
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.lance import LanceSink, bring_index_up_to_date
 
@@ -52,16 +51,16 @@ def main() -> None:
         table = LanceTable(place, None)
         receipt = {"partition": "all", "table_version": table.dataset.version}
         partitions = [PublishedPartition("all", partial(LanceSink(path=folder).read, place, receipt), table)]
-        groups = index_groups(table, COLUMN)
+        groups = table.index_groups(COLUMN)
         all_seconds, index_seconds, found = [], [], []
 
-        def by_index(query: np.ndarray) -> tuple[list[dict[str, Any]], int]:
-            return nearest_indexed(table, partitions, groups, COLUMN, query, COUNT)
+        def by_index(query: np.ndarray) -> list[dict[str, Any]]:
+            return nearest_indexed(table, partitions, groups, COLUMN, query, COUNT).matches
 
         for query in vectors(QUERIES):
-            seconds, every = timed(lambda query=query: described(nearest(partitions, COLUMN, query, COUNT).matches))
+            seconds, every = timed(lambda query=query: nearest(partitions, COLUMN, query, COUNT).matches)
             all_seconds.append(seconds)
-            seconds, (near, _) = timed(lambda query=query: by_index(query))
+            seconds, near = timed(lambda query=query: by_index(query))
             index_seconds.append(seconds)
             found.append(len({row["row_id"] for row in every} & {row["row_id"] for row in near}) / COUNT)
     print("| rows | every row compared | by the index | of the ten nearest found | index made in |")

@@ -6,7 +6,7 @@ obeys.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from overnight.tasks.config.masking import masked, printable
 
@@ -28,6 +28,14 @@ def first_line(message: str) -> str:
     """Return the first line of a message, and the line that follows it if the first ends in a colon."""
     first, second, *_ = [*message.splitlines(), "", ""]
     return f"{first} {second.strip()}".rstrip() if first.endswith(":") else first
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, joined by commas, and how many others there are: `a, b and 3 more`."""
+    text = ", ".join(names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most:,} more"
+    return text
 
 
 # The tree of errors:

@@ -6,7 +6,7 @@
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from overnight.tasks.errors import JobError
 
 if TYPE_CHECKING:
     from overnight.cli.init_choices import Answers
-    from overnight.cli.init_look import Found
 
 TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
@@ -56,63 +55,56 @@ def init(folder: Path, **given: str | None) -> None:
         files = init_templates.create(answers)
     for file in files:
         click.echo(f"wrote {file}")
-    click.echo("Next:\n  " + "\n  ".join(init_templates.next_commands(answers, files)))
+    commands = ["preview", "run"]
+    if answers.cron:
+        commands.append("deploy")
+    lines = [f"overnight {command} {files[0].name}" for command in commands]
+    if folder.resolve() != Path.cwd():
+        lines.insert(0, f"cd {folder}")
+    click.echo("\n  ".join(["Next:", *lines]))
 
 
 def prompt_for_answers(folder: Path, given: Mapping[str, str | None]) -> "Answers":
-    """Return all answers: from options, otherwise from prompts. `given` has the value of each option, or None.
+    """Return all answers: the options in `given`, otherwise from prompts or, without a terminal, defaults.
 
-    Without a terminal, take the default of an answer that no option gives. Raise `JobError` if it has no default, and
-    for an answer that is not valid.
+    Raise `JobError` for an answer that is missing or not valid.
     """
-    from overnight.cli.init_choices import Answers, default_name, offers, source_kinds, task_choices
+    from overnight.cli.init_choices import Answers, column_of, is_table, offers, task_choices
     from overnight.cli.init_look import look
+    from overnight.cli.init_rows import source_kinds
 
-    cron = cron_of(given["schedule"] or "")
+    cron = (given["schedule"] or "").strip()
+    if time := TIME.fullmatch(cron):
+        cron = f"{int(time[2])} {int(time[1])} * * *"
     if given["timezone"] and not (cron or "{partition}" in (given["path"] or "")):
         raise JobError(f"--timezone {given['timezone']}: expected --schedule with it, found none.")
     path = _answer("path", given, "Where are the inputs? A folder or a URI; {partition} is replaced by the day")
-    kinds = source_kinds()
-    _check_choice("source", given["source"], kinds)
-    inputs = look(path, kinds, given["source"])
+    kinds = list(source_kinds())
+    if given["source"]:
+        _answer("source", given, "", kinds)
+    inputs = look(path, given["source"])
     for note in inputs.notes:
         click.echo(note, err=True)
-    source = inputs.source or _answer("source", given, "What kind are the inputs?", list(kinds))
+    source = inputs.source or _answer("source", given, "What kind are the inputs?", kinds)
     works = task_choices(source, inputs)
     if not given["work"] and sys.stdin.isatty():
         click.echo("\n".join(f"  {work:<22}{words}" for work, words in works.items()))
     work = _answer("work", given, "Which work does each row need?", list(works))
-    column = _text_column(given, source, work, inputs)
+    column = given["text_column"] or ""
+    if not column and is_table(source) and column_of(work) == "text":
+        if inputs.texts and sys.stdin.isatty():
+            click.echo(f"  columns with texts: {', '.join(inputs.texts)}", err=True)
+        usual = next(iter(inputs.texts), "text")
+        column = _answer("text_column", given, "Which column holds the text?", default=usual)
+    if column and inputs.names and column not in inputs.names:
+        raise JobError(f"--text-column {column}: expected one of {', '.join(inputs.names)}.")
     model = given["model"] or ""
     if offer := offers().get(work):
         model = _answer("model", given, "Which model?", default=offer.model)
-    name, timezone = given["name"] or default_name(folder), given["timezone"] or "UTC"
+    folder_name = re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower())
+    name = given["name"] or folder_name.strip("-_") or "job"
+    timezone = given["timezone"] or "UTC"
     return Answers(folder, name, path, source, work, model, column, inputs, cron, timezone)
-
-
-def cron_of(when: str) -> str:
-    """Return five cron fields for a time of each day, such as `02:30`. Return other text unchanged.
-
-    The check of the job refuses a text that is not five cron fields.
-    """
-    if time := TIME.fullmatch(when.strip()):
-        return f"{int(time[2])} {int(time[1])} * * *"
-    return when.strip()
-
-
-def _text_column(given: Mapping[str, str | None], source: str, work: str, inputs: "Found") -> str:
-    """Return the column of the texts, or an empty text if the work reads none."""
-    from overnight.cli.init_choices import needs_column_name
-
-    names, texts = inputs.columns.names, inputs.columns.texts
-    column = given["text_column"] or ""
-    if not column and needs_column_name(source, work):
-        if texts and sys.stdin.isatty():
-            click.echo(f"  columns with texts: {', '.join(texts)}", err=True)
-        column = _answer("text_column", given, "Which column holds the text?", default=[*texts, "text"][0])
-    if column and names and column not in names:
-        raise JobError(f"--text-column {column}: expected one of {', '.join(names)}.")
-    return column
 
 
 def _answer(
@@ -120,7 +112,8 @@ def _answer(
 ) -> str:
     """Return the value of an option, otherwise the answer to a prompt, otherwise the default."""
     if answer := given[name]:
-        _check_choice(name, answer, choices)
+        if choices and answer not in choices:
+            raise JobError(f"--{name} {answer}: expected one of {', '.join(choices)}.")
         return answer
     if sys.stdin.isatty():
         kind = click.Choice(choices) if choices else str
@@ -131,8 +124,3 @@ def _answer(
     if choices:
         option += f", one of {', '.join(choices)}"
     raise JobError(f"expected {option}, found no such option and no terminal for a prompt. {question}")
-
-
-def _check_choice(option: str, answer: str | None, choices: Collection[str] | None) -> None:
-    if answer and choices and answer not in choices:
-        raise JobError(f"--{option} {answer}: expected one of {', '.join(choices)}.")

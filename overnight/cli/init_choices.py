@@ -1,22 +1,22 @@
-"""The possible answers of `overnight init`: the kinds of inputs, the work on them, and the column that the work reads.
+"""The possible answers of `overnight init`: the work on the inputs, and the column that it reads.
 
-They follow from the types of sources and models, and from what init found in the inputs.
+They follow from the types of sources and models, and from what init sees of the inputs.
 """
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from overnight.cli.init_look import Found
-from overnight.cli.init_rows import sources
+from overnight.cli.init_rows import Inputs, sources
 from overnight.flows.job.yaml_loader import yaml_line
 from overnight.tasks.infer.kinds import AnyPredictor, Offer
 
 # The work on rows besides the tasks of models.
-OWN_MODEL = "a model of your own: init writes a skeleton"
-NO_MODEL = "no model: rows are read, preprocessed and written"
-# For each source, the columns that a model can read, the usual one first, with the steps that make them.
+OTHER_WORK = {
+    "python": "a model of your own: init writes a skeleton",
+    "none": "no model: rows are read, preprocessed and written",
+}
+# For each column of files, what models read, the usual content first, with the steps to it.
 STEPS: dict[str, dict[str, list[str]]] = {
     "image": {"image": []},
     "video": {
@@ -27,9 +27,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     "pdf": {"text": ["{kind: pdf_text}", "{kind: split_text, size: 1000, overlap: 100}"]},
     "text": {"text": []},
 }
-RESIZE = "{kind: resize_image, size: 224}"
-
-
+IMAGE_SIZE = 224  # pixels, unless all pictures are smaller
 # Chains of models that read columns of earlier ones, with a usual name for each model.
 CHAINS = {
     "object_classification": Offer(
@@ -44,135 +42,97 @@ CHAINS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to the prompts of init, and what init found in the inputs.
+    """The answers to the prompts of init, and what init sees of the inputs."""
 
-    `folder` is where init writes its files. `path` is the place of the inputs, as in a job file. `source` is their
-    kind. `work` is the kind of a model, the name of a chain of models, `python` or `none`. `model` names its model, or
-    those of a chain with commas.
-
-    `text_column` is for tables. If `cron` is empty, a path with {partition} gets the usual schedule, and any other path
-    gets none.
-    """
-
-    folder: Path
+    folder: Path  # for the files of init
     name: str
-    path: str
+    path: str  # of the inputs, as in a job file
     source: str
-    work: str
-    model: str = ""
-    text_column: str = ""
-    found: Found = field(default_factory=Found)
-    cron: str = ""
+    work: str  # the kind of a model, the name of a chain of models, `python` or `none`
+    model: str = ""  # or those of a chain, with commas
+    text_column: str = ""  # of a table
+    inputs: Inputs = field(default_factory=Inputs)
+    cron: str = ""  # if it is empty, a path with {partition} gets the usual schedule
     timezone: str = "UTC"
 
+    @property
+    def content(self) -> str:
+        """Return what the work reads: `image`, `audio`, `text`, or an empty text for another column.
 
-def _file_sources() -> dict[str, Any]:
-    """Return the classes of the sources of files that require only a path, by their kinds."""
-    leaves = {}
-    for kind, leaf in sources().items():
-        settings = {name for name, field in leaf.model_fields.items() if field.is_required()}
-        if getattr(leaf, "extensions", ()) and settings <= {"path"}:
-            leaves[kind] = leaf
-    return leaves
+        Work on any column reads the images of a table, unless the user names another column.
+        """
+        contents, column = _contents(self.source, self.inputs), column_of(self.work)
+        if column in contents:
+            return column
+        if is_table(self.source):
+            names_no_other = self.text_column in ("", self.inputs.image_files)
+            return "image" if column == "any" and "image" in contents and names_no_other else ""
+        return next(iter(contents))
 
+    @property
+    def column(self) -> str:
+        """Return the column that the work reads. For files and for images it is fixed.
 
-def source_kinds() -> dict[str, tuple[str, ...]]:
-    """Return the kinds of sources that init offers, each with the endings of its files."""
-    return {kind: leaf.extensions for kind, leaf in _file_sources().items()}
+        For a table it is the one that the user named, by default the one with the longest texts.
+        """
+        if self.content == "image" or not is_table(self.source):
+            return self.content
+        return self.text_column or next(iter(self.inputs.texts + self.inputs.numbers), "row_id")
 
-
-def offered_models() -> dict[str, Offer]:
-    """Return what `overnight init` shows about each kind of model that it offers, by kind."""
-    leaves = get_args(get_args(AnyPredictor)[0])
-    return {leaf.model_fields["kind"].default: leaf.offer for leaf in leaves if getattr(leaf, "offer", None)}
+    @property
+    def steps(self) -> list[str]:
+        """Return the steps that make the column that the work reads, each as one line of YAML."""
+        steps = _contents(self.source, self.inputs).get(self.content, [])
+        offer = offers().get(self.work)
+        if self.content != "image":
+            return steps
+        if not offer or not offer.whole_images:
+            size = min(self.inputs.longest_side or IMAGE_SIZE, IMAGE_SIZE)
+            return [*steps, f"{{kind: resize_image, size: {size}}}"]
+        return [*steps, "{kind: decode_image}"] if self.inputs.image_files else steps
 
 
 def offers() -> dict[str, Offer]:
-    """Return what `overnight init` shows about all work with models: by the kind of a model, or the name of a chain."""
-    return offered_models() | CHAINS
+    """Return what init shows about work with models, by their kind or by the name of a chain."""
+    offers = {}
+    for leaf in get_args(get_args(AnyPredictor)[0]):
+        if getattr(leaf, "offer", None):
+            offers[leaf.model_fields["kind"].default] = leaf.offer
+    return offers | CHAINS
 
 
-def default_name(folder: Path) -> str:
-    """Return the folder's name with only the characters that a job's name can have, or `job` if none is left."""
-    return re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-_") or "job"
-
-
-def task_choices(source: str, found: Found | None = None) -> dict[str, str]:
-    """Return the kinds of work that fit the rows of a kind of source, each with its explanation.
-
-    For a table, the kinds depend on `found`: only a table with images gets the work on images.
-    """
-    columns = list(_file_columns(source))
-    if _file_sources()[source].holds_texts:
-        columns = ["text"]
-        if found and has_images(found):
-            columns.append("image")
-    choices = {kind: offer.words for kind, offer in offers().items() if offer.column in columns}
-    return choices | {"python": OWN_MODEL, "none": NO_MODEL}
-
-
-def has_images(found: Found) -> bool:
-    """Return True if init found a table with images: image files in a column, or paths to them.
-
-    The source `uris`, which reads paths, needs commas and a header line.
-    """
-    columns = found.columns
-    return bool(columns.image_files or (columns.image_uris and not columns.settings))
-
-
-def needs_column_name(source: str, work: str) -> bool:
-    """Return True if the user must name the column that the model reads: for a model of texts on a table."""
-    return _file_sources()[source].holds_texts and _column_of(work) == "text"
-
-
-def reads_images_of_a_table(answers: Answers) -> bool:
-    """Return True if the work reads a column with images of a table.
-
-    Your own model does so unless you name another column.
-    """
-    if not is_table(answers.source) or not has_images(answers.found):
-        return False
-    is_own = answers.work == "python" and not answers.text_column
-    return is_own or _column_of(answers.work) == "image"
-
-
-def column_read(answers: Answers) -> str:
-    """Return the column that the work reads. For files it is fixed, and so is `image` for a table with images.
-
-    For another table it is the column that the user named, by default the one with the longest texts.
-    """
-    if reads_images_of_a_table(answers):
-        return "image"
-    if is_table(answers.source):
-        return answers.text_column or next(iter(answers.found.columns.texts), "row_id")
-    return _column_of(answers.work) or next(iter(_file_columns(answers.source)))
-
-
-def steps(answers: Answers) -> list[str]:
-    """Return the steps that make the column that the work reads, each as one line of YAML."""
-    column, offer = column_read(answers), offers().get(answers.work)
-    resize = []
-    if column == "image" and not (offer and offer.whole_images):
-        resize = [RESIZE]
-    image_files = answers.found.columns.image_files
-    if not image_files or not reads_images_of_a_table(answers):
-        return _file_columns(answers.source).get(column, []) + resize
-    decode = resize or ["{kind: decode_image}"]
-    if image_files == "image":
-        return decode
-    return [f"{{kind: rename_columns, columns: {yaml_line({image_files: 'image'})}}}", *decode]
-
-
-def _column_of(work: str) -> str | None:
-    offer = offers().get(work)
-    return offer.column if offer else None
-
-
-def _file_columns(source: str) -> dict[str, list[str]]:
-    """Return the columns that a file can become, each with its steps. Return no columns for a table."""
-    return STEPS.get(getattr(_file_sources()[source], "column", ""), {})
+def task_choices(source: str, inputs: Inputs | None = None) -> dict[str, str]:
+    """Return the kinds of work that fit such rows, each with its explanation."""
+    contents = {"any", *_contents(source, inputs or Inputs())}
+    models = {work: offer.words for work, offer in offers().items() if offer.column in contents}
+    return models | OTHER_WORK
 
 
 def is_table(source: str) -> bool:
-    """Return True if the rows of a source have columns of their own, and False if each row is a file."""
-    return not _file_columns(source)
+    """Return True if the rows of a source have columns of their own; otherwise each row is a file."""
+    return getattr(sources()[source], "column", "") not in STEPS
+
+
+def column_of(work: str) -> str:
+    """Return the column that the work needs, `any`, or an empty text for none."""
+    if work in OTHER_WORK:
+        return "any" if work == "python" else ""
+    return offers()[work].column
+
+
+def _contents(source: str, inputs: Inputs) -> dict[str, list[str]]:
+    """Return what models can read of the rows, each with the steps that make the column.
+
+    Paths of images need the source `uris`, which reads a list with commas and a header line.
+    """
+    if not is_table(source):
+        return STEPS[sources()[source].column]
+    contents: dict[str, list[str]] = {}
+    if sources()[source].holds_texts:
+        contents["text"] = []
+    if inputs.image_files or (inputs.image_uris and not inputs.settings):
+        contents["image"] = []
+    if inputs.image_files not in ("", "image"):
+        step = {"kind": "rename_columns", "columns": {inputs.image_files: "image"}}
+        contents["image"] = [yaml_line(step)]
+    return contents

@@ -1,7 +1,7 @@
-"""The first rows of a table, as `overnight init` looks at them: a CSV file's form, and the columns of texts and images.
+"""The content of the inputs, as `overnight init` sees it: the size of pictures, a CSV file's form, and columns.
 
-It reads 64 KiB of a text file, and the first rows of a Parquet file. DuckDB's sniffer finds the form of a CSV file.
-Overnight's own sources read the rows, so that the columns have the same names as in a run.
+It reads the heads of five pictures, 64 KiB of a text file, or the first rows of a Parquet file. Overnight's own sources
+read the rows, so that the columns have the same names as in a run.
 """
 
 import io
@@ -9,11 +9,12 @@ import os
 import re
 import tempfile
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,31 +22,31 @@ from PIL import Image
 
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.rows import arrow_types, blocks
-from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.storage.location import File, Location
 
 HEAD_BYTES = 64 * 2**10
-ROWS = 20
+ROWS, PICTURES = 20, 5
 WORDS_OF_A_SENTENCE = 6  # a name in a header line has fewer
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns of a table, with the settings of a source that reads it and comments on these settings.
+class Inputs:
+    """What init sees of the inputs. From `names` on, these are the columns of a table."""
 
-    `texts` are the names of text columns, the column of the longest texts first. `image_uris` names a column of paths
-    of images, and `image_files` a column of whole image files. `rows` is the number of rows of the file, or 0 if
-    unknown.
-    """
-
+    source: str | None = None  # the kind of most files
+    rows: int = 0  # of each partition; 0 if unknown
+    has_folders: bool = False
+    longest_side: int = 0  # of the first pictures, in pixels; 0 if unknown
     names: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()
-    image_uris: str = ""
-    image_files: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
-    comments: tuple[str, ...] = ()
-    rows: int = 0
+    texts: tuple[str, ...] = ()  # the column of the longest texts first
+    numbers: tuple[str, ...] = ()
+    image_uris: str = ""  # a column of paths of images
+    image_files: str = ""  # a column of whole image files
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of a source that reads the table
+    comments: tuple[str, ...] = ()  # on these settings
+    notes: tuple[str, ...] = ()  # sentences for the user
 
 
 @cache
@@ -54,18 +55,36 @@ def sources() -> dict[str, Any]:
     return {leaf.model_fields["kind"].default: leaf for leaf in get_args(get_args(Source)[0])}
 
 
-def look_at_rows(kind: str, file: File) -> Columns:
-    """Return the columns that the first rows of a file show. They are empty if files of this kind are not tables.
+@cache
+def source_kinds() -> dict[str, tuple[str, ...]]:
+    """Return the kinds of sources of files that require only a path, each with its endings."""
+    kinds = {}
+    for kind, leaf in sources().items():
+        required = {name for name, setting in leaf.model_fields.items() if setting.is_required()}
+        if getattr(leaf, "extensions", ()) and required <= {"path"}:
+            kinds[kind] = leaf.extensions
+    return kinds
 
-    `kind` is the kind of the source. Raise any error of reading the file.
-    """
+
+def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
+    """Return what the first pictures, or the first rows of the first file, show."""
+    if kind == "images":
+        sides = []
+        for file in files[:PICTURES]:
+            with Location(file.uri).open() as content:
+                sides.append(_longest_side(content))
+        return Inputs(longest_side=max(sides) if all(sides) else 0)
     if kind == "parquet":
-        return _columns_of_parquet(file)
+        with Location(files[0].uri).open() as content:
+            parquet = pq.ParquetFile(content)
+            batches = list(islice(parquet.iter_batches(batch_size=ROWS), 1))
+            table = pa.Table.from_batches(batches, schema=parquet.schema_arrow)
+            return replace(_columns(table), rows=parquet.metadata.num_rows)
     if kind not in ("csv", "jsonl"):
-        return Columns()
+        return Inputs()
     with tempfile.TemporaryDirectory(prefix="overnight-init-") as folder:
-        head, is_whole = _head(file)
-        name = Path(file.path).name.lower().removesuffix(".gz")
+        head, is_whole = _head(files[0])
+        name = Path(files[0].path).name.lower().removesuffix(".gz")
         copy = Path(folder, f"head{os.path.splitext(name)[1]}")
         copy.write_bytes(head)
         settings, comments = _form(copy, head) if kind == "csv" else ({}, ())
@@ -73,20 +92,11 @@ def look_at_rows(kind: str, file: File) -> Columns:
         units = source.units(list(source.files("all")))
         tables = [blocks.live_rows(block)[0] for block in source.read(units, source.common_schema(units))]
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
-    rows = len(table) if is_whole else 0
-    return replace(_columns(table), settings=settings, comments=comments, rows=rows)
-
-
-def _columns_of_parquet(file: File) -> Columns:
-    with Location(file.uri).open() as content:
-        parquet = pq.ParquetFile(content)
-        batches = list(islice(parquet.iter_batches(batch_size=ROWS), 1))
-        table = pa.Table.from_batches(batches, schema=parquet.schema_arrow)
-        return replace(_columns(table), rows=parquet.metadata.num_rows)
+    return replace(_columns(table), settings=settings, comments=comments, rows=len(table) * is_whole)
 
 
 def _head(file: File) -> tuple[bytes, bool]:
-    """Return the whole lines at the beginning of a file, decompressed, and whether they are the whole file."""
+    """Return the first lines of a file, decompressed, and True if they are the whole file."""
     with Location(file.uri).open() as content:
         data = content.read(HEAD_BYTES)
     is_whole = len(data) < HEAD_BYTES
@@ -105,10 +115,10 @@ def _form(file: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
     if not head.strip():
         return {}, ()
     with duckdb.connect() as connection:
-        [(delimiter, has_header, columns)] = connection.execute(  # rows of another length stay: a run quarantines them
-            "SELECT Delimiter, HasHeader, Columns FROM sniff_csv($file, ignore_errors = true, strict_mode = false)",
-            {"file": str(file)},
-        ).fetchall()
+        # Rows of another length stay: a run quarantines them
+        function = "sniff_csv($file, ignore_errors = true, strict_mode = false)"
+        query = f"SELECT Delimiter, HasHeader, Columns FROM {function}"
+        [(delimiter, has_header, columns)] = connection.execute(query, {"file": str(file)}).fetchall()
     settings = dict[str, Any]()
     if delimiter != ("\t" if file.suffix == ".tsv" else ",") and len(columns) > 1:
         settings["delimiter"] = delimiter
@@ -116,41 +126,56 @@ def _form(file: Path, head: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
         return settings, ()
     settings["column_names"] = [f"column_{number}" for number in range(1, len(columns) + 1)]
     first = head.decode(errors="replace").splitlines()[0]
-    comment = f"The file has no header line; rename the columns as you like. Its first line: {first:.60}"
-    return settings, (comment,)
+    comment = "The file has no header line; rename the columns as you like. Its first line: "
+    return settings, (f"{comment}{first:.60}",)
 
 
 def _is_value(name: str) -> bool:
-    return len(name.split()) >= WORDS_OF_A_SENTENCE or bool(SCHEME.fullmatch(name)) or _is_image_path(name)
+    is_sentence = len(name.split()) >= WORDS_OF_A_SENTENCE
+    return is_sentence or bool(SCHEME.fullmatch(name)) or _is_image_path(name)
 
 
 def _is_image_path(text: str) -> bool:
     return text.strip().split("?")[0].lower().endswith(sources()["images"].extensions)
 
 
-def _columns(table: pa.Table) -> Columns:
-    """Return the columns of a table, sorted into texts and images by their first values."""
-    table = table.drop_columns([name for name in blocks.IDENTITY if name in table.column_names]).slice(0, ROWS)
-    lengths, image_uris, image_files = dict[str, float](), "", ""
-    for name in table.column_names:
-        column = table[name].drop_null()
+def _columns(table: pa.Table) -> Inputs:
+    """Return the columns of a table, sorted into texts, numbers and images by their first values."""
+    names = [name for name in table.column_names if name not in blocks.IDENTITY]
+    lengths, numbers = dict[str, float](), list[str]()
+    image_uris, image_files, longest_side = "", "", 0
+    for name in names:
+        column = table[name].slice(0, ROWS).drop_null()
         if not len(column):
             continue
+        inner = column.type.value_type if arrow_types.is_list(column.type) else column.type
         if arrow_types.is_text(column.type):
             values = column.to_pylist()
             if all(map(_is_image_path, values)):
                 image_uris = image_uris or name
             elif not all(map(SCHEME.fullmatch, values)):
                 lengths[name] = sum(map(len, values)) / len(values)
-        elif holds_files(column.type) and _is_image(next(iter(files_in(column))).as_buffer()):
-            image_files = image_files or name
+        elif pa.types.is_integer(inner) or pa.types.is_floating(inner):
+            numbers.append(name)
+        elif holds_files(column.type) and not image_files:
+            contents = files_in(column).to_pylist()
+            longest_side = max(_longest_side(io.BytesIO(content or b"")) for content in contents)
+            image_files = name if longest_side else ""
     texts = sorted(lengths, key=lambda name: -lengths[name])
-    return Columns(tuple(table.column_names), tuple(texts), image_uris, image_files)
+    return Inputs(
+        longest_side=longest_side,
+        names=tuple(names),
+        texts=tuple(texts),
+        numbers=tuple(numbers),
+        image_uris=image_uris,
+        image_files=image_files,
+    )
 
 
-def _is_image(content: pa.Buffer) -> bool:
+def _longest_side(file: IO[bytes]) -> int:
+    """Return the longest side of a picture, or 0 if Pillow reads none."""
     try:
-        with Image.open(io.BytesIO(content)):
-            return True
-    except Exception:  # of any kind: it is not an image for Pillow
-        return False
+        with Image.open(file) as image:
+            return max(image.size)
+    except Exception:  # of any kind
+        return 0

@@ -1,6 +1,7 @@
 """`overnight search`: print the published rows that are most similar to an image or a text."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
     "-n",
     "count",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 999_999),
     default=5,
     show_default=True,
     help="The number of rows to print.",
@@ -54,14 +55,17 @@ def show_matches(answer: dict[str, Any]) -> None:
     """Print the matches of a search as a table on stdout: scores, row ids, and the other columns of each row."""
     console = VisibleConsole(highlight=False, soft_wrap=False)
     matches = answer["matches"]
-    names = dict.fromkeys(name for match in matches for name in match if name not in ("score", "row_id"))
+    names = dict.fromkeys(chain.from_iterable(matches))
+    del names["score"], names["row_id"]
     if answer["partitions"] == ["all"]:
         names.pop("partition", None)
     table = Table(Column("score", justify="right"), "row_id", *map(escape, names))
     for match in matches:
         values = [match["row_id"], *map(match.get, names)]
-        table.add_row(f"{match['score']:.4f}", *("" if value is None else escape(str(value)) for value in values))
-    if console.measure(table, options=console.options.update(max_width=100_000)).maximum <= console.width:
+        texts = ["" if value is None else escape(str(value)) for value in values]
+        table.add_row(f"{match['score']:.4f}", *texts)
+    wide = console.options.update(max_width=100_000)
+    if console.measure(table, options=wide).maximum <= console.width:
         console.print(table)
     else:
         _show_apart(console, matches, names)
@@ -70,7 +74,8 @@ def show_matches(answer: dict[str, Any]) -> None:
     rows = f"{answer['rows']:,} rows of {len(answer['partitions'])} partitions in {answer['seconds']:.1f} s"
     line = f"searched the index of {rows}; --exact compares with all rows"
     if answer["exact"]:
-        line = f"compared with {rows}; {answer['rows_without_embedding']:,} without an embedding"
+        without = f"{answer['rows_without_embedding']:,} without an embedding"
+        line = f"compared with {rows}; {without}"
     console.print(f"{answer['job']}: {line}", markup=False, soft_wrap=True)
     if answer["sheet"]:
         console.print(f"picture sheet: {answer['sheet']}", markup=False, soft_wrap=True)

@@ -38,10 +38,10 @@ class Equal:
         columns = [encoded(table[name], name) for name in self.columns]
         digests: list[bytes | None] = []
         for row in zip(*columns, strict=True):
-            if any(value is not None for value in row):
-                digests.append(hashlib.blake2b(joined(row), digest_size=KEY_BYTES).digest())
-            else:
+            if row.count(None) == len(row):
                 digests.append(None)
+            else:
+                digests.append(hashlib.blake2b(joined(row), digest_size=KEY_BYTES).digest())
         return pa.array(digests, pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:

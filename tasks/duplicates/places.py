@@ -20,9 +20,13 @@ def places_of(units: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return (np.arange(len(units)) - starts[np.cumsum(first) - 1]).astype(np.int32)
 
 
+def _arrays(table: pa.Table) -> list[np.ndarray]:
+    return [table[name].to_numpy() for name in PLACES.names]
+
+
 def in_order(keys: pa.Table) -> pa.Table:
     """Return the table with its rows in manifest order."""
-    unit, row, place = (keys[name].to_numpy() for name in PLACES.names)
+    unit, row, place = _arrays(keys)
     return keys.take(pa.array(np.lexsort((place, row, unit))))
 
 
@@ -37,8 +41,7 @@ def found_in(places: pa.Table, units: np.ndarray, rows: np.ndarray, numbers: np.
 
     No row may occur twice in the arrays or in the table.
     """
-    identities = zip(PLACES.names, (units, rows, numbers), strict=True)
-    columns = [np.concatenate([places[name].to_numpy(), values]) for name, values in identities]
+    columns = list(map(np.concatenate, zip(_arrays(places), (units, rows, numbers), strict=True)))
     order = np.lexsort(columns[::-1])
     same = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:

@@ -7,6 +7,7 @@ A shingle is `SHINGLE` characters in lower case, with one space for any white sp
 
 import zlib
 from collections.abc import Iterable
+from itertools import repeat
 
 import numpy as np
 
@@ -20,7 +21,7 @@ def signatures(texts: Iterable[str | None]) -> list[bytes | None]:
     """Return the MinHash signature of each text, as the bytes of `HASHES` uint32; None for a null or blank text."""
     datasketch = require_extra("datasketch", "deduplicate: near, of texts", "preprocess")
     empty = datasketch.MinHash(num_perm=HASHES, seed=SEED, scheme="affine32", hashfunc=zlib.crc32)
-    return [_signature(text, empty) for text in texts]
+    return list(map(_signature, texts, repeat(empty)))
 
 
 def _signature(text: str | None, empty: object) -> bytes | None:

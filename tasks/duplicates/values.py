@@ -116,7 +116,11 @@ def _structs(array: pa.StructArray, name: str) -> Encoded:
     columns = {_sized(b"k", field.encode()): encoded(fields[field], name) for field in sorted(fields)}
     structs: Encoded = []
     for row, is_valid in enumerate(array.is_valid().to_pylist()):
-        content = b"".join(key + value for key, values in columns.items() if (value := values[row]) is not None)
+        content = b""
+        for key, values in columns.items():
+            value = values[row]
+            if value is not None:
+                content += key + value
         structs.append(b"{%b}" % content if is_valid else None)
     return structs
 

@@ -6,14 +6,14 @@ calls. Out: one array per output of the model, with one value per row, under the
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.infer.model_files import ModelFile, file_versions
-from overnight.tasks.infer.predictor import Batch, Predictor
+from overnight.tasks.infer.predictor import Batch, Offer, Predictor
 from overnight.tasks.rows.plain_values import fields_of
 from overnight.tasks.rows.user_values import snapshot
 
@@ -26,12 +26,14 @@ Outputs = Annotated[
     Field(min_length=1, description="Names of the model's outputs, in their order; default: its own names."),
 ]
 
+MODEL_IN_A_FILE = Offer("results of a model that you saved in a file", "any", "", lambda column: {"columns": [column]})
 Call = Callable[[list[np.ndarray]], Mapping[str, Any]]  # a list in place of an array has one value per row
 
 
 class FileModel(Predictor):
     """A model that is saved as one file, and reads arrays from columns."""
 
+    offer: ClassVar[Offer] = MODEL_IN_A_FILE
     file: ModelFile
     columns: Columns
 
@@ -138,7 +140,10 @@ def _by_shape(arrays: list[np.ndarray]) -> Iterator[tuple[np.ndarray, list[np.nd
     for rows in groups.values():
         inputs = []
         for array in arrays:
-            inputs.append(np.stack(list(array[rows])) if array.dtype == object else array[rows])
+            values = array[rows]
+            if array.dtype == object:
+                values = np.stack(list(values))
+            inputs.append(values)
         yield np.array(rows), inputs
 
 

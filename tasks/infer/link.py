@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from overnight.tasks.engine.stage import Loaded, Stage
-from overnight.tasks.infer.heavy_columns import drop_heavy
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.rows import blocks, nested_rows, tensors
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.row_isolation import RowIsolation
 
 if TYPE_CHECKING:
     from overnight.tasks.infer.worker import Worker
+
+UNKNOWN_RANK = 2  # of a column of nulls, which counts as heavy
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,30 @@ def without_unread(block: pa.Table, link: Link, outputs: Iterable[str]) -> pa.Ta
     if link.read is None:
         return block
     return drop_heavy(block, {*link.read, *outputs}, link.bytes_stay, link.earlier)
+
+
+def heavy_columns(block: pa.Table, earlier: tuple[str, ...] = (), bytes_stay: bool = False) -> set[str]:
+    """Return the names of the columns that are too heavy to publish: bytes, and arrays of two or more dimensions.
+
+    With `bytes_stay`, bytes are data, as in a table. Columns that begin with a prefix in `earlier` are not heavy.
+    """
+    table = blocks.visible(block)
+    if nested_rows.COLUMN in block.column_names:
+        table, _ = blocks.live_rows(block)
+    heavy = set()
+    for field in table.schema:
+        if earlier and field.name.startswith(earlier):
+            continue
+        is_bytes = pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)
+        is_array = field.type == tensors.TENSOR and (tensors.rank(table[field.name]) or UNKNOWN_RANK) > 1
+        if (is_bytes and not bytes_stay) or is_array:
+            heavy.add(field.name)
+    return heavy
+
+
+def drop_heavy(
+    block: pa.Table, keep: Iterable[str], bytes_stay: bool = False, earlier: tuple[str, ...] = ()
+) -> pa.Table:
+    """Return the block without its heavy columns, except those in `keep`."""
+    heavy = heavy_columns(block, earlier, bytes_stay)
+    return blocks.leaving_out(block, sorted(heavy - set(keep)))

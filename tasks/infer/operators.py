@@ -12,8 +12,8 @@ from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.engine.segment import PassOn, Segment, run_in_task
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import OperatorNames, Stream
-from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.worker_process import WorkerProcess
+from overnight.tasks.infer.worker_sizing import Choice
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run

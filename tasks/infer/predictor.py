@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Leaf
-from overnight.tasks.infer import devices
-from overnight.tasks.resources.needs import reserved
+from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
+from overnight.tasks.infer.devices import Reservation
 from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
@@ -37,14 +36,14 @@ class Offer:
     """The entry of a kind of model in `overnight init`, which offers kinds by their use."""
 
     words: str  # the task
-    column: str  # that the model needs: `image`, `audio` or `text`
-    model: str  # the hub name of a usual model
-    settings: Callable[[str], dict[str, str]] = lambda column: {}  # from the column's name, further settings
+    column: str  # that the model needs: `image`, `audio`, `text` or `any`
+    model: str  # the hub name of a usual model; empty if there is none
+    settings: Callable[[str], dict[str, Any]] = lambda column: {}  # from the column's name, further settings
     whole_images: bool = False  # cropped images would spoil the result
     architecture: str = ""  # the `model_type` in the config of the usual model
 
 
-class Predictor(Leaf):
+class Predictor(Reservation):
     """The settings that all models share; a leaf adds `kind`, its own settings and `load`."""
 
     name: Annotated[
@@ -56,40 +55,6 @@ class Predictor(Leaf):
     batch_size: Annotated[Literal["auto"] | PositiveInt, Field(description="The rows of one call of the model.")] = (
         "auto"
     )
-    workers: Annotated[
-        PositiveInt | tuple[PositiveInt, PositiveInt] | None,
-        Field(description="Copies of the model: a number, or [min, max] to scale between; default: as many as fit."),
-    ] = None
-    num_cpus: Annotated[
-        float | None, Field(ge=0, description="CPUs that a worker reserves; default: the planner decides.")
-    ] = None
-    num_gpus: Annotated[float, Field(ge=0, description="GPUs that a worker reserves.")] = 0
-    gpu_memory: Annotated[
-        ByteSize | None,
-        Field(
-            gt=0,
-            examples=["8GB"],
-            description="The most memory that a worker takes on each of its GPUs or other accelerators, where several "
-            "workers share one. For models of PyTorch, python and vllm.",
-        ),
-    ] = None
-    memory: Annotated[int | None, Field(gt=0, description="Bytes of memory that a worker reserves.")] = None
-    accelerator_type: Annotated[str | None, Field(description="A Ray accelerator type, for example A100.")] = None
-    resources: Annotated[
-        dict[str, float],
-        Field(
-            description="Custom Ray resources that a worker reserves. Under Ray's names for accelerators (NPU, HPU, "
-            "TPU, ...) the model runs on one; any other name, a licence for example, is only counted and does not "
-            "affect the device."
-        ),
-    ] = {}
-    cpu_fallback: Annotated[
-        AdjustableFlag,
-        Field(
-            description="Runs the model on the CPU, with a warning in the receipt, on a node whose library finds no "
-            "accelerator although the worker reserves one. Without it, that is an error."
-        ),
-    ] = False
     where: Annotated[
         AdjustableText | None,
         Field(
@@ -110,12 +75,8 @@ class Predictor(Leaf):
     offer: ClassVar[Offer | None] = None  # the use for which `overnight init` offers the model
 
     _pins: dict[str, str] = PrivateAttr(default_factory=dict)
-    _fallback: str | None = PrivateAttr(default=None)
 
-    operational: ClassVar[tuple[str, ...]] = (
-        *("batch_size", "workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources", "placement"),
-        *("cpu_fallback", "gpu_memory"),
-    )
+    operational: ClassVar[tuple[str, ...]] = ("batch_size", "placement")
 
     @field_validator("where")
     @classmethod
@@ -125,28 +86,12 @@ class Predictor(Leaf):
         return where
 
     @model_validator(mode="after")
-    def _workers_in_order(self) -> "Predictor":
-        if isinstance(self.workers, tuple) and self.workers[0] > self.workers[1]:
-            raise ValueError(f"workers: expected [min, max], found {list(self.workers)}")
-        return self
-
-    @model_validator(mode="after")
     def _colocated_has_a_worker_a_cpu(self) -> "Predictor":
         reserves = ("workers", "num_cpus", "num_gpus", "memory", "accelerator_type", "resources")
         names = [name for name in reserves if getattr(self, name)]
         if self.placement == "colocated" and names:
             raise ValueError(f"placement: colocated gives every CPU a worker. Leave out {', '.join(names)}")
         return self
-
-    @model_validator(mode="after")
-    def _gpu_memory_is_obeyed(self) -> "Predictor":
-        if self.gpu_memory and not self.limits_gpu_memory():
-            raise ValueError(f"gpu_memory: kind {self.kind} cannot limit the memory of an accelerator. Leave it out")
-        return self
-
-    def limits_gpu_memory(self) -> bool:
-        """Return True if `load` keeps the worker within `gpu_memory`."""
-        return False
 
     def inputs(self) -> list[str] | None:
         """Return the names of the columns that the model gets, which must exist; None for all columns."""
@@ -194,41 +139,6 @@ class Predictor(Leaf):
     def shown_name(self) -> str:
         """Return the name of the model for messages: its `name`, otherwise its `target`, otherwise its `kind`."""
         return str(self.name or getattr(self, "target", None) or self.kind)
-
-    def accelerators(self) -> dict[str, float]:
-        """Return the accelerators that a worker reserves, as Ray's resource name -> amount; empty for CPUs alone."""
-        return reserved(self.num_gpus, self.resources)
-
-    def torch_device(self) -> "torch.device":
-        """Return the device on which a torch model runs: the accelerator that the worker reserves, otherwise the CPU.
-
-        Limit torch's memory there to `gpu_memory`. Raise `JobError` if it finds no accelerator, as `fall_back` does.
-        """
-        import torch
-
-        if not self.accelerators():
-            return torch.device("cpu")
-        device = devices.torch_accelerator()
-        if device is None:
-            self.fall_back(f"torch {torch.__version__}")
-            return torch.device("cpu")
-        if self.gpu_memory:
-            devices.limit_memory(device, self.gpu_memory)
-        return device
-
-    def fall_back(self, library: str) -> None:
-        """Record that the model runs on the CPU, because `library` does not find the accelerator that it reserves.
-
-        `library` is a name with a version. Raise `JobError` if `cpu_fallback` does not allow the CPU.
-        """
-        if not self.cpu_fallback:
-            raise devices.not_found(self.accelerators(), library)
-        self._fallback = f"{self.shown_name()}: {devices.falls_back(self.accelerators(), library)}"
-
-    @property
-    def fallback(self) -> str | None:
-        """Return the warning about the CPU in place of a reserved accelerator; None before `load` and without one."""
-        return self._fallback
 
     def calls_at_once(self) -> int:
         """Return how many calls of the model a worker may run concurrently, each in a thread of its own."""

@@ -19,20 +19,19 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
-from overnight.tasks.infer.autotune.plan_summary import explanation
-from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import begin_trials, end_on_device, released, try_model
-from overnight.tasks.infer.autotune.worker_sizing import Choice, Work, choose
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
-from overnight.tasks.infer.sample import (
+from overnight.tasks.infer.trial import (
+    Failed,
+    Trial,
     bytes_a_row,
     columns_made,
     read_sample,
     require_inputs,
     warnings_of_replaced,
 )
+from overnight.tasks.infer.trial_runner import begin_trials, end_on_device, released, try_model
+from overnight.tasks.infer.worker_sizing import Choice, Work, choose, explanation
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
 from overnight.tasks.rows import blocks, rebatch
@@ -228,9 +227,11 @@ def _work(run: Run, sample: pa.Table, inference: Inference) -> Work:
     from overnight.tasks.infer.operators import may_workers_read
 
     summaries = read_summaries(run.order)
-    counts = [math.inf if count is None else count for count, _ in summaries]
+    rows = 0.0
+    for count, _ in summaries:
+        rows += math.inf if count is None else count
     return Work(
-        rows=sum(counts),
+        rows=rows,
         prepare_seconds=blocks.seconds_a_row(sample, "preprocess"),
         bytes_a_row=sample.nbytes / max(len(sample), 1),
         blocks=len(summaries) if may_workers_read(run, inference.plan) else None,

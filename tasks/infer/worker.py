@@ -129,7 +129,7 @@ class Worker:
             size = min(self.batch.rows, len(live))
             pieces = [live[start : start + size] for start in range(0, len(live), size)]
             try:
-                return stacked([self._measured(piece) for piece in pieces], [len(piece) for piece in pieces])
+                return stacked(list(map(self._measured, pieces)), list(map(len, pieces)))
             except Exception as error:
                 if is_device_failure(error):
                     self.rows.guard.end_process(error)

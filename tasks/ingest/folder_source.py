@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -45,14 +46,18 @@ class FolderSource(FileSource):
         names_to_read = self._chosen()
         if not names_to_read:
             return None
-        folders = folder_columns(path) if self.hive_columns else {}
-        if missing := [name for name in names_to_read if name not in names and name not in folders]:
-            raise RowError(f"expected column {min(missing)}, found {', '.join([*names, *folders])}")
+        known_names = list(names)
+        if self.hive_columns:
+            known_names += folder_columns(path)
+        if missing := set(names_to_read).difference(known_names):
+            raise RowError(f"expected column {min(missing)}, found {', '.join(known_names)}")
         return [name for name in names_to_read if name in names]
 
     def _chosen(self) -> list[str] | None:
         columns = getattr(self, "columns", None)
-        return columns if isinstance(columns, list) else None
+        if isinstance(columns, list):
+            return columns
+        return None
 
     def columns_in_settings(self) -> list[str]:
         return pattern_names(self.paths) if self.hive_columns else []
@@ -70,12 +75,12 @@ def folder_columns(path: str) -> dict[str, str | None]:
 
 def dated_names(paths: Sequence[str]) -> set[str]:
     """Return the names that the setting `path` gives to the partition: `date` for `raw/*/date={partition}/`."""
-    return {name for path in paths for name in _DATED.findall(path)}
+    return set(chain.from_iterable(map(_DATED.findall, paths)))
 
 
 def pattern_names(paths: Sequence[str]) -> list[str]:
     """Return the names of columns that the setting `path` shows: `country` for `raw/country=*/`."""
-    return [name for path in paths for name in _NAMED.findall(path)]
+    return list(chain.from_iterable(map(_NAMED.findall, paths)))
 
 
 def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str], only: list[str] | None) -> pa.Table:
@@ -84,9 +89,10 @@ def with_folder_columns(block: pa.Table, paths: dict[int, str], without: set[str
         return block
     units = pc.unique(block["__unit"])
     folders = [folder_columns(paths[unit]) for unit in units.to_pylist()]
-    for name in dict.fromkeys(name for columns in folders for name in columns):
-        column = f"source_{name}" if name in blocks.IDENTITY else name
-        if name not in without and column not in block.column_names and (only is None or name in only):
+    for name in dict.fromkeys(chain.from_iterable(folders)):
+        column = blocks.data_name(name)
+        is_chosen = only is None or name in only
+        if is_chosen and name not in without and column not in block.column_names:
             values = pa.array([columns.get(name) for columns in folders], pa.string())
             block = block.append_column(column, values.take(pc.index_in(block["__unit"], units)))
     return block

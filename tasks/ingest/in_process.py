@@ -12,7 +12,7 @@ from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.rows import rebatch
-from overnight.tasks.rows.blocks import END, IDENTITY
+from overnight.tasks.rows.blocks import END, data_name
 from overnight.tasks.state.manifest import WARNINGS
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
@@ -35,7 +35,8 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
     if isinstance(source, FileSource) and source.wait_for:
         require_arrival(source, source.wait_for, run.partition)
     source, units, schema = first_units(source, run.partition, rows)
-    pending = units.append_column("settled", pa.nulls(len(units), PENDING.field("settled").type)).cast(PENDING)
+    nulls = pa.nulls(len(units), PENDING.field("settled").type)
+    pending = units.append_column("settled", nulls).cast(PENDING)
     block = rebatch.joined(read_units(pending, source, run, schema))
     warnings = orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]"))
     return FirstRows(block.filter(pc.not_equal(block["__state"], END)), schema, tuple(warnings))
@@ -46,5 +47,6 @@ def first_columns(source: Source, partition: str) -> list[str] | None:
     source, _, schema = first_units(source, partition, 1)
     if schema is None:
         return None
-    has_ids = isinstance(source, JobRows)  # in other tables, columns of these names are data, see `table_block`
-    return [f"source_{name}" if name in IDENTITY and not has_ids else name for name in schema.names]
+    if isinstance(source, JobRows):  # its tables have ids of Overnight
+        return list(schema.names)
+    return list(map(data_name, schema.names))

@@ -5,22 +5,24 @@ or the settled rows: `engine/datasource.py` and `reading/read_units.py` do.
 """
 
 import abc
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from overnight.tasks.config.memory_bound import bounded, each_within_bound
 from overnight.tasks.config.settings import AdjustableFlag, Leaf, Settings
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import JobError, shortened
 from overnight.tasks.ingest.reading.table_blocks import lost_unit
-from overnight.tasks.ingest.reading.unit_rows import Judged, unit_blocks
+from overnight.tasks.ingest.reading.unit_rows import Judged, file_units, unit_blocks
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.input_files import input_files, input_folders
 from overnight.tasks.storage.location import File, Location
 
+T = TypeVar("T")
 GIB = 2**30
 BOUNDED: dict[str, Any] = {"units": bounded(), "common_schema": bounded(), "read": each_within_bound}
 PATHS_SHOWN = 3
@@ -36,7 +38,7 @@ Columns = Annotated[list[str] | None, Field(description="Columns to read; defaul
 class Source(Leaf):
     """The base class of all sources, with the settings that they share.
 
-    A leaf adds `kind`, its own settings, and the methods `place`, `files`, `units`, and `tables` or `read`.
+    A leaf adds `kind`, its own settings, and the methods `place`, `files`, and `tables` or `read`.
     """
 
     allow_empty: Annotated[AdjustableFlag, Field(description="Publish an empty partition instead of failing.")] = False
@@ -47,9 +49,12 @@ class Source(Leaf):
 
     operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
     extensions: ClassVar[tuple[str, ...]] = ()
-    rows_are_files: ClassVar[bool] = False  # columns of bytes are files, too large to publish by default
-    holds_texts: ClassVar[bool] = False  # a table, for which `overnight init` can use a column of texts
-    rows_show_columns: ClassVar[bool] = False  # a later row may have a column that no row before it has
+    # columns of bytes are files, too large to publish by default
+    rows_are_files: ClassVar[bool] = False
+    # a table, for which `overnight init` can use a column of texts
+    holds_texts: ClassVar[bool] = False
+    # a later row may have a column that no row before it has
+    rows_show_columns: ClassVar[bool] = False
     located_by: ClassVar[str] = "path"  # the setting that messages name if there are no inputs
     dated_by: ClassVar[tuple[str, ...]] = ()  # the settings that may contain {partition}
 
@@ -74,10 +79,11 @@ class Source(Leaf):
         """Yield the settings that may contain `{partition}`, as pairs of key and text: `("path", "s3://...")`."""
         for name in self.dated_by:
             value = getattr(self, name)
+            if isinstance(value, list):
+                value = dict(enumerate(value))
             if isinstance(value, dict):
-                yield from ((f"{name}.{key}", str(item)) for key, item in value.items())
-            elif isinstance(value, list):
-                yield from ((f"{name}.{position}", str(item)) for position, item in enumerate(value))
+                for key, item in value.items():
+                    yield f"{name}.{key}", str(item)
             elif value is not None:
                 yield name, str(value)
 
@@ -105,9 +111,9 @@ class Source(Leaf):
         """Return a source that reads the version `snapshot`, a result of the method `snapshot`."""
         return self
 
-    @abc.abstractmethod
     def units(self, files: list[File]) -> pa.Table:
-        """Return the units of the files (schema `manifest.UNITS`); `unit` counts from 0."""
+        """Return the units of the files (schema `manifest.UNITS`): by default each file, whose rows reading counts."""
+        return file_units(files)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         """Return the columns and types with which all units are read, from the first `units` of the manifest.
@@ -159,6 +165,18 @@ def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
             yield pa.ipc.read_schema(pa.py_buffer(schema))
 
 
+def kept_by_version(read: Callable[[str, int | None, bool], T]) -> Callable[[str, int | None, bool], T]:
+    """Return the function of a table's URI, version and `anonymous`, with the results of versions in a small cache."""
+    cached = lru_cache(maxsize=4)(read)
+
+    def read_or_kept(uri: str, version: int | None, anonymous: bool) -> T:
+        if version is None:  # the newest one, which changes
+            return read(uri, version, anonymous)
+        return cached(uri, version, anonymous)
+
+    return read_or_kept
+
+
 class WaitFor(Settings):
     """What must exist before the inputs are listed. If both are set, the run waits for both."""
 
@@ -185,7 +203,9 @@ class WaitFor(Settings):
 
 def _as_written(value: Any) -> Any:
     """Return the path, or the list of paths; a list of one path is that path. Raise `ValueError` for other values."""
-    paths = value if isinstance(value, list) else [value]
+    paths = [value]
+    if isinstance(value, list):
+        paths = value
     sentence = "expected a path, a pattern such as raw/*.csv, or a list of these"
     if not paths:
         raise ValueError(f"{sentence}, found an empty list")
@@ -236,9 +256,7 @@ class FileSource(Source):
         return input_folders(self.paths, partition, self.anonymous)
 
     def place(self, partition: str) -> str:
-        texts = [str(Location(path, partition)) for path in self.paths[:PATHS_SHOWN]]
-        more = len(self.paths) - len(texts)
-        return ", ".join(texts) + (f" and {more:,} more" if more else "")
+        return shortened([str(Location(path, partition)) for path in self.paths], PATHS_SHOWN)
 
     def is_local(self, partition: str) -> bool:
         return all(is_local(Location(path, partition, self.anonymous).open_filesystem()[0]) for path in self.paths)
@@ -252,3 +270,16 @@ class FileSource(Source):
         `size` is the file's size in bytes, if the unit is the whole file; otherwise None.
         """
         return SourceFile(unit["uri"], unit["version"], size, self.anonymous, self.on_changed)
+
+
+class TableSource(FileSource):
+    """The common methods of sources of a table whose format keeps versions, and never writes a file twice."""
+
+    path: TablePath
+
+    def at(self, snapshot: str) -> Self:
+        return self.model_copy(update={"version": int(snapshot)})
+
+    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
+        # the store has no version of a table
+        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)

@@ -22,7 +22,8 @@ from overnight.tasks.storage.filesystems import is_local, is_s3, is_web, open_fi
 from overnight.tasks.storage.local_file import local_info, open_regular, refuse_others
 
 LOOKS_AT_ONCE = 16
-MOST_GROWTH = 2**20  # bytes, of a file while it is read; more of them show that it is another than was listed
+# bytes, of a file while it is read; more of them show that it is another than was listed
+MOST_GROWTH = 2**20
 BYTES_A_BLOCK = 512  # https://man7.org/linux/man-pages/man3/stat.3type.html
 FOLDER = "expected a file, found a folder"
 
@@ -77,14 +78,10 @@ class SourceFile:
         filesystem, path = self.place
         if is_local(filesystem):
             return open_regular(path)
+        opened = filesystem.open(path, "rb")
         if is_s3(filesystem):
-            from overnight.tasks.storage.s3_pinned import open_pinned
-
-            info = filesystem.info(path)
-            self.look(info)
-            if info.get("ETag"):
-                return open_pinned(filesystem, path, info)
-        return filesystem.open(path, "rb")
+            self.look(opened.info)
+        return opened
 
     def look(self, info: dict[str, Any] | None = None) -> None:
         """Raise `changed` or `vanished` if the file is not as listed. `info` is its current entry in the storage."""
@@ -147,7 +144,7 @@ class VersionedFile(io.RawIOBase):
     def __init__(self, file: SourceFile, handle: Any) -> None:
         super().__init__()
         self._file, self._opened = file, handle
-        self._is_pinned = hasattr(handle, "etag")  # each read from S3 requests this version
+        self._is_pinned = bool(getattr(handle, "etag", ""))  # each read from S3 requests this version
         if not self._is_pinned:
             file.look()
         allow(_stored(handle, handle.seek(0, io.SEEK_END)))
@@ -197,13 +194,16 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     """Return the contents of files, in their order. An error takes the place of a content that cannot be read."""
     stores = [store_of(file.uri) for file in files]
     if len(set(stores)) > 1:
-        contents_by_row: dict[int, bytes | Exception] = {}
+        contents_in_order: list[bytes | Exception] = [b""] * len(files)
         for store in dict.fromkeys(stores):
             rows = [row for row, own in enumerate(stores) if own == store]
-            contents_by_row |= zip(rows, read_whole([files[row] for row in rows], most), strict=True)
-        return [contents_by_row[row] for row in range(len(files))]
+            contents_of_store = read_whole([files[row] for row in rows], most)
+            for row, content in zip(rows, contents_of_store, strict=True):
+                contents_in_order[row] = content
+        return contents_in_order
     filesystem = files[0].place[0]
-    paths = [strip_protocol(file.uri) for file in files]  # the same paths as in `place`, in a tenth of the time
+    # the same paths as in `place`, in a tenth of the time
+    paths = [strip_protocol(file.uri) for file in files]
     if is_local(filesystem):
         return [file.checked(_content(path, most), False) for file, path in zip(files, paths, strict=True)]
     contents: list[Any]
@@ -214,9 +214,7 @@ def read_whole(files: Sequence[SourceFile], most: int | None = None) -> list[byt
     else:
         allow(sum(file.size or most or 0 for file in files))
         if is_s3(filesystem):
-            from overnight.tasks.storage.s3_pinned import read_versions
-
-            contents = read_versions(filesystem, paths, [file.version for file in files], most)
+            contents = filesystem.cat_versions(paths, [file.version for file in files], most)
             return [file.checked(content, True) for file, content in zip(files, contents, strict=True)]
         # not `cat`, which treats brackets in a file's name as a pattern
         contents = filesystem.cat_ranges(paths, None, None, on_error="return")

@@ -12,8 +12,10 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
 from overnight.tasks.preprocess.truncated_media import what_is_missing
 
-WHOLE = 0.9  # the least part of the declared seconds; encoders round, and pad by some hundredths of a second
-WITH_START = ("asf", "matroska,webm", "nut", "ogg")  # they declare the time of the end, which counts from 0
+# the least part of the declared seconds; encoders round, and pad by some hundredths of a second
+WHOLE = 0.9
+# they declare the time of the end, which counts from 0
+WITH_START = ("asf", "matroska,webm", "nut", "ogg")
 
 
 def load_av(step: str) -> Any:
@@ -34,10 +36,13 @@ def opened(
     if missing := what_is_missing(content):
         raise RowError(f"{expected} that is whole, {missing}: it is cut off")
     # A playlist refers to other files: none of them may be opened on this machine.
-    options = {"protocol_whitelist": "none", **decoding}  # FFmpeg decodes some frames to find their format
+    # FFmpeg decodes some frames to find their format
+    options = {"protocol_whitelist": "none", **decoding}
     try:
-        with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:  # titles in Latin-1
-            cover = av.stream.Disposition.attached_pic  # of an album, for example: players do not play it
+        # titles in Latin-1
+        with av.open(io.BytesIO(content), options=options, metadata_errors="replace") as container:
+            # of an album, for example: players do not play it
+            cover = av.stream.Disposition.attached_pic
             streams = [stream for stream in container.streams if not stream.disposition & cover]
             stream = next((stream for stream in streams if stream.type == kind), None)
             if stream is None:

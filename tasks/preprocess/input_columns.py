@@ -12,8 +12,7 @@ from pyarrow import types
 from overnight.tasks.errors import ContractError, RowError, did_you_mean
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
-from overnight.tasks.rows.arrow_types import is_list
-from overnight.tasks.rows.file_columns import EXPECTED, files_in, holds_files
+from overnight.tasks.rows.arrow_types import FILES, files_in, holds_files, is_list
 from overnight.tasks.rows.tensors import Column, as_lists
 
 
@@ -78,7 +77,7 @@ def files_of(table: pa.Table, name: str, expected: str) -> pa.ChunkedArray:
     """
     require_columns(table, [name], expected.partition(":")[0])
     if not holds_files(table[name].type):
-        raise ContractError(f"{expected} ({EXPECTED}) in column {name!r}, found {table[name].type}.", "preprocess")
+        raise ContractError(f"{expected} ({FILES}) in column {name!r}, found {table[name].type}.", "preprocess")
     return files_in(table[name])
 
 

@@ -20,13 +20,15 @@ from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from overnight.tasks.rows import apply, blocks, tensors
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
+LEFT_OUT = (FilterRows, Deduplicate, DeriveColumns)
+
 
 def query_image(name: str, content: bytes, steps: Sequence[PreprocessStep]) -> np.ndarray:
     """Run the steps on an image file, whose name is for messages, and return the image as uint8, 1 x H x W x 3.
 
     If no step decodes images, the file is decoded first. Raise `JobError` if a step fails on it.
     """
-    steps = [step for step in steps if not isinstance(step, FilterRows | Deduplicate | DeriveColumns)]
+    steps = [step for step in steps if not isinstance(step, LEFT_OUT)]
     if not any(isinstance(step, DecodeImage | ResizeImage) for step in steps):
         steps = [DecodeImage(), *steps]
     data = pa.table({"row_id": [name], "uri": [name], "image": pa.array([content], pa.binary())})

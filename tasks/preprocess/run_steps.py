@@ -14,17 +14,21 @@ from overnight.tasks.engine.stage import Stage
 from overnight.tasks.preprocess.decided_duplicates import Decided
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.rows import rebatch, result
-from overnight.tasks.rows.file_columns import files_in, holds_files
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.row_isolation import RowIsolation
 
 WARM_UP_SECONDS = 1.0
 READ_WARM_UP_SECONDS = 3.0  # for imports of libraries and new connections
-SMALL_BYTES = 64 * 2**10  # small files of this size together go to the steps in one call, in any number
-BYTES_AT_ONCE = 2**20  # the bytes of a piece of results: many small pieces cost Ray more than the steps
-SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0  # the work of a piece, and its growth from one piece to the next
-FIRST_SECONDS, FIRST_ROWS = 0.2, 64  # the most of the first piece: its rows may be slower than the sample
+# small files of this size together go to the steps in one call, in any number
+SMALL_BYTES = 64 * 2**10
+# the bytes of a piece of results: many small pieces cost Ray more than the steps
+BYTES_AT_ONCE = 2**20
+# the work of a piece, and its growth from one piece to the next
+SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0
+# the most of the first piece: its rows may be slower than the sample
+FIRST_SECONDS, FIRST_ROWS = 0.2, 64
 
 
 @dataclass(frozen=True)

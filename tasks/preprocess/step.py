@@ -15,7 +15,8 @@ class PreprocessStep(Leaf):
     and never if `rows_at_once` is 1. A step may make several rows from one row: see `tasks/rows/result.py`.
     """
 
-    rows_at_once: ClassVar[int] = 16  # decoded, a few photos take as much memory as many encoded ones
+    # decoded, a few photos take as much memory as many encoded ones
+    rows_at_once: ClassVar[int] = 16
 
     @abc.abstractmethod
     def build(self) -> Work:

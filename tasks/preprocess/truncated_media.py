@@ -13,7 +13,8 @@ W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
 ID3_FOOTER = 16
-MP3_SIDE_INFO = (32, 17, 9)  # bytes between a frame's header and its Xing header: by version and channels
+# bytes between a frame's header and its Xing header: by version and channels
+MP3_SIDE_INFO = (32, 17, 9)
 XING_COUNTS = 3  # its flags for frames and bytes
 FROM_THE_FRAME = (b"LAME", b"Lavf", b"Lavc")
 MPEG_1, MPEG_2, LAYER_2, LAYER_3 = 3, 2, 2, 1  # as the bits of a frame's header have them
@@ -22,7 +23,8 @@ KILOBITS = {
     (MPEG_1, LAYER_3): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     (MPEG_2, LAYER_3): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-MPEG_RATES, RATE_SHIFTS = (44_100, 48_000, 32_000), {MPEG_1: 0, MPEG_2: 1, 0: 2}  # halved for MPEG 2, twice for 2.5
+# halved for MPEG 2, twice for 2.5
+MPEG_RATES, RATE_SHIFTS = (44_100, 48_000, 32_000), {MPEG_1: 0, MPEG_2: 1, 0: 2}
 MPEG_HEADER, LEAST_FRAMES = 4, 2  # fewer frames may be chance
 EBML, SEGMENT, CLUSTER = b"\x1a\x45\xdf\xa3", 0x18538067, 0x1F43B675
 

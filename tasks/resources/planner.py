@@ -169,10 +169,7 @@ def _task_cpus(task_cpus: float, nodes: Nodes, needs: Nodes, counts: Sequence[in
     free = sum_of(nodes)["CPU"]
     for worker, count in zip(needs, counts, strict=True):
         free -= worker.get("CPU", 0) * count
-    task_cpus = min(task_cpus, _cents(free / sum(1 for node in nodes if node.get("CPU", 0))))
-    while task_cpus and any(worker.get("CPU", 0) == task_cpus for worker in needs):
-        task_cpus = round(task_cpus - CENT, 2)  # equal reservations would fuse preprocessing into the model's worker
-    return task_cpus
+    return min(task_cpus, _cents(free / sum(1 for node in nodes if node.get("CPU", 0))))
 
 
 def _pool(model: Needs, minimum: int, maximum: int, needs: Resources) -> Pool:

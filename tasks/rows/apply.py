@@ -7,11 +7,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import filterfalse
 
 import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import OvernightError, RowError
+from overnight.tasks.rows.arrow_types import holds_files
 from overnight.tasks.rows.blocks import (
     IDENTITY,
     drop_live_columns,
@@ -27,13 +29,13 @@ from overnight.tasks.rows.blocks import (
     with_errors,
     with_outputs,
 )
-from overnight.tasks.rows.error_text import error_message
-from overnight.tasks.rows.file_columns import holds_files
+from overnight.tasks.rows.error_text import cause_of, error_message
 from overnight.tasks.rows.plain_values import arrow_column
 from overnight.tasks.rows.result import SUFFIX, Outcome, Work, stacked
 from overnight.tasks.rows.tensors import TENSOR, rank
 
-NUMBERED = re.compile(r"#[0-9.]+$")  # ends the `row_id` of a table's row and of an output row, never of a whole file
+# ends the `row_id` of a table's row and of an output row, never of a whole file
+NUMBERED = re.compile(r"#[0-9.]+$")
 
 
 def apply(
@@ -56,7 +58,9 @@ def apply(
     outcome = _isolated(rows, work, stage)
     if errors is not None:
         errors.extend(outcome.failed.values())
-    columns = {name: values for name, values in outcome.columns.items() if name not in IDENTITY}
+    columns = dict(outcome.columns)
+    for name in IDENTITY:
+        columns.pop(name, None)
     outcome = replace(outcome, columns=columns)
     if outcome.made_of is not None or has_outputs(block):
         block = _with_several(block, rows, sources, outcome, stage, keep)
@@ -90,10 +94,14 @@ def _with_several(
     columns = dict(outcome.columns)
     if outcome.made_of is not None:
         suffixes = columns.pop(SUFFIX, pa.chunked_array([], pa.string())).to_pylist()
-        copies = [name for name in rows.column_names if name not in columns]
-        heavy = [name for name in copies if name not in keep and _is_heavy(rows[name])]
+        heavy, copies = [], []
+        for name in filterfalse(columns.__contains__, rows.column_names):
+            if name not in keep and _is_heavy(rows[name]):
+                heavy.append(name)
+            else:
+                copies.append(name)
         block = noted_left_out(block, heavy)
-        rows = rows.select([name for name in copies if name not in heavy]).take(outcome.made_of)
+        rows = rows.select(copies).take(outcome.made_of)
         sources = sources[outcome.made_of]
         row_ids = rows["row_id"].to_pylist()
         names = [_appended(str(name), suffix) for name, suffix in zip(row_ids, suffixes, strict=True)]
@@ -122,8 +130,7 @@ def _errors_by_source(rows: pa.Table, sources: np.ndarray, errors: Mapping[int, 
             row_id = rows["row_id"][numbers[0]].as_py()
             message = f"{row_id}: {error_message(first)} ({len(numbers)} of {count} rows made of this one failed)"
             reasons[source] = RowError(message)
-            cause = first.__cause__ if isinstance(first, RowError) else None
-            reasons[source].__cause__ = cause or first
+            reasons[source].__cause__ = cause_of(first)
     return reasons
 
 
@@ -147,8 +154,8 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> Outcome:
         if len(rows) == 1:
             return Outcome(failed={0: _as_exception(error)})
     half = len(rows) // 2
-    halves = rows[:half], rows[half:]
-    return stacked([_isolated(part, work, stage) for part in halves], [len(part) for part in halves], stage)
+    outcomes = [_isolated(rows[:half], work, stage), _isolated(rows[half:], work, stage)]
+    return stacked(outcomes, [half, len(rows) - half], stage)
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -1,10 +1,15 @@
-"""Arrow's types of lists, texts and bytes, innermost values, and replacements for the types that Parquet lacks."""
+"""Arrow's types of lists, texts, bytes and files, innermost values, and replacements for types that Parquet lacks.
 
-from collections.abc import Iterator
+A file is bytes, or a struct of `bytes` and `path` as in Hugging Face's Parquet files.
+"""
+
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
+
+FILES = "binary, or a struct with bytes"  # the types of columns of files, in messages
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -20,13 +25,42 @@ def is_bytes(kind: pa.DataType) -> bool:
     return is_view or types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
+def holds_files(kind: pa.DataType) -> bool:
+    """Return True if the values of a type are files: bytes, or structs with a field `bytes`."""
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def files_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the bytes of the files in such a column; null for a null struct, and for null bytes in it."""
+    return pc.struct_field(column, "bytes") if types.is_struct(column.type) else column
+
+
+def types_by_name(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    """Return the types of the fields of a schema or a struct."""
+    return {field.name: field.type for field in fields}
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary, and another type unchanged."""
+    if types.is_dictionary(kind):
+        return kind.value_type
+    return kind
+
+
+def columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the column without views and run ends, also inside lists and structs: Parquet lacks these types."""
     kind = plain_type(column.type)
     if kind == column.type:
         return column
     try:
-        if "list_view" not in str(column.type):  # Arrow 26 casts it to an array whose offsets are too short
+        # Arrow 26 casts it to an array whose offsets are too short
+        if "list_view" not in str(column.type):
             return column.cast(kind)
     except pa.ArrowNotImplementedError:  # run ends, and views in a dictionary
         pass
@@ -65,7 +99,8 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
     elif types.is_dictionary(kind):
         yield from leaves(array.dictionary_decode())
     elif types.is_map(kind):
-        copy = array.take(pa.array(range(len(array)), pa.int64()))  # a slice's keys would be those of the whole array
+        # a slice's keys would be those of the whole array
+        copy = array.take(pa.array(range(len(array)), pa.int64()))
         yield from leaves(copy.keys)
         yield from leaves(copy.items)
     elif types.is_struct(kind):

@@ -6,6 +6,7 @@ columns. They have one result: if one of them fails, the source row is quarantin
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,21 @@ MEASURED_STAGES = ("ingest", "preprocess", "infer")
 REASON = ("__stage", "__error_type", "__error_message")
 # The manifest's unit, and the 0-based row in its file. `__row` of an END row is the number of rows in the unit.
 SOURCE_ROW = pa.schema([("__unit", pa.int64()), ("__row", pa.int64())])
+MEASURES = [f"__{stage}_{unit}" for unit in ("seconds", "bytes") for stage in MEASURED_STAGES]
+# The columns after the state have the type null until a row has a value.
 HIDDEN = pa.schema(
-    [
-        *SOURCE_ROW,
-        ("__state", pa.int8()),
-        # The other columns have the type null until a row has a value.
-        *[(name, pa.string()) for name in REASON],
-        *[(f"__{stage}_seconds", pa.float64()) for stage in MEASURED_STAGES],
-        *[(f"__{stage}_bytes", pa.float64()) for stage in MEASURED_STAGES],
-    ]
+    [*SOURCE_ROW, ("__state", pa.int8()), *zip(REASON, repeat(pa.string())), *zip(MEASURES, repeat(pa.float64()))]
 )
-LEFT_OUT = "__left_out_"  # begins the name of a column of nulls, a note that the column of this name is not published
+# begins the name of a column of nulls, a note that the column of this name is not published
+LEFT_OUT = "__left_out_"
 IDENTITY = ("row_id", "uri")
+
+
+def data_name(name: str) -> str:
+    """Return the name in a block of the column that its source calls `name`: `IDENTITY` has names of Overnight."""
+    if name in IDENTITY:
+        return f"source_{name}"
+    return name
 
 
 def has_outputs(block: pa.Table) -> bool:
@@ -111,11 +115,12 @@ def ordered(block: pa.Table, names: Sequence[str]) -> pa.Table:
     names = list(dict.fromkeys([*IDENTITY, *names]))
     if has_outputs(block):
         rows, sources = live_rows(block)
-        return with_outputs(block, rows.select(_existing(rows, names)), sources)
-    return block.select([*_existing(block, names), *filter(is_hidden, block.column_names)])
+        return with_outputs(block, rows.select(existing(rows, names)), sources)
+    return block.select([*existing(block, names), *filter(is_hidden, block.column_names)])
 
 
-def _existing(table: pa.Table, names: Sequence[str]) -> list[str]:
+def existing(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """Return those of the names that are columns of the table."""
     return [name for name in names if name in table.column_names]
 
 

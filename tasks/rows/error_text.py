@@ -8,13 +8,16 @@ from overnight.tasks.errors import RowError
 MESSAGE_LIMIT = 2000
 
 
-def _cause(error: Exception) -> BaseException:
-    return error.__cause__ if isinstance(error, RowError) and error.__cause__ else error
+def cause_of(error: Exception) -> BaseException:
+    """Return the cause of a `RowError`; an error without a cause, or of another class, itself."""
+    if isinstance(error, RowError) and error.__cause__:
+        return error.__cause__
+    return error
 
 
 def error_type(error: Exception) -> str:
     """Return the name of an error's class, for the quarantine; for a `RowError` with a cause, that of the cause."""
-    return type(_cause(error)).__name__
+    return type(cause_of(error)).__name__
 
 
 def error_message(error: Exception) -> str:
@@ -28,7 +31,8 @@ def error_message(error: Exception) -> str:
         text = f"expected text in {error.encoding}, found {content}"
     elif isinstance(error, MemoryError):
         text = shortage(error)
-    code_line = user_frames.place(error) or user_frames.place(_cause(error))
+    code_line = user_frames.place(error) or user_frames.place(cause_of(error))
     suffix = f" ({code_line})" if code_line and code_line not in text else ""
     first, end, more = printable(masked(text))[: MESSAGE_LIMIT - len(suffix)].partition("\n")
-    return f"{first}{suffix}{end}{more}".encode(errors="replace").decode()  # file names that are not UTF-8
+    # file names that are not UTF-8
+    return f"{first}{suffix}{end}{more}".encode(errors="replace").decode()

@@ -32,14 +32,18 @@ def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
 
 def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
     """Return all output rows in a column from `packed` without nulls, and their number per source row (int64)."""
-    tables = [_table(value) for value in column]
+    tables = list(map(_table, column))
     rows = pa.concat_tables([pa.table({}), *tables], promote_options="permissive")
-    return rows, np.array([len(table) for table in tables], np.int64)
+    return rows, np.array(list(map(len, tables)), np.int64)
 
 
 def counts(column: pa.ChunkedArray) -> np.ndarray:
     """Return the number of output rows in each value of a column from `packed` (int64); 0 if it is null."""
-    return np.array([len(_table(value)) if value.is_valid else 0 for value in column], np.int64)
+    numbers = np.zeros(len(column), np.int64)
+    for row, value in enumerate(column):
+        if value.is_valid:
+            numbers[row] = len(_table(value))
+    return numbers
 
 
 def _table(value: pa.LargeBinaryScalar) -> pa.Table:

@@ -63,7 +63,8 @@ def arrow_column(name: str, values: Column) -> pa.Array:
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the fields, by name, of a mapping, dataclass, namedtuple, or pydantic or attrs object; otherwise None."""
     kind = type(value)
-    if isinstance(value, Mapping):  # first: the outputs of transformers are also dataclasses, with fields left empty
+    # first: the outputs of transformers are also dataclasses, with fields left empty
+    if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, type):
         return None
@@ -107,7 +108,7 @@ def _plain_column(values: Column) -> Column:
     kinds = set(map(type, values))
     if kinds <= PLAIN and not {str, bytes} <= kinds:
         return values
-    cells = [_plain(value) for value in values]
+    cells = list(map(_plain, values))
     for cell in cells:
         if isinstance(cell, np.ma.MaskedArray) and cell.ndim and np.ma.is_masked(cell):
             raise masked_entries()
@@ -153,7 +154,7 @@ def _list(values: Iterable[Any]) -> list[Any]:
     entries = list(values)
     if set(map(type, entries)) <= PLAIN:
         return entries
-    return [_inner(entry) for entry in entries]
+    return list(map(_inner, entries))
 
 
 def _in_order(values: AbstractSet) -> list[Any]:
@@ -205,7 +206,9 @@ def _array(value: Any) -> np.ndarray:
     torch = sys.modules.get("torch")
     if torch and isinstance(value, torch.Tensor):
         value = _of_torch(torch, value)
-    array = value if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
+    array = value
+    if not isinstance(value, np.ma.MaskedArray):
+        array = np.asarray(value)
     require_arrow_type(array.dtype)
     if array.dtype.names:
         cells = np.empty(array.shape, object)
@@ -272,5 +275,6 @@ CONVERSIONS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (is_image, _png),  # a PNG file of the same mode
     (lambda value: hasattr(value, "__array__"), _array),  # also a tensor of PyTorch on any device
     (_is(Sequence, deque, Iterator), _list),  # also a tuple, a range and a generator
-    (lambda value: hasattr(value, "model_dump"), lambda model: _plain(model.model_dump())),  # a RootModel of pydantic
+    # a RootModel of pydantic
+    (lambda value: hasattr(value, "model_dump"), lambda model: _plain(model.model_dump())),
 )

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 LONGEST, TOLD = 60, 3
-_PLACE = re.compile(r" \([^()]*:\d+, in [^()]*\)$")  # the line of the user's code, which `error_message` adds
+# the line of the user's code, which `error_message` adds
+_PLACE = re.compile(r" \([^()]*:\d+, in [^()]*\)$")
 _WHOLE = re.compile(r"expected a whole (\w+) ")
 _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;( ])")
 
@@ -41,7 +42,7 @@ def count_reasons(rows: Iterable[Mapping[str, str]]) -> list[tuple[str, int]]:
 def told(reasons: Sequence[tuple[str, int]]) -> str:
     """Return the reasons of `count_reasons` as one text, such as `2 truncated PNG, 1 for other reasons`."""
     parts = [f"{count:,} {reason}" for reason, count in reasons[:TOLD]]
-    remainder = sum(count for _, count in reasons[TOLD:])
+    remainder = sum(dict(reasons[TOLD:]).values())
     if remainder:
         parts.append(f"{remainder:,} for other reasons")
     return ", ".join(parts)

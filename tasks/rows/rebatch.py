@@ -39,7 +39,8 @@ def rebatch_rows(
             stop = int(np.searchsorted(np.cumsum(numbers), length())) + 1
             yield whole[:stop]
             numbers = numbers[stop:]
-            waiting = [whole[stop:]] if len(numbers) else []  # no rows would still give the next block their columns
+            # no rows would still give the next block their columns
+            waiting = [whole[stop:]] if len(numbers) else []
             start = time.monotonic()
         if len(numbers) and time.monotonic() - start >= seconds:
             yield joined(waiting)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import columns_of
 from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.tensors import Column, to_arrow
 
@@ -22,12 +23,15 @@ PADDING = "__padding"  # a column of nulls, which gives a table without columns 
 class Outcome:
     """The output of a step for some live rows."""
 
-    columns: Mapping[str, Column] = field(default_factory=dict)  # new or replaced columns, one value per row
+    # new or replaced columns, one value per row
+    columns: Mapping[str, Column] = field(default_factory=dict)
     keep: np.ndarray | None = None  # a bool per row, False to filter the row; None keeps all rows
-    failed: Mapping[int, Exception] = field(default_factory=dict)  # by row; values of these rows are ignored
+    # by row; values of these rows are ignored
+    failed: Mapping[int, Exception] = field(default_factory=dict)
     # int64, if the step made several rows of one: the number of the row that each row of `columns` was made of.
     made_of: np.ndarray | None = None
-    order: Sequence[str] | None = None  # the data columns that stay, in this order; None keeps all columns
+    # the data columns that stay, in this order; None keeps all columns
+    order: Sequence[str] | None = None
 
 
 Work = Callable[[pa.Table], Outcome]
@@ -45,7 +49,7 @@ def several(
     """
     # Output rows also get the light columns of their row. Copies of heavy ones, if not in `sink.keep_columns`, would
     # fill the memory.
-    columns = {**columns, SUFFIX: pa.array([str(suffix) for suffix in suffixes], pa.string())}
+    columns = {**columns, SUFFIX: pa.array(list(map(str, suffixes)), pa.string())}
     return Outcome(columns, failed=failed or {}, made_of=np.asarray(made_of, np.int64))
 
 
@@ -55,7 +59,10 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
     Each of the `count` rows must have become exactly one row, or failed.
     """
     sources = np.asarray(outcome.made_of)
-    columns = {name: scatter(values, sources, count) for name, values in outcome.columns.items() if name != SUFFIX}
+    columns = {}
+    for name, values in outcome.columns.items():
+        if name != SUFFIX:
+            columns[name] = scatter(values, sources, count)
     return Outcome(columns, failed=outcome.failed)
 
 
@@ -71,20 +78,28 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
     sources: list[np.ndarray] = []
     keeps: list[np.ndarray] = []
     errors: dict[int, Exception] = {}
+    order: Sequence[str] | None = None
     start = 0
     for outcome, length in zip(outcomes, lengths, strict=True):
         rows = outcome.made_of if makes_rows else np.arange(length)
         if rows is None:
             rows = np.setdiff1d(np.arange(length), list(outcome.failed))
         sources.append(start + rows)
-        keeps.append(np.ones(len(rows), bool) if outcome.keep is None else outcome.keep)
-        columns = {name: to_arrow(values) for name, values in outcome.columns.items()}
-        tables.append(pa.table(columns or {PADDING: pa.nulls(len(rows))}))
-        errors |= {start + row: error for row, error in outcome.failed.items()}
+        keep = outcome.keep
+        if keep is None:
+            keep = np.ones(len(rows), bool)
+        keeps.append(keep)
+        if order is None:
+            order = outcome.order
+        arrays = {name: to_arrow(values) for name, values in outcome.columns.items()}
+        tables.append(pa.table(arrays or {PADDING: pa.nulls(len(rows))}))
+        for row, error in outcome.failed.items():
+            errors[start + row] = error
         start += length
     table = concatenated(tables, stage)
-    joined = Outcome({name: table[name] for name in table.column_names if name != PADDING}, failed=errors)
-    joined.order = next((outcome.order for outcome in outcomes if outcome.order is not None), None)
+    columns = columns_of(table)
+    columns.pop(PADDING, None)
+    joined = Outcome(columns, failed=errors, order=order)
     if any(outcome.keep is not None for outcome in outcomes):
         joined.keep = np.concatenate(keeps)
     if makes_rows:

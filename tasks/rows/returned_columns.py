@@ -8,6 +8,7 @@ concurrently; if one raises, only its row fails.
 
 import asyncio
 import inspect
+import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Mapping, Sequence, Set
@@ -17,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.errors import ContractError, OvernightError
+from overnight.tasks.rows.arrow_types import columns_of
 from overnight.tasks.rows.plain_values import fields_of, plain_column
 from overnight.tasks.rows.result import Outcome, concatenated
 from overnight.tasks.rows.tensors import Column, is_pandas_value, to_arrow
@@ -56,7 +58,7 @@ def _columns(value: Any, count: int, stage: str, errors: dict[int, Exception]) -
     if isinstance(value, AsyncIterator):
         value = _result_of(_collected(value))
     elif is_generator:
-        value = [snapshot(piece) for piece in value]
+        value = list(map(snapshot, value))
     columns = _named(value)
     if columns is not None:
         return columns
@@ -114,7 +116,9 @@ def _is_column(values: Any) -> bool:
 def _joined(pieces: list[Mapping[Any, Column]], count: int, stage: str) -> dict[str, Column]:
     tables = []
     for piece in pieces:
-        arrays = {str(name): to_arrow(plain_column(str(name), values)) for name, values in piece.items()}
+        arrays = {}
+        for name, values in piece.items():
+            arrays[str(name)] = to_arrow(plain_column(str(name), values))
         if len(set(map(len, arrays.values()))) > 1:
             lengths = ", ".join(f"{name}: {len(array)}" for name, array in arrays.items())
             raise _WrongForm(f"a yielded dict has columns of different lengths ({lengths}). {FORM}.")
@@ -125,8 +129,7 @@ def _joined(pieces: list[Mapping[Any, Column]], count: int, stage: str) -> dict[
             f"its {len(tables)} yields have {total} values for a batch of {count} rows. Yield dicts of arrays with "
             "exactly one value per row; if each yield is one row, return a list of dicts; use filter_rows to drop rows."
         )
-    table = concatenated(tables, stage)
-    return {name: table[name] for name in table.column_names}
+    return dict(columns_of(concatenated(tables, stage)))
 
 
 def _of_rows(rows: list[Any], count: int, unit: str, errors: Mapping[int, Exception]) -> dict[Any, Column]:
@@ -144,13 +147,15 @@ def _of_rows(rows: list[Any], count: int, unit: str, errors: Mapping[int, Except
             f"expected one of its {unit} per row, found {len(rows)} {unit} for a batch of {count} rows. "
             "Make exactly one for each row; use filter_rows to drop rows."
         )
-    names = dict.fromkeys(name for values in named_rows for name in values)
-    return {name: [values.get(name) for values in named_rows] for name in names}
+    columns: dict[Any, Column] = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(named_rows)):
+        columns[name] = [values.get(name) for values in named_rows]
+    return columns
 
 
 def _column(name: Any, values: Any, count: int, errors: dict[int, Exception]) -> Column:
     if isinstance(values, Iterator):
-        values = [snapshot(value) for value in values]
+        values = list(map(snapshot, values))
     if getattr(values, "is_nested", False):  # a tensor of PyTorch for rows of different shapes
         values = list(values.unbind())
     if isinstance(values, Set):
@@ -175,10 +180,11 @@ def _column(name: Any, values: Any, count: int, errors: dict[int, Exception]) ->
 def _awaited(values: Sequence[Any], errors: dict[int, Exception]) -> list[Any]:
     """Return the values with the results of awaitables, and None for one that raised; add its error to `errors`."""
     results = list(values)
-    rows = [row for row, value in enumerate(results) if inspect.isawaitable(value)]
-    if not rows:
+    works = {row: value for row, value in enumerate(results) if inspect.isawaitable(value)}
+    if not works:
         return results
-    for row, answer in zip(rows, _result_of(_all_finished([results[row] for row in rows])), strict=True):
+    answers = _result_of(_all_finished(list(works.values())))
+    for row, answer in zip(works, answers, strict=True):
         if isinstance(answer, BaseException):
             if isinstance(answer, OvernightError) or not isinstance(answer, Exception):
                 raise answer

@@ -5,9 +5,10 @@ import io
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from overnight.tasks.artifacts import cell
-from overnight.tasks.rows.blocks import live_rows
+from overnight.tasks.rows.blocks import existing, live_rows
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 THUMBNAIL_PIXELS = 96
@@ -24,36 +25,37 @@ def predictions_beside_inputs(sample: pa.Table, behind: pa.Table | None) -> pa.T
     outputs = inputs if behind is None else live_rows(behind)[0]
     input_names = [name for name in inputs.column_names if name not in ("row_id", "uri")]
     new_names = [name for name in outputs.column_names if name not in inputs.column_names]
-    numbers = {row_id: number for number, row_id in enumerate(inputs["row_id"].to_pylist())}
-    row_ids = outputs["row_id"].to_pylist()
-    if all(row_id in numbers for row_id in row_ids):
-        table = inputs.take(pa.array([numbers[row_id] for row_id in row_ids], pa.int64()))
+    rows = pc.index_in(outputs["row_id"], inputs["row_id"])
+    if not rows.null_count:
+        table = inputs.take(rows)
         for name in new_names:
             table = table.append_column(name, outputs[name])
     else:
         table = outputs
     order = ["row_id", *new_names, *input_names, "uri"]
-    return table.select([name for name in order if name in table.column_names])[:ROWS_SHOWN]
+    return table.select(existing(table, order))[:ROWS_SHOWN]
 
 
 def markdown(table: pa.Table) -> str:
     """Return a Markdown table with one line per row; arrays of uint8 with shape H x W x 3 are shown as pictures."""
-    lines = [[cell(name) for name in table.column_names], ["---"] * table.num_columns]
+    lines = [list(map(cell, table.column_names)), ["---"] * table.num_columns]
     lines += map(list, zip(*map(_cells, table.columns), strict=True))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cells(column: pa.ChunkedArray) -> list[str]:
     if column.type == TENSOR:
-        return [_array(value) for value in to_numpy(column)]
-    return [cell(_short(value)) for value in column.to_pylist()]
+        return list(map(_array, to_numpy(column)))
+    return list(map(cell, map(_short, column.to_pylist())))
 
 
 def _short(value: object) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     text = str(value)
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+    if len(text) > LONGEST_TEXT:
+        return f"{text[: LONGEST_TEXT - 3]}..."
+    return text
 
 
 def _array(value: np.ndarray | None) -> str:

@@ -5,6 +5,7 @@ null rows fit into one column, and a stacked array needs no copy.
 """
 
 import math
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
-FIRST_TEXTS, REPEATED_TEXTS = 1024, 64  # if the first rows have at most these different texts, the column repeats them
+# if the first rows have at most these different texts, the column repeats them
+FIRST_TEXTS, REPEATED_TEXTS = 1024, 64
 Column = Any  # pa.Array, pa.ChunkedArray, np.ndarray or a sequence, one value per row
 
 
@@ -56,7 +58,8 @@ def to_arrow(values: Column) -> pa.Array:
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
         dtype = getattr(values, "dtype", None)
         if not isinstance(dtype, np.dtype) and getattr(dtype, "kind", "") in list("biufM"):
-            return pa.Array.from_pandas(values)  # NumPy has no nulls and no zones for these types of pandas
+            # NumPy has no nulls and no zones for these types of pandas
+            return pa.Array.from_pandas(values)
         values = np.asarray(values)  # torch, jax and pandas values on the host
     if not isinstance(values, np.ndarray) or values.dtype == object:
         return _cells_to_arrow(list(values))
@@ -71,17 +74,19 @@ def to_arrow(values: Column) -> pa.Array:
 
 
 def _cells_to_arrow(cells: list[Any]) -> pa.Array:
-    cells = _without_stray_nan([_plain(cell) for cell in cells])
+    cells = _without_stray_nan(list(map(_plain, cells)))
     arrays = [cell for cell in cells if isinstance(cell, np.ndarray)]
     if any(array.dtype == object for array in arrays):  # its bytes would be addresses
         return pa.array([cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells])
     if any(map(is_pandas_value, cells)):
         return _pandas_times(cells)
-    kinds = {type(cell) for cell in cells} & {np.datetime64, np.timedelta64}
+    kinds = set(map(type, cells)) & {np.datetime64, np.timedelta64}
     if kinds:
         missing = kinds.pop()("NaT")
         return pa.array(np.array([missing if cell is None else cell for cell in cells]))
-    return _tensors_to_arrow(cells) if arrays else pa.array(cells)
+    if arrays:
+        return _tensors_to_arrow(cells)
+    return pa.array(cells)
 
 
 def _plain(cell: Any) -> Any:
@@ -97,7 +102,9 @@ def _plain(cell: Any) -> Any:
 
 
 def in_native_order(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.isnative:
+        return array
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _without_stray_nan(cells: list[Any]) -> list[Any]:
@@ -119,7 +126,9 @@ def _pandas_times(cells: list[Any]) -> pa.Array:
     import pandas as pd
 
     series = pd.Series(cells)
-    return pa.array(cells) if series.dtype == object else pa.Array.from_pandas(series)
+    if series.dtype == object:
+        return pa.array(cells)
+    return pa.Array.from_pandas(series)
 
 
 def _in_arrow_units(times: np.ndarray) -> np.ndarray:
@@ -154,10 +163,10 @@ def as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     try:
         entries: Column = np.concatenate(arrays)
     except ValueError:  # of different shapes
-        entries = [entry for array in arrays for entry in array]
-    ends = np.cumsum([0 if cell is None else len(cell) for cell in cells])
-    mask = pa.array([cell is None for cell in cells])
-    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), to_arrow(entries), mask=mask)
+        entries = list(chain.from_iterable(arrays))
+    lengths = np.array([-1 if cell is None else len(cell) for cell in cells])
+    ends = np.cumsum(np.maximum(lengths, 0))
+    return pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), to_arrow(entries), mask=pa.array(lengths < 0))
 
 
 def rank(column: pa.ChunkedArray) -> int | None:
@@ -187,8 +196,8 @@ def same(values: Any, before: Any) -> bool:
     if isinstance(values, np.ndarray) and values.dtype != object:
         if values.dtype != before.dtype or values.shape != before.shape:
             return False
-        first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (values, before))
-        return bool(np.array_equal(first, second))
+        first, second = np.ascontiguousarray(values), np.ascontiguousarray(before)
+        return bool(np.array_equal(first.reshape(-1).view(np.uint8), second.reshape(-1).view(np.uint8)))
     if isinstance(values, dict):
         return list(values) == list(before) and all(same(values[key], before[key]) for key in values)
     if isinstance(values, np.ndarray | list | tuple):
@@ -236,7 +245,7 @@ def _tensors_to_numpy(array: pa.StructArray) -> np.ndarray:
 def _stacked_to_numpy(array: pa.StructArray) -> np.ndarray | None:
     """Return tensors of one type and shape as one array, without a copy. Return None for others."""
     count = len(array)
-    dtypes, shapes, data = (array.field(name) for name in ("dtype", "shape", "data"))
+    dtypes, shapes, data = map(array.field, ("dtype", "shape", "data"))
     if not count or array.null_count or data.null_count or len(pc.unique(dtypes)) > 1:
         return None
     if len(pc.unique(pc.list_value_length(shapes))) > 1:

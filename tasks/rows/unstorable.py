@@ -67,7 +67,8 @@ def require_one_kind(cells: Sequence[Any], place: str) -> None:
     types = set(map(type, cells))
     if types <= PLAIN and not {str, bytes} <= types:
         return
-    kinds = {_kind(cell) for cell in cells if not is_missing(cell)} - {""}  # NaT of pandas is a datetime
+    # NaT of pandas is a datetime
+    kinds = {_kind(cell) for cell in cells if not is_missing(cell)} - {""}
     if len(kinds) > 1:
         raise Unstorable(" and ".join(sorted(kinds)), "Use one type, or None for no value", place)
     values_by_key: dict[str, list[Any]] = {}

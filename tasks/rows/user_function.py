@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overnight.tasks.errors import ContractError
+from overnight.tasks.errors import ContractError, shortened
 from overnight.tasks.rows import user_values
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.plain_values import plain_column
@@ -57,7 +57,7 @@ def _changed(name: str, values: Column, rows: pa.Table) -> Column | None:
 def _cells(values: Column) -> list[Any]:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         values = to_numpy(values)
-    return [snapshot(value) for value in values]
+    return list(map(snapshot, values))
 
 
 class _Unquoted(str):
@@ -74,8 +74,7 @@ def name_columns(error: KeyError, columns: list[str]) -> None:
     """
     missing = error.args[0] if len(error.args) == 1 else None
     if isinstance(missing, str) and not isinstance(missing, _Unquoted) and missing not in columns:
-        more = f" and {len(columns) - COLUMNS_NAMED} more" if len(columns) > COLUMNS_NAMED else ""
-        error.args = (_Unquoted(f"{missing!r}; the columns are {', '.join(columns[:COLUMNS_NAMED])}{more}"),)
+        error.args = (_Unquoted(f"{missing!r}; the columns are {shortened(columns, COLUMNS_NAMED)}"),)
 
 
 def _refuse_other_ids(columns: Mapping[str, Column], rows: pa.Table, stage: str, what: str) -> None:

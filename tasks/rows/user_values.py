@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text
+from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text, value_type
 from overnight.tasks.rows.plain_values import arrow_column, fields_of, is_image
 from overnight.tasks.rows.tensors import TENSOR, Column, is_missing, is_pandas_value, same, to_arrow, to_numpy
 
@@ -50,8 +50,8 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
 
     Values without a NumPy or Arrow type, such as those of a list, get the type of `before` again if it can hold them.
     """
-    kind = before.type.value_type if types.is_dictionary(before.type) else before.type
-    if not any(is_family(kind) for is_family in FAMILIES):
+    kind = value_type(before.type)
+    if _family(kind) is None:
         return None if _same_cells(values, to_numpy(before)) else values
     try:
         array = to_arrow(values)
@@ -66,19 +66,28 @@ def changed(values: Column, before: pa.ChunkedArray) -> Column | None:
     return values if has_own_type else new_array
 
 
+def _family(kind: pa.DataType) -> int | None:
+    """Return the position in `FAMILIES` of the family of a type; None if it is in none of them."""
+    for position, is_family in enumerate(FAMILIES):
+        if is_family(kind):
+            return position
+    return None
+
+
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Return the array in the type `kind`; None if its type is of another family, or cannot hold every value."""
     if types.is_null(array.type):
         return pa.nulls(len(array), kind)
-    is_alike = any(is_family(array.type) and is_family(kind) for is_family in FAMILIES)
-    if not is_alike or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
+    if _family(array.type) != _family(kind) or getattr(array.type, "tz", None) != getattr(kind, "tz", None):
         return None
     try:
         new_array = array.cast(kind)
         is_same = _without_nan(new_array.cast(array.type)).equals(_without_nan(array))
     except pa.ArrowException:
         return None
-    return new_array if is_same else None
+    if is_same:
+        return new_array
+    return None
 
 
 def _without_nan(array: pa.Array) -> pa.Array:
@@ -149,7 +158,7 @@ def snapshot(value: Any) -> Any:
     if fields is not None:
         return {name: snapshot(inner) for name, inner in fields.items()}
     if isinstance(value, list | tuple):
-        return [snapshot(inner) for inner in value]
+        return list(map(snapshot, value))
     if isinstance(value, np.ndarray) and value.dtype == object:
         return _copied_objects(value)
     if getattr(value, "n_frames", 1) > 1:  # a copy would have one of them
@@ -160,7 +169,9 @@ def snapshot(value: Any) -> Any:
 
 def _copy_of(value: Any) -> Any:
     copy: Callable[[], Any] | None = getattr(value, "clone", None) or getattr(value, "copy", None)
-    return copy() if copy else value
+    if copy:
+        return copy()
+    return value
 
 
 def _copied_objects(values: np.ndarray) -> np.ndarray:
@@ -190,7 +201,7 @@ def _copied(values: Any) -> Any:
     """Return arrays or tables of Arrow in memory of their own."""
     if isinstance(values, pa.Table | pa.RecordBatch):
         table = pa.table(values)
-        return pa.table([_copied(column) for column in table.columns], names=table.column_names)
+        return pa.table(list(map(_copied, table.columns)), names=table.column_names)
     if isinstance(values, pa.ChunkedArray):
         return _copied(values.combine_chunks())
     return pa.concat_arrays([values, values[:0]])  # of one array, Arrow makes no copy

@@ -5,47 +5,78 @@ are skipped. So a few of the nearest rows may be missed. Rows that were publishe
 compared, too.
 """
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from overnight.tasks.search.knn import cosines, direction, with_score
-from overnight.tasks.search.partition import LanceTable, PublishedPartition, plain_columns, require
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.search.knn import (
+    Found,
+    PublishedPartition,
+    comparable,
+    compared,
+    direction,
+    plain_columns,
+    require,
+)
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
 LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 
-def index_groups(table: LanceTable, column: str) -> int:
-    """Return the number of groups of vectors in the table's index of `column` by cosine; 0 without such an index."""
-    dataset = table.dataset
-    for index in dataset.describe_indices():
-        if column in index.field_names:
-            [statistics, *_] = dataset.stats.index_stats(index.name)["indices"]
-            if statistics.get("metric_type") == "cosine":
-                return int(statistics["num_partitions"])
-    return 0
+@dataclass(frozen=True)
+class LanceTable:
+    """The Lance table at `place`. `partition_column` is None for the partition `all`."""
+
+    place: Location
+    partition_column: str | None
+
+    @cached_property
+    def dataset(self) -> Any:
+        """Return the table's newest version at the first call, as a `lance.LanceDataset`."""
+        lance: Any = require_extra("lance", "search in a Lance table", "plan")
+        # otherwise it warns of a future change
+        os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+        return lance.dataset(object_store_uri(self.place), storage_options=storage_options())
+
+    def index_groups(self, column: str) -> int:
+        """Return the number of groups of vectors in the index of `column` by cosine; 0 without such an index."""
+        for index in self.dataset.describe_indices():
+            if column in index.field_names:
+                [statistics, *_] = self.dataset.stats.index_stats(index.name)["indices"]
+                if statistics.get("metric_type") == "cosine":
+                    return int(statistics["num_partitions"])
+        return 0
 
 
 def nearest_indexed(
     table: LanceTable, partitions: Sequence[PublishedPartition], groups: int, column: str, query: np.ndarray, count: int
-) -> tuple[list[dict[str, Any]], int]:
-    """Return about the `count` rows most similar to `query` (D numbers), best first, and the number of rows searched.
+) -> Found:
+    """Return about the `count` rows most similar to `query` (D numbers), best first.
 
     Raise `ContractError` if the column has no embeddings of D numbers, or if the query is all zeros.
     """
-    query, dataset, day = direction(query), table.dataset, table.partition_column
-    require(dataset.schema, [column, "row_id", *([day] if day else [])], str(table.place))
+    query, dataset, source = direction(query), table.dataset, str(table.place)
+    date_columns = [table.partition_column] if table.partition_column else []
+    require(dataset.schema, [column, "row_id", *date_columns], source)
     probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
     near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
-    condition = None
-    if day:
-        condition = " OR ".join(f"({day} = date '{partition.partition}')" for partition in partitions)
-    columns, options = [*plain_columns(dataset.schema), column], {"disable_scoring_autoprojection": True}
-    rows = dataset.scanner(columns, condition, nearest=near, prefilter=True, **options).to_table()
-    scores = cosines(rows[column].combine_chunks(), query, str(table.place), column)
-    order, matches = np.argsort(-scores, kind="stable"), []
-    for score, values in zip(scores[order].tolist(), rows.drop_columns([column]).take(order).to_pylist(), strict=True):
-        partition = str(values.pop(day)) if day else partitions[0].partition
-        matches.append(with_score(partition, values["row_id"], score, values))
-    return matches, dataset.count_rows(condition)
+    conditions = [f"({day} = date '{partition.partition}')" for day in date_columns for partition in partitions]
+    options = {"prefilter": True, "disable_scoring_autoprojection": True}
+    condition = " OR ".join(conditions) or None
+    columns = [*plain_columns(dataset.schema), column]
+    rows = dataset.scanner(columns, condition, nearest=near, **options).to_table()
+    partition: Any = partitions[0].partition
+    for name in date_columns:
+        partition = rows[name].cast(pa.string()).combine_chunks()
+    result = compared([comparable(rows, column, query.size, source, partition)], query, count)
+    rows = rows.drop_columns([column, *date_columns])
+    for match, number in zip(result.matches, result.numbers, strict=True):
+        match.update(rows.slice(number, 1).to_pylist()[0] | match)
+    return replace(result, rows=dataset.count_rows(condition), rows_without_embedding=None)

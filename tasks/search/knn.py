@@ -1,13 +1,13 @@
-"""Exact nearest neighbours by cosine similarity, streamed over published rows: constant memory for any size of table.
+"""Exact nearest neighbours by cosine similarity: one DuckDB query over a stream of published rows, in constant memory.
 
-Each table of rows is one product of a matrix with a vector, in float64, so a row's score does not depend on where the
-table ends. One process compares a million embeddings of 384 numbers in 15 s from a local disk; a cluster would hardly
-have started by then. DuckDB's `list_cosine_similarity` fails for an embedding with a null, which is left out here.
+A row's score does not depend on the rows beside it. One process compares a million embeddings of 384 numbers in 15 s
+from a local disk; a cluster would hardly have started by then.
 """
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,58 +15,128 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.rows.arrow_types import is_list
-from overnight.tasks.search.partition import PublishedPartition, plain_columns, require
+from overnight.tasks.rows.arrow_types import is_list, is_text
 
-DIGITS = 12
+if TYPE_CHECKING:
+    from overnight.tasks.search.ann import LanceTable
+
+NEAREST = """
+    SELECT count(*), count(*) FILTER (NOT isfinite(score)),
+        min({{distance: -score, partition: partition, row_id: row_id, number: number, score: score}},
+            $count) FILTER (isfinite(score))
+    FROM (
+        SELECT *, round(array_cosine_similarity(embedding, $query::DOUBLE[{width}]), 12) AS score FROM published
+    )
+"""
+IS_PLAIN = (is_text, types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_temporal)
 
 
 @dataclass(frozen=True)
-class Match:
-    """A published row: its 0-based place `row` in a partition, and its cosine to the query."""
+class PublishedPartition:
+    """The published rows of a partition. `read` is `Sink.read` of its receipt: it takes the columns, None for all.
 
-    rows: PublishedPartition
-    row: int
-    row_id: str
-    score: float
+    `table` is the Lance table that contains the rows, if they are in one.
+    """
 
-    def order(self) -> tuple[float, str, str, int]:
-        """Return the key by which matches are sorted, the best first."""
-        return -self.score, self.rows.partition, self.row_id, self.row
+    partition: str
+    read: Callable[[list[str] | None], Iterator[pa.Table]]
+    table: "LanceTable | None" = None
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the rows; none if there are no rows."""
+        return next((table.schema for table in self.read(None)), pa.schema([]))
+
+    def numbered(self, columns: list[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows as tables, each with the number of its first row."""
+        first = 0
+        for table in self.read(columns):
+            yield first, table
+            first += len(table)
+
+    def add_columns(self, matches: Mapping[int, dict[str, Any]]) -> None:
+        """Add the plain columns of their rows to the matches, whose keys are the numbers of the rows."""
+        last = max(matches)
+        for first, table in self.numbered(plain_columns(self.schema())):
+            for number in matches.keys() & range(first, first + len(table)):
+                [row] = table.slice(number - first, 1).to_pylist()
+                matches[number].update(row | matches[number])
+            if first + len(table) > last:
+                return
 
 
 @dataclass(frozen=True)
 class Found:
-    """The matches, best first, the number of all rows, and of those whose embedding is null, zero or contains NaN."""
+    """The matches, best first, the number of all rows, and of rows whose embedding is null, zero or contains NaN.
 
-    matches: tuple[Match, ...] = ()
-    rows: int = 0
-    rows_without_embedding: int = 0
+    A match is a dict: `partition`, `row_id` and `score` first, then the row's other plain columns. `numbers` has each
+    match's 0-based place in its partition. `rows_without_embedding` is None if they were not counted.
+    """
+
+    matches: list[dict[str, Any]]
+    numbers: list[int]
+    rows: int
+    rows_without_embedding: int | None
 
 
-def nearest(published: Iterable[PublishedPartition], column: str, query: np.ndarray, count: int) -> Found:
+def nearest(published: Sequence[PublishedPartition], column: str, query: np.ndarray, count: int) -> Found:
     """Return the `count` published rows whose embedding in `column` is most similar to `query` (D numbers).
 
     Raise `ContractError` if the column is missing or has no embeddings of D numbers, or if the query is all zeros.
     """
-    query, row_count, without = direction(query), 0, 0
-    best: list[Match] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for partition in published:
+            day, schema = partition.partition, partition.schema()
+            if len(schema):
+                require(schema, [column, "row_id"], f"partition {day}")
+                for first, table in partition.numbered([column, "row_id"]):
+                    yield comparable(table, column, query.size, f"partition {day}", day, first)
+
+    result = compared(batches(), query, count)
     for partition in published:
-        source, first = f"partition {partition.partition}", 0
-        schema = partition.schema()
-        if not len(schema):
-            continue
-        require(schema, [column, "row_id"], source)
-        for table in partition.read([column, "row_id"]):
-            scores = cosines(table[column].combine_chunks(), query, source, column)
-            is_usable = np.isfinite(scores)
-            row_count, without = row_count + len(scores), without + int((~is_usable).sum())
-            floor = best[-1].score if len(best) == count else -np.inf
-            for row in np.flatnonzero(is_usable & (scores >= floor)).tolist():
-                best.append(Match(partition, first + row, table["row_id"][row].as_py(), float(scores[row])))
-            best = sorted(best, key=Match.order)[:count]
-            first += len(scores)
-    return Found(tuple(best), row_count, without)
+        matches: dict[int, dict[str, Any]] = {}
+        for match, number in zip(result.matches, result.numbers, strict=True):
+            if match["partition"] == partition.partition:
+                matches[number] = match
+        if matches:
+            partition.add_columns(matches)
+    return result
+
+
+def require(schema: pa.Schema, columns: Sequence[str], place: str) -> None:
+    """Raise `ContractError`, which names `place`, if the schema lacks one of the columns."""
+    for name in columns:
+        if name not in schema.names:
+            names = ", ".join(schema.names)
+            raise ContractError(f"{place}: expected a column {name}, found {names}.")
+
+
+def comparable(table: pa.Table, column: str, width: int, place: str, partition: Any, first: int = 0) -> pa.RecordBatch:
+    """Return the rows for `compared`, numbered from `first`. A row without an embedding gets one of NaN.
+
+    Raise `ContractError`, which names `place`, for embeddings of another length, or values of another type.
+    """
+    embeddings = table[column].combine_chunks()
+    kind = embeddings.type
+    if not is_list(kind) or not types.is_floating(kind.value_type):
+        content = f"lists of floating-point numbers in {column}"
+        raise ContractError(f"{place}: expected {content}, found {kind}.")
+    present = embeddings.drop_null()
+    lengths = pc.unique(pc.list_value_length(present)).to_pylist()
+    if set(lengths) - {width}:
+        raise ContractError(
+            f"{place}: expected embeddings of {width} numbers in {column}, like the query's, found "
+            f"{', '.join(map(str, sorted(lengths)))}. They come from another model: run the partition again."
+        )
+    vectors = np.full((len(table), width), np.nan)
+    is_valid = embeddings.is_valid().to_numpy(zero_copy_only=False)
+    vectors[is_valid] = present.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+    if isinstance(partition, str):
+        partition = pa.repeat(partition, len(table))
+    columns = {"partition": partition, "row_id": table["row_id"].cast(pa.string()).combine_chunks()}
+    columns["number"] = pa.array(first + np.arange(len(table)))
+    columns["embedding"] = pa.FixedSizeListArray.from_arrays(vectors.ravel(), width)
+    return pa.record_batch(columns)
 
 
 def direction(query: np.ndarray) -> np.ndarray:
@@ -80,45 +150,37 @@ def direction(query: np.ndarray) -> np.ndarray:
     return query / length
 
 
-def cosines(embeddings: pa.Array, query: np.ndarray, place: str, column: str) -> np.ndarray:
-    """Return the rounded cosine of each embedding with `query`, of length 1; NaN for a row without a usable embedding.
+def compared(batches: Iterable[pa.RecordBatch], query: np.ndarray, count: int) -> Found:
+    """Return the best rows of batches from `comparable`. Equal scores are in the order of `partition` and `row_id`."""
+    import duckdb
 
-    Raise `ContractError`, which names `place`, for embeddings of another length, or values of another type.
-    """
-    kind = embeddings.type
-    if not is_list(kind) or not types.is_floating(kind.value_type):
-        raise ContractError(f"{place}: expected lists of floating-point numbers in {column}, found {kind}.")
-    scores = np.full(len(embeddings), np.nan)
-    present = embeddings.drop_null()
-    lengths = pc.unique(pc.list_value_length(present)).to_pylist()
-    if set(lengths) - {len(query)}:
-        raise ContractError(
-            f"{place}: expected embeddings of {len(query)} numbers in {column}, like the query's, found "
-            f"{', '.join(map(str, sorted(lengths)))}. They come from another model: run the partition again."
-        )
-    vectors = present.flatten().to_numpy(zero_copy_only=False).astype(np.float64).reshape(-1, len(query))
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scores[embeddings.is_valid().to_numpy(zero_copy_only=False)] = np.round(vectors @ query / norms, DIGITS)
-    return scores
+    vector, failures = direction(query), list[Exception]()
+    names = {"partition": pa.string(), "row_id": pa.string(), "number": pa.int64()}
+    schema = pa.schema([*names.items(), ("embedding", pa.list_(pa.float64(), vector.size))])
 
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as error:  # DuckDB raises one of its own
+            failures.append(error)
+            raise
 
-def described(matches: tuple[Match, ...]) -> list[dict[str, Any]]:
-    """Return each match as a dict: `partition`, `row_id`, `score` and its other plain columns, in the given order."""
-    values: dict[Match, Mapping[str, Any]] = {}
-    for partition in dict.fromkeys(match.rows for match in matches):
-        own = {match.row: match for match in matches if match.rows is partition}
-        first = 0
-        for table in partition.read(plain_columns(partition.schema())):
-            for row in own.keys() & range(first, first + len(table)):
-                values[own[row]] = table.slice(row - first, 1).to_pylist()[0]
-            first += len(table)
-            if first > max(own):
-                break
-    return [with_score(match.rows.partition, match.row_id, match.score, values[match]) for match in matches]
+    with contextlib.closing(duckdb.connect()) as database:
+        database.register("published", pa.RecordBatchReader.from_batches(schema, read()))
+        try:
+            values = {"query": vector.tolist(), "count": count}
+            statement = NEAREST.format(width=vector.size)
+            [(rows, without, best)] = database.execute(statement, values).fetchall()
+        except duckdb.Error as error:
+            raise (failures or [error])[0] from None
+    result = Found([], [], rows, without)
+    for row in best or ():
+        result.numbers.append(row.pop("number"))
+        del row["distance"]
+        result.matches.append(row)
+    return result
 
 
-def with_score(partition: str, row_id: str, score: float, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a match as a dict: `partition`, `row_id` and `score` first, then its columns of other names."""
-    first = {"partition": partition, "row_id": row_id, "score": score}
-    return {**first, **columns, **first}
+def plain_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns of texts, numbers, truth values and times."""
+    return [field.name for field in schema if any(is_kind(field.type) for is_kind in IS_PLAIN)]

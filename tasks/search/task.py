@@ -8,10 +8,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.search.ann import index_groups, nearest_indexed
+from overnight.tasks.search.ann import LanceTable, nearest_indexed
 from overnight.tasks.search.contact_sheet import Tile, draw_sheet
-from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.partition import LanceTable, PublishedPartition
+from overnight.tasks.search.knn import PublishedPartition, nearest
 
 __all__ = ["LanceTable", "PublishedPartition", "Tile", "draw_sheet", "scan"]
 
@@ -26,13 +25,14 @@ def scan(
     """
     in_table = [partition for partition in published if partition.table]
     table = in_table[0].table if in_table else None
-    groups = 0 if exact or table is None else index_groups(table, column)
+    groups = 0
+    if table and not exact:
+        groups = table.index_groups(column)
     if table and groups:
-        matches, rows = nearest_indexed(table, in_table, groups, column, query, count)
-        without = None
+        result = nearest_indexed(table, in_table, groups, column, query, count)
     else:
         result = nearest(published, column, query, count)
-        matches, rows, without = described(result.matches), result.rows, result.rows_without_embedding
-    if not matches:
-        raise OvernightError(f"expected rows with an embedding, found none in {rows:,} published rows.")
-    return {"matches": matches, "rows": rows, "rows_without_embedding": without, "exact": not groups}
+    if not result.matches:
+        raise OvernightError(f"expected rows with an embedding, found none in {result.rows:,} published rows.")
+    without = result.rows_without_embedding
+    return {"matches": result.matches, "rows": result.rows, "rows_without_embedding": without, "exact": not groups}

@@ -15,17 +15,13 @@ import fsspec
 from fsspec.callbacks import Callback
 
 from overnight.tasks.config.masking import masked
-from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, entry_of, shown_bytes
 from overnight.tasks.storage.filesystems import at_commit, entries, is_hub, require_bucket
 from overnight.tasks.storage.local_file import put_on_disk, temporary_file
 from overnight.tasks.storage.location import Location
-from overnight.tasks.storage.transient_errors import is_passing
 
-# s3fs 2026.9 repeats requests, but reads the body of a piece of a large file only once.
-RETRIES = RetryPolicy(max_tries=6, first_wait_seconds=0.2, longest_wait_seconds=8.0)
 LOG_EVERY_SECONDS = 10.0
 
 Versions = Mapping[str, str]  # path -> size in bytes, a space, and the store's version of it
@@ -113,16 +109,7 @@ def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = 
 def _fetch_file(filesystem: Any, path: str, version: str, target: Path, progress: "_Progress") -> None:
     """Make the local file `target`, whole and in its listed version or not at all."""
     with temporary_file(str(target)) as temporary:
-        waits = RETRIES.waits()
-        while True:
-            try:
-                filesystem.get_file(path, temporary.name, callback=progress)
-                break
-            except Exception as error:
-                wait_seconds = next(waits, None)
-                if wait_seconds is None or not is_passing(error):
-                    raise
-                time.sleep(wait_seconds)
+        filesystem.get_file(path, temporary.name, callback=progress)
         current = _version(entry_of(path, filesystem.info(path)))
         size = os.path.getsize(temporary.name)
         if current != version or size != _bytes(version):

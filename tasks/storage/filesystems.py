@@ -48,6 +48,7 @@ def open_filesystem(
         from overnight.tasks.storage.s3 import PatientS3
 
         exempt_this_machine(s3_address())
+        options["cache_regions"] = not s3_address()  # s3fs then looks for the region of each bucket of AWS
         if "?versionId=" in uri:
             options["version_aware"] = True
         return PatientS3(**options), strip_protocol(uri)
@@ -87,11 +88,6 @@ def is_s3(filesystem: fsspec.AbstractFileSystem) -> bool:
 
 def is_web(filesystem: fsspec.AbstractFileSystem) -> bool:
     return bool({*WEB}.intersection(filesystem.protocol))
-
-
-def one_request(filesystem: fsspec.AbstractFileSystem) -> dict[str, int]:
-    """Return the options with which s3fs reads a file in one request. By default it requests the size first."""
-    return {"max_concurrency": 1} if is_s3(filesystem) else {}
 
 
 def s3_address() -> str:

@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from queue import Full, Queue
-from threading import Event
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from overnight.tasks.errors import InputError
@@ -48,21 +47,13 @@ def s3_entries(filesystem: Any, root: str, beginning: str = "") -> Iterator[Entr
             yield entry_of(root, filesystem.info(root))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Range:
     """The keys after the key `after` up to and including `last`, or to the end if `last` is empty."""
 
     after: str
     last: str
     folders: int
-    pages: Queue[list[Entry] | Exception | None] = field(default_factory=lambda: Queue(PAGES_AHEAD))
-
-    def entries(self) -> Iterator[Entry]:
-        """Yield the entries of this range while a thread lists them. Raise the exception that ended the listing."""
-        while (page := self.pages.get()) is not None:
-            if isinstance(page, Exception):
-                raise page
-            yield from page
 
 
 @dataclass
@@ -71,7 +62,6 @@ class _Listing:
     prefix: str
     listed_folders: int = 0
     listed_keys: int = 0
-    is_over: Event = field(default_factory=Event)
 
     def entries(self, after: str) -> Iterator[Entry]:
         pages = self.bucket.pages(self.prefix, after)
@@ -81,19 +71,28 @@ class _Listing:
             for page in pages:  # a store may return less than a page and still have more
                 yield from page
             return
-        ranges: deque[_Range] = deque()
+        listings: deque[Iterator[Entry]] = deque()
         pool = ThreadPoolExecutor(RANGES_AT_ONCE, thread_name_prefix="listing")
         try:
             for keys in self._ranges(self.bucket.key(first[-1])):
-                pool.submit(self._list, keys)
-                ranges.append(keys)
-                if len(ranges) > RANGES_AT_ONCE:
-                    yield from ranges.popleft().entries()
-            while ranges:
-                yield from ranges.popleft().entries()
+                listings.append(self._begun(pool, keys))
+                if len(listings) > RANGES_AT_ONCE:
+                    yield from listings.popleft()
+            while listings:
+                yield from listings.popleft()
         finally:
-            self.is_over.set()
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begun(self, pool: ThreadPoolExecutor, keys: _Range) -> Iterator[Entry]:
+        """Return the entries of a range. A thread lists the first pages now, and the reader the others."""
+        pages = self._pages(keys)
+        beginning = pool.submit(lambda: list(islice(pages, PAGES_AHEAD)))
+
+        def entries() -> Iterator[Entry]:
+            for page in chain(beginning.result(), pages):
+                yield from page
+
+        return entries()
 
     def _ranges(self, after: str) -> Iterator[_Range]:
         folders = 1
@@ -124,23 +123,11 @@ class _Listing:
             return 1
         return min(FOLDERS_A_RANGE, KEYS_A_RANGE * self.listed_folders // max(self.listed_keys, 1))
 
-    def _list(self, keys: _Range) -> None:
-        """Put the range's pages on its queue, then None or the exception that ended the listing."""
-        try:
-            for page in self.bucket.pages(self.prefix, keys.after):
-                inside = [entry for entry in page if not keys.last or self.bucket.key(entry) <= keys.last]
-                self.listed_keys += len(inside)
-                self._put(keys, inside)
-                if len(inside) < len(page) or self.is_over.is_set():
-                    break
-            self.listed_folders += keys.folders
-            self._put(keys, None)
-        except Exception as error:
-            self._put(keys, error)
-
-    def _put(self, keys: _Range, page: list[Entry] | Exception | None) -> None:
-        """Put the page on the range's queue. Wait for room in the queue, but not after the end of the listing."""
-        while not self.is_over.is_set():
-            with suppress(Full):
-                keys.pages.put(page, timeout=1)
-                return
+    def _pages(self, keys: _Range) -> Iterator[list[Entry]]:
+        for page in self.bucket.pages(self.prefix, keys.after):
+            inside = [entry for entry in page if not keys.last or self.bucket.key(entry) <= keys.last]
+            self.listed_keys += len(inside)
+            yield inside
+            if len(inside) < len(page):
+                break
+        self.listed_folders += keys.folders

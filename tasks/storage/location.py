@@ -27,7 +27,6 @@ from overnight.tasks.storage.filesystems import (
     is_hub,
     is_local,
     is_s3,
-    one_request,
     open_filesystem,
     require_bucket,
 )
@@ -167,7 +166,7 @@ class Location:
     def read_bytes(self) -> bytes:
         """Return the whole content of the file. Raise `FileNotFoundError` if it does not exist."""
         with self._translating("read") as (filesystem, path):
-            return bytes(filesystem.cat_file(path, **one_request(filesystem)))
+            return bytes(filesystem.cat_file(path))
 
     def read_each(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the contents of files in this directory, by name. Names that do not exist are left out."""
@@ -175,8 +174,10 @@ class Location:
             return {}
         filesystem, root = self.open_filesystem()
         paths = [f"{root.rstrip('/')}/{name}" for name in names]
-        # Not `cat`: it treats a path with [ or * in it as a pattern.
-        results = filesystem.cat_ranges(paths, None, None, on_error="return", **one_request(filesystem))
+        if is_s3(filesystem):
+            results = filesystem.cat_versions(paths)
+        else:  # not `cat`: it treats a path with [ or * in it as a pattern
+            results = filesystem.cat_ranges(paths, None, None, on_error="return")
         contents = {}
         for name, result in zip(names, results, strict=True):
             if isinstance(result, FileNotFoundError):

@@ -1,11 +1,13 @@
-"""A bucket of S3. obstore lists its keys and reads versions of its objects; s3fs does what obstore cannot.
+"""A bucket of S3: what its keys and objects are. obstore lists the keys and reads the objects.
 
-s3fs handles the keys for which obstore has no path (`a//b`, `a/../b`, a control character), follows redirects, and maps
-errors to Python's classes. It also repeats requests that failed, because obstore would retry them unseen.
+s3fs lists folders. It also serves keys for which obstore has no path (`a//b`, `a/../b`, a tab), forks of a process that
+used obstore, servers whose certificate obstore refuses, and buckets for which obstore lacks settings: an ARN, S3
+Express, the requester pays.
 """
 
+import errno
 import functools
-import time
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -15,64 +17,84 @@ from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 from s3fs.utils import FileExpired
 
-from overnight.tasks.storage.failed_requests import note
 from overnight.tasks.storage.file_info import Entry, ObjectChanged, TooLarge, entry_of, version_of
-from overnight.tasks.storage.s3_retries import RETRIES, say
-from overnight.tasks.storage.s3_store import is_usable, log_wait, message, open_store, passing_problem, raise_known
+from overnight.tasks.storage.s3_retries import log_wait
+from overnight.tasks.storage.s3_store import has_path, is_trusted, is_usable, open_store, retried
 
+BUCKET = re.compile(r"[\w.-]{1,255}", re.ASCII)  # not an ARN, and not `key:secret@bucket`, which s3fs refuses
 KEYS_A_PAGE = 1000  # S3's maximum
-REST_SECONDS = 30.0  # s3fs takes over for this time if obstore fails and s3fs does not
 
 
 class Bucket:
-    """The bucket `name` of S3. Requests use obstore, or `filesystem`, a `PatientS3`, where obstore fails."""
+    """The bucket `name` of S3. Requests use obstore, or `filesystem`, a `PatientS3`, for what obstore cannot do."""
 
     def __init__(self, filesystem: Any, name: str) -> None:
         self._filesystem, self._name = filesystem, name
-        self._has_answered, self._rests_until = False, 0.0
+        options = filesystem.req_kw or filesystem.s3_additional_kwargs  # only s3fs knows the headers to send
+        self._is_ordinary = bool(BUCKET.fullmatch(name)) and not (options or name.endswith("--x-s3"))
 
     def get(self, key: str, etag: str = "", first: int = 0, stop: int | None = None, most: int | None = None) -> bytes:
-        """Return the bytes of an object from byte `first` to before byte `stop`, or to the end if `stop` is None.
+        """Return the bytes of an object from byte `first`, which may count from the end, to before byte `stop`.
 
-        Raise `ObjectChanged` for another version than `etag`, `TooLarge` above `most` bytes, or an error of s3fs.
+        Raise `ObjectChanged` for another version than `etag`, `TooLarge` above `most` bytes, or Python's errors.
         """
-        failure = None
-        if self._may_ask():
-            try:
-                content = _get(self._store, key, etag, first, stop, most)
-                self._has_answered = True
-                return content
-            except (TooLarge, ObjectChanged):
-                raise
-            except Exception as error:
-                raise_known(error, self._has_answered)
-                failure = error
-                self._wait_after(error)
-        content = _get_by_s3fs(self._filesystem, f"{self._name}/{key}", etag, first, stop, most)
-        self._rest_after(failure)
-        return content
+        if not self.is_served(key):
+            return self._get_by_s3fs(key, etag, first, stop, most)
+        options: Any = {}
+        if etag:
+            options["if_match"] = f'"{etag}"'
+        if first < 0:
+            options["range"] = {"suffix": -first}
+        elif stop is not None:
+            options["range"] = (first, stop)
+        elif first:
+            options["range"] = {"offset": first}
+
+        def content() -> bytes:
+            answer = obstore.get(self._store, key, options=options)
+            # a server without support for If-Match may return another version
+            _require(key, etag, (answer.meta["e_tag"] or "").strip('"'), most, answer.meta["size"])
+            return bytes(answer.bytes())
+
+        try:
+            return retried("GetObject", self._name, key, content)
+        except OSError as error:
+            if first < 0 and error.errno == errno.EIO and not self.head(key)["size"]:
+                return b""  # obstore expects that an end has bytes
+            raise
+
+    def head(self, key: str) -> dict[str, Any]:
+        """Return the description of an object that `is_served`, under fsspec's names, or raise Python's errors."""
+        meta = retried("HeadObject", self._name, key, lambda: obstore.head(self._store, key))
+        version = {"ETag": meta["e_tag"] or "", "LastModified": meta["last_modified"]}
+        return {"name": f"{self._name}/{key}", "type": "file", "size": meta["size"], **version}
+
+    def is_served(self, key: str) -> bool:
+        """Return True if obstore can do requests for this key."""
+        is_version = self._filesystem.version_aware and "?versionId=" in key
+        return self._is_ordinary and has_path(key) and not is_version and is_usable() and self._is_trusted
+
+    def has_keys(self, prefix: str) -> bool:
+        """Return True if there is a key with this prefix."""
+        return bool(next(self.answers(prefix, MaxKeys=1)).get("Contents"))
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:
         """Yield lists of the entries below `prefix` whose keys sort after `after`, in the order of keys."""
         can_list = self._can_list(prefix)
         while True:
-            failure = None
-            if can_list and self._may_ask():
-                try:
-                    for page in self._pages(prefix, after):
-                        if self._may_lack_slashes(page, after):
-                            break
-                        yield page
-                        after = self.key(page[-1])
-                    else:
-                        return
-                except Exception as error:
-                    failure = error
-                    self._wait_after(error)
+            try:
+                for page in self._pages(prefix, after) if can_list else [[]]:
+                    if self._may_lack_slashes(page, after):
+                        break
+                    yield page
+                    after = self.key(page[-1])
+                else:
+                    return
+            except (InvalidPathError, ValueError):  # a key without a path, among the next ones or before them
+                pass
             for answer in self.answers(prefix, after):  # a store may return no key and still have more
                 if page := self.entries(answer):
                     break
-            self._rest_after(failure)
             if page:
                 yield page
                 after = self.key(page[-1])
@@ -103,41 +125,35 @@ class Bucket:
     def _store(self) -> S3Store:
         return open_store(self._filesystem, self._name)
 
-    def _wait_after(self, failure: Exception) -> None:
-        """Record a failure that may pass, and wait a moment before s3fs repeats the request."""
-        if self._has_answered and (problem := passing_problem(failure)):
-            note(f"s3://{self._name}: {problem}")
-            time.sleep(RETRIES.wait_seconds(1))
-
-    def _rest_after(self, failure: Exception | None) -> None:
-        """Use s3fs for this bucket for a while if only obstore failed, without an outage and not for the key."""
-        if failure is None or isinstance(failure, ValueError | InvalidPathError):
-            return
-        if not (self._has_answered and passing_problem(failure)):
-            self._rests_until = time.monotonic() + REST_SECONDS
-            say(f"s3fs reads from {self._name} for {REST_SECONDS:.0f} s, and takes more CPU time: {message(failure)}")
-
-    def _may_ask(self) -> bool:
-        is_payer = bool(self._filesystem.req_kw)  # then s3fs knows the headers to send
-        return is_usable() and not is_payer and time.monotonic() >= self._rests_until
+    @functools.cached_property
+    def _is_trusted(self) -> bool:
+        return is_trusted(self._store)
 
     def _can_list(self, prefix: str) -> bool:
         """Return True if obstore lists these keys correctly: it drops slashes at the beginning of keys and prefixes."""
         if not prefix:
-            return not next(self.answers("/")).get("Contents")
-        return "//" not in prefix and not prefix.startswith("/")
+            return self.is_served("any") and not self.has_keys("/")
+        return self.is_served(prefix.removesuffix("/"))
 
     def _pages(self, prefix: str, after: str) -> Iterator[list[Entry]]:
-        offset = after or None
-        if after.endswith("/"):
-            offset = just_before(after)
-        stream = obstore.list(self._store, prefix[:-1] or None, offset=offset, chunk_size=KEYS_A_PAGE)
+        stream = None
+
+        def following() -> Any:
+            nonlocal stream
+            if stream is None:
+                offset = just_before(after) if after.endswith("/") else after or None
+                stream = obstore.list(self._store, prefix[:-1] or None, offset=offset, chunk_size=KEYS_A_PAGE)
+            try:
+                return next(stream, None)
+            except Exception:
+                stream = None
+                raise
+
         while True:
             with log_wait(f"ListObjectsV2 on s3://{self._name}/{prefix}"):
-                objects = next(stream, None)
+                objects = retried("ListObjectsV2", self._name, prefix, following)
             if objects is None:
                 return
-            self._has_answered = True
             page = [entry for entry in map(self._entry, objects) if self.key(entry) > after]
             if page:
                 yield page
@@ -149,9 +165,8 @@ class Bucket:
         Such an object is empty, or out of order, or precedes its content. Otherwise reading it finds it missing.
         """
         neighbours = pairwise([after, *map(self.key, page)])
-        return not (
-            all(entry.size for entry in page) and all(a < b and not b.startswith(f"{a}/") for a, b in neighbours)
-        )
+        in_order = all(a < b and not b.startswith(f"{a}/") for a, b in neighbours)
+        return not (page and in_order and all(entry.size for entry in page))
 
     def _entry(self, info: Any) -> Entry:
         name = f"{self._name}/{info['path']}"
@@ -159,34 +174,22 @@ class Bucket:
             return entry_of(name, dict(info))
         return Entry(name, info["size"], info["e_tag"].strip('"'), info["last_modified"].timestamp())
 
+    def _get_by_s3fs(self, key: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
+        """Read with s3fs, which pins the version that it finds on opening."""
+        with self._filesystem.open_by_s3fs(f"{self._name}/{key}") as file:
+            size = file.details["size"]
+            _require(key, etag, version_of(file.details), most, size)
+            file.seek(max(size + first, 0) if first < 0 else first)
+            count = -1 if stop is None else stop - first
+            try:
+                return bytes(file.read(count))
+            except FileExpired as error:
+                raise ObjectChanged(str(error)) from error
+
 
 def just_before(folder: str) -> str:
     """Return a key that obstore accepts, and that sorts directly before `folder`, a key that ends with a slash."""
     return f"{folder[:-1]}.\U0010ffff"  # "." is the character before "/"
-
-
-def _get(store: S3Store, key: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
-    options: Any = {}
-    if etag:
-        options["if_match"] = f'"{etag}"'
-    if stop is not None:
-        options["range"] = (first, stop)
-    answer = obstore.get(store, key, options=options)
-    # a server without support for If-Match may return another version
-    _require(key, etag, (answer.meta["e_tag"] or "").strip('"'), most, answer.meta["size"])
-    return bytes(answer.bytes())
-
-
-def _get_by_s3fs(filesystem: Any, path: str, etag: str, first: int, stop: int | None, most: int | None) -> bytes:
-    """Read with s3fs, which pins the version that it finds on opening."""
-    with filesystem.open(path, "rb", cache_type="none") as file:
-        _require(path, etag, version_of(file.details), most, file.details["size"])
-        file.seek(first)
-        size = -1 if stop is None else stop - first
-        try:
-            return bytes(file.read(size))
-        except FileExpired as error:
-            raise ObjectChanged(str(error)) from error
 
 
 def _require(name: str, etag: str, current_etag: str, most: int | None, size: int) -> None:

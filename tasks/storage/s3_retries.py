@@ -1,15 +1,18 @@
 """Retries requests to S3 up to a time limit, so that a server that is down, frozen or throttling only costs time.
 
-botocore's own retries count attempts: mode `standard` lost all of 128 requests within 3 s while a server failed for
-5 s, and `legacy` waits without a log line. So botocore makes one attempt, and this file handles its event
-`needs-retry`. botocore does not document that event, so another aiobotocore than 3.10 (botocore 1.43) is refused.
+`seconds_to_wait` decides for obstore, and for botocore below s3fs, whose own retries end after 3 s (`standard`) or wait
+without a log line (`legacy`). So botocore makes one attempt, and this file handles its event `needs-retry`. botocore
+does not document that event, so another aiobotocore than 3.10 (botocore 1.43) is refused.
 """
 
+import contextlib
 import logging
 import math
 import os
+import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +29,7 @@ WRITTEN_FOR = "3.10."  # aiobotocore
 DEFAULT_RETRY_SECONDS = 120.0  # per request, from its first failure
 RETRY_SECONDS, FORMERLY = "OVERNIGHT_STORAGE_RETRY_SECONDS", "OVERNIGHT_STORAGE_PATIENCE"  # in the environment
 RETRIES = RetryPolicy(max_tries=None, first_wait_seconds=0.2, longest_wait_seconds=8.0, jitter=(0.5, 1))
-LOG_EVERY_SECONDS = 10.0
+LOG_EVERY_SECONDS, LOG_AFTER_SECONDS = 10.0, 10.0
 ONE_ATTEMPT = {"mode": "standard", "total_max_attempts": 1}  # botocore's setting `retries`
 
 _log = logging.getLogger("overnight.storage")
@@ -67,26 +70,32 @@ def retry_delay(
     caught_exception: Exception | None = None,
     **_others: Any,
 ) -> float | None:
-    """Return the seconds until botocore's next try of a request, or None if the result is final.
-
-    Raise `ServiceUnavailable` if the first failure was `retry_timeout_seconds` ago.
-    """
+    """Return `seconds_to_wait` before botocore's next try of a request, or None if the result is final."""
     problem = _passing_problem(response, caught_exception)
     if problem is None:
         return None
-    now, timeout = time.monotonic(), retry_timeout_seconds()
-    seconds = now - request_dict["context"].setdefault("overnight_first_failure", now)
+    first_failure = request_dict["context"].setdefault("overnight_first_failure", time.monotonic())
     url = urlsplit(request_dict["url"])
-    request = f"{operation.name} on {url.scheme}://{url.netloc.rpartition('@')[2]}{unquote(url.path)}"
+    server = url.netloc.rpartition("@")[2]
+    request = f"{operation.name} on {url.scheme}://{server}{unquote(url.path)}"
+    kind = type(caught_exception).__name__ if caught_exception else problem.partition(":")[0]
+    return seconds_to_wait(request, url.netloc, attempts, first_failure, problem, kind)
+
+
+def seconds_to_wait(request: str, server: str, tries: int, first_failure: float, problem: str, kind: str) -> float:
+    """Return the seconds until the next try of a request that failed with `problem`, noted as a `kind` of the server's.
+
+    Raise `ServiceUnavailable` if the first failure was `retry_timeout_seconds` ago.
+    """
+    seconds, timeout = time.monotonic() - first_failure, retry_timeout_seconds()
     if seconds >= timeout:
         raise ServiceUnavailable(
-            f"the storage did not recover: {request} was tried {attempts} times in {seconds:.0f} s and failed, last "
+            f"the storage did not recover: {request} was tried {tries} times in {seconds:.0f} s and failed, last "
             f"with {problem}. Nothing was published; run again to resume where the staged parts end."
         )
-    kind = type(caught_exception).__name__ if caught_exception else problem.partition(":")[0]
-    note(f"{url.netloc}: {kind}")
+    note(f"{server}: {kind}")
     say(f"waiting for storage: {request} failed with {problem}; trying for {timeout - seconds:.0f} s more")
-    return min(RETRIES.wait_seconds(attempts), timeout - seconds)
+    return min(RETRIES.wait_seconds(tries), timeout - seconds)
 
 
 def say(sentence: str) -> None:
@@ -94,6 +103,19 @@ def say(sentence: str) -> None:
     if not _logged or time.monotonic() - _logged[0] > LOG_EVERY_SECONDS:
         _logged.append(time.monotonic())
         _log.warning(sentence)
+
+
+@contextlib.contextmanager
+def log_wait(request: str) -> Iterator[None]:
+    """Log a line if the body takes longer than `LOG_AFTER_SECONDS`."""
+    sentence = f"waiting for storage: {request} has taken {LOG_AFTER_SECONDS:.0f} s so far"
+    timer = threading.Timer(LOG_AFTER_SECONDS, say, [sentence])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _passing_problem(response: Any, error: Exception | None) -> str | None:

@@ -48,6 +48,7 @@ AUTOMATION_NAMES = (*(f"{name}-starts-again" for name in AUTOMATIONS), "silent-r
 FILES = [f"automations/{name}.yaml" for name in AUTOMATION_NAMES] + ["prefect.yaml"]
 SHIPPED = {  # by the name below overnight/flows/deploy/shipped
     **{name: f"deployments/{name}" for name in FILES},
+    **{f"jobs/{file.name}": f"deployments/jobs/{file.name}" for file in ROOT.glob("deployments/jobs/*.yaml")},
     **{name: name for name in ("constraints.txt", "constraints-extras.txt", "constraints-torch.txt")},
 }
 BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"

@@ -52,3 +52,8 @@ def test_the_tree_is_drawn_as_it_is():
 def test_records_keep_the_name_that_they_had_when_a_class_gets_another(error: OvernightError, recorded: str):
     travelled = pickle.loads(pickle.dumps(error))
     assert (type(travelled), travelled.error_type) == (type(error), recorded)
+
+
+@pytest.mark.parametrize(("most", "text"), [(1, "a and 2 more"), (3, "a, b, c"), (9, "a, b, c")])
+def test_a_long_list_of_names_says_how_many_others_there_are(most: int, text: str):
+    assert errors.shortened(["a", "b", "c"], most) == text

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 BEGIN, END = "<think>", "</think>"
 
 
@@ -83,3 +85,21 @@ def split_reasoning(text: str, is_begun: bool = False) -> Thought:
 def begins_reasoning(prompt: str) -> bool:
     """Return True if the prompt ends with `<think>`."""
     return prompt.rstrip().endswith(BEGIN)
+
+
+def texts_of(choices: Sequence[Choice], reasoning: bool) -> dict[str, list[str | None]]:
+    """Return column -> a row's texts. With `reasoning`, it is in a column of its own."""
+    if not reasoning:
+        return {"generated_text": [choice.text for choice in choices]}
+    thoughts = [choice.parts() for choice in choices]
+    return {
+        "generated_text": [thought.answer for thought in thoughts],
+        "reasoning": [thought.reasoning for thought in thoughts],
+    }
+
+
+def column_of(rows: Sequence[Sequence[Any] | None], kind: pa.DataType, texts_per_row: int) -> pa.Array:
+    """Return the rows' values as lists, or each row's only value; null for a row without values."""
+    if texts_per_row > 1:
+        return pa.array(rows, pa.list_(kind))
+    return pa.array([values and values[0] for values in rows], kind)

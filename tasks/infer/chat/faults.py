@@ -65,7 +65,8 @@ BY_CODE_AT_200 = {
 NO_CREDIT = "credit balance is too low"  # Anthropic's code for it is that of a wrong request
 
 _TOO_LARGE = re.compile(r"request too large|(?:input|prompt|message) (?:is )?too (?:large|long)", re.IGNORECASE)
-_LIMIT, _REQUESTED = (re.compile(rf"\b{word}:? ?([\d,]+)", re.IGNORECASE) for word in ("limit", "requested"))
+_LIMIT = re.compile(r"\blimit:? ?([\d,]+)", re.IGNORECASE)
+_REQUESTED = re.compile(r"\brequested:? ?([\d,]+)", re.IGNORECASE)
 _TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 
@@ -75,7 +76,7 @@ class Fault(Exception):
     """A request without an answer."""
 
     blame: Blame
-    sentence: str  # the server's own words, unmasked
+    sentence: str  # with the server's own words, in which `Endpoint` masks secrets
     advice: str = ""
     retry_after: float | None = None  # seconds to wait, if the server names them
     is_sure: bool = True  # a test request cannot change the blame
@@ -160,7 +161,7 @@ def words_of(payload: Any) -> str:
         if isinstance(payload, list) and payload:
             payload = payload[0]
         elif isinstance(payload, dict):
-            payload = next((payload[name] for name in ("error", "message", "detail", "msg") if payload.get(name)), None)
+            payload = next(filter(None, map(payload.get, ("error", "message", "detail", "msg"))), None)
     return payload if isinstance(payload, str) else ""
 
 

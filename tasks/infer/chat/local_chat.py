@@ -9,47 +9,26 @@ import abc
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
 from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, Message, TopK
-from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
-from overnight.tasks.infer.huggingface.device_map import DeviceMap, MaxMemory, load_on_devices, refuse_unreserved
-from overnight.tasks.infer.huggingface.generation import Generated, Generation
-from overnight.tasks.infer.huggingface.per_row_sampling import noise_of
-from overnight.tasks.infer.huggingface.predictor import SavedModel
-from overnight.tasks.infer.predictor import Batch, Predict, TorchPredictor
+from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.generation import Generated, Generation, Sampling
+from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
+from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
     import torch
 
 
-class LocalChat(TorchPredictor, SavedModel, ChatSettings):
+class LocalChat(GeneratingModel, ChatSettings):
     """Answers chat messages with a model that the worker loads."""
 
     top_k: TopK = None
     chat_template_kwargs: ChatTemplateKwargs = {}
-    dtype: Dtype = "float32"
-    device_map: DeviceMap = None
-    max_memory: MaxMemory = None
-
-    operational: ClassVar[tuple[str, ...]] = ("device_map", "max_memory")
-
-    @model_validator(mode="after")
-    def _devices_are_reserved(self) -> "LocalChat":
-        refuse_unreserved(self.device_map, self.accelerators())
-        return self
-
-    def imports(self) -> tuple[str, ...]:
-        return model_location.IMPORTS
-
-    def libraries(self) -> tuple[str, ...]:
-        return ("accelerate",) if self.device_map else ()
 
     @abc.abstractmethod
     def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
@@ -58,8 +37,9 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
     def answering(self, checkpoint: Checkpoint, template: Any, tokenizer: Any, model_class: Any) -> Predict:
         """Load the model, and return the function that answers the messages of a batch."""
         self._refuse_template(checkpoint, template)
-        model, device = load_on_devices(checkpoint, model_class, self)
+        model, device = self.load_on_devices(checkpoint, model_class)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        sampling = Sampling(self.temperature, self.seed, self.top_p, self.top_k)
         # `generate` takes the first two of every model, also if its forward names others, as that of xLSTM
         arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
 
@@ -70,10 +50,7 @@ class LocalChat(TorchPredictor, SavedModel, ChatSettings):
                 if name in arguments:
                     dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
                     inputs[name] = tensor.to(device, dtype)
-            noises = [
-                noise_of(batch, prompts, device, self.temperature, self.seed, self.top_p, self.top_k, number)
-                for number in range(self.num_return_sequences)
-            ]
+            noises = sampling.noises(batch, prompts, device, self.num_return_sequences)
             rows = generation.run(inputs, noises)
             lengths = inputs["attention_mask"].sum(1).tolist()
             return self.outcome(list(map(partial(_answer, generation), rows, lengths, prompts)))

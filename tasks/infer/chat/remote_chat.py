@@ -1,7 +1,7 @@
 """The common part of chat models over HTTP: settings, request bodies from messages, and columns from answers.
 
 `kind: openai` uses any endpoint with OpenAI's protocol, and `kind: vllm` a server that its worker
-starts. See openai_client.py for retries and the causes of failures, response_log.py for the reuse of
+starts. See endpoint.py for retries and the causes of failures, response_log.py for the reuse of
 answers after a crash.
 """
 
@@ -17,9 +17,11 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer
-from overnight.tasks.infer.chat.openai_client import Endpoint, Limits
+from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.chat.endpoint import Body, Dialect, Endpoint, Limits
 from overnight.tasks.infer.chat.response_log import NoLog, key_of, open_log
-from overnight.tasks.infer.chat.settings import ChatSettings
+from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.transport import Transport
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
@@ -27,7 +29,6 @@ from overnight.tasks.storage.location import Location
 TRIES_OF_A_PREVIEW = 4  # in about 4 s, if the endpoint refuses the connection
 ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's requests run meanwhile
 
-Body = dict[str, Any]  # the JSON object of a request
 ConcurrentRequestsLimit = Annotated[
     PositiveInt,
     Field(
@@ -59,6 +60,8 @@ class RemoteChat(ChatSettings):
     extra_body: Annotated[
         dict[str, Any], Field(description="Further fields of each request; null removes a field.")
     ] = {}
+
+    dialect: ClassVar[Dialect] = ChatCompletions()
 
     _gives_up: bool = PrivateAttr(default=False)
 
@@ -103,22 +106,9 @@ class RemoteChat(ChatSettings):
     def body(self, messages: Any) -> Body:
         """Return the JSON object that is sent to the endpoint for one row's chat messages."""
 
-    def plain_body(self, model: str, messages: Any) -> Body:
-        """Return the request body for a row, with the fields of OpenAI's protocol and `extra_body` alone."""
-        body = {
-            "model": model,
-            "messages": messages,
-            "max_tokens": self.max_new_tokens,
-            "temperature": self.temperature,
-            "seed": self.seed,
-        }
-        if self.top_p < 1:
-            body["top_p"] = self.top_p
-        if self.num_return_sequences > 1:
-            body["n"] = self.num_return_sequences
-        if self.output_schema:
-            schema = {"name": "answer", "schema": self.output_schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    def plain_body(self, model: str, messages: Sequence[Message]) -> Body:
+        """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
+        body = self.dialect.body(model, messages, self)
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
 
     def asking(
@@ -144,7 +134,8 @@ class RemoteChat(ChatSettings):
             requests_per_minute=requests,
             tokens_per_minute=tokens,
         )
-        endpoint = Endpoint(url, key, headers or {}, limits)
+        transport = Transport(url, self.dialect.path, key, headers or {}, self.max_concurrent_requests)
+        endpoint = Endpoint(self.dialect, transport, limits)
         requests_of_rows = ConcurrentRequests(endpoint, open_log(log_place))
 
         def predict(batch: Batch) -> Outcome:

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
 from overnight.tasks.errors import InvalidValues, RowError
-from overnight.tasks.infer.chat.answer import Answer
+from overnight.tasks.infer.chat.answer import Answer, column_of, texts_of
 from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
@@ -38,6 +38,10 @@ Temperature = Annotated[
 Seed = Annotated[int, Field(description="The seed of the random numbers, if temperature is above 0.")]
 NumberOfTexts = Annotated[
     PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
+]
+Reasoning = Annotated[
+    AdjustableFlag,
+    Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer."),
 ]
 TopK = Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")]
 ChatTemplateKwargs = Annotated[
@@ -66,10 +70,7 @@ class ChatSettings(Predictor):
         Schema | None,
         Field(description="A JSON schema for the answer, which is parsed into structured_output."),
     ] = None
-    reasoning: Annotated[
-        AdjustableFlag,
-        Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer."),
-    ] = False
+    reasoning: Reasoning = False
 
     @field_validator("user", "system")
     @classmethod
@@ -122,7 +123,8 @@ class ChatSettings(Predictor):
         """Return for each row its chat messages, as dicts with `role` and `content`."""
         columns = []
         for role in self.roles():
-            columns.append([self.message(role, text) for text in filled(getattr(self, role), batch, role)])
+            texts = filled(getattr(self, role), batch, role)
+            columns.append([self.message(role, text) for text in texts])
         return list(map(list, zip(*columns, strict=True)))
 
     def message(self, role: str, text: str) -> Message:
@@ -144,7 +146,12 @@ class ChatSettings(Predictor):
                     rows[name][row] = value
             except RowError as error:
                 errors[row] = error
-        columns = {name: self._column(name, values, types[name]) for name, values in rows.items()}
+        columns = {}
+        for name, values in rows.items():
+            if name in OF_ALL_TEXTS:
+                columns[name] = pa.array(values, types[name])
+            else:
+                columns[name] = column_of(values, types[name], self.num_return_sequences)
         return Outcome(columns, failed=errors)
 
     def _types(self, schema: "AnswerSchema | None") -> dict[str, pa.DataType]:
@@ -161,12 +168,7 @@ class ChatSettings(Predictor):
         yield "prompt_tokens", answer.prompt_tokens
         yield "completion_tokens", answer.completion_tokens
         yield "finish_reason", [choice.finish_reason for choice in answer.choices]
-        if self.reasoning:
-            thoughts = [choice.parts() for choice in answer.choices]
-            yield "generated_text", [thought.answer for thought in thoughts]
-            yield "reasoning", [thought.reasoning for thought in thoughts]
-        else:
-            yield "generated_text", [choice.text for choice in answer.choices]
+        yield from texts_of(answer.choices, self.reasoning).items()
         if schema is not None:
             yield "structured_output", schema.values(answer)
 
@@ -186,13 +188,6 @@ class ChatSettings(Predictor):
                     f"expected a text as answer, found none: finish_reason {choice.finish_reason}. The model returned "
                     "only its reasoning: raise max_new_tokens, or set reasoning: true to keep it." + answer.usage
                 )
-
-    def _column(self, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-        if name in OF_ALL_TEXTS:
-            return pa.array(values, kind)
-        if self.num_return_sequences > 1:
-            return pa.array(values, pa.list_(kind))
-        return pa.array([texts and texts[0] for texts in values], kind)
 
 
 def answer_schema(schema: Schema | None) -> "AnswerSchema | None":

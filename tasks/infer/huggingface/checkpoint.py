@@ -4,6 +4,7 @@ A missing weight is an error: transformers would fill it with random numbers.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,9 @@ from pydantic import Field
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.model_files import is_bomb
+
+ADAPTER = "adapter_config.json"  # names the repository of the model that it adapts
+ELSEWHERE = "--"  # transformers' separator of a repository and a class: owner/name--module.Class
 
 Model = Annotated[
     str,
@@ -80,6 +84,47 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise self.unusable(f"{name} cannot be read as JSON: {error}") from error
 
+    def refuse_code_elsewhere(self) -> None:
+        """Raise `JobError` if the model's settings name code in another repository, whose commit is not fixed."""
+        if (self.folder / ADAPTER).is_file():
+            raise self.unusable(
+                f"trust_remote_code: expected a whole model, found an adapter ({ADAPTER}), whose model is in another "
+                "repository in any version. Merge both and save the result"
+            )
+        repository = self.location if self.revision else None
+        for path in sorted(self.folder.rglob("*.json")):
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue  # its reader reports it
+            for reference in _classes_in(content):
+                owner, separator, _ = reference.partition(ELSEWHERE)
+                if separator and owner != repository:
+                    raise self.unusable(
+                        f"trust_remote_code: expected its code beside its weights, found {reference} in {path.name}, "
+                        f"which is in the repository {owner} in any version. Copy the code into the model's folder"
+                    )
+
     def unusable(self, reason: str) -> JobError:
         """Return the error of this model for a `reason` without a full stop."""
         return JobError(f"model {self.written}: {reason.replace(self.location, self.written)}.", "infer")
+
+
+def _classes_in(content: Any) -> Iterator[str]:
+    """Yield the classes that a JSON file names: in `auto_map` at any depth, and as the type of a module."""
+    if isinstance(content, list):
+        for value in content:
+            yield from _classes_in(value)
+            if isinstance(value, dict) and isinstance(value.get("type"), str):
+                yield value["type"]
+    elif isinstance(content, dict):
+        for name, value in content.items():
+            yield from _texts_in(value) if name == "auto_map" else _classes_in(value)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(item)

@@ -1,12 +1,19 @@
-"""The generation of new tokens from input tokens, by any generating model of transformers, within its context."""
+"""The generation of new tokens by any generating model of transformers, within its context.
 
-from collections.abc import Sequence
+Random tokens belong to a row: the same row draws the same text, in any batch.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.per_row_sampling import GumbelNoise
+from overnight.tasks.infer.predictor import Batch
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Generation:
             self._longest_prompt = context - max_new_tokens
 
     def run(
-        self, inputs: dict[str, Any], noises: Sequence[GumbelNoise | None], num_beams: int = 1, best: int = 1
+        self, inputs: dict[str, Any], noises: "Sequence[GumbelNoise | None]", num_beams: int = 1, best: int = 1
     ) -> list[list[Generated]]:
         """Return the texts of each row: for each of `noises`, one, or the `best` of a beam search of `num_beams`."""
         beside = "" if self.is_encoder_decoder else " beside max_new_tokens"
@@ -64,7 +71,7 @@ class Generation:
         return rows
 
     def _run_once(
-        self, inputs: dict[str, Any], noise: GumbelNoise | None, num_beams: int, best: int
+        self, inputs: dict[str, Any], noise: "GumbelNoise | None", num_beams: int, best: int
     ) -> list[list[Generated]]:
         import torch
 
@@ -87,7 +94,7 @@ class Generation:
                 logits_processor=processors or None,
             )
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
-        texts = [self._without_end(row) for row in sequences[:, start:].tolist()]
+        texts = list(map(self._without_end, sequences[:, start:].tolist()))
         return [texts[row : row + best] for row in range(0, len(texts), best)]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:
@@ -120,6 +127,72 @@ def unpadded_processors(config: Any, mask: Any, num_beams: int = 1) -> tuple[lis
         processors.append(_RowByRow(NoRepeatNGramLogitsProcessor(config.no_repeat_ngram_size), starts))
         settings["no_repeat_ngram_size"] = 0
     return processors, settings
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The settings by which tokens are drawn. With `temperature` 0, decoding is greedy."""
+
+    temperature: float
+    seed: int
+    top_p: float = 1
+    top_k: int | None = None
+
+    def noises(
+        self, batch: Batch, prompts: Sequence[str], device: "torch.device", count: int
+    ) -> "list[GumbelNoise | None]":
+        """Return the noise for each of a row's `count` texts. It depends on seed, row, prompt and the text's number."""
+        if not self.temperature:
+            return [None] * count
+        noises: list[GumbelNoise | None] = []
+        for number in range(count):
+            prefix = f"text {number} of " if number else ""
+            names = []
+            for row_id, prompt in zip(batch["row_id"], prompts, strict=True):
+                names.append(f"{prefix}{row_id} {prompt}")
+            noises.append(GumbelNoise(self, names, device))
+        return noises
+
+
+class GumbelNoise:
+    """A logits processor of one call of `generate`: greedy search then draws the tokens of each row at random.
+
+    It is the Gumbel-max trick: the likeliest token of `scores / temperature + noise`, with standard Gumbel noise, is a
+    draw from softmax(scores / temperature) (https://arxiv.org/abs/1411.0030). `top_k` and `top_p` first remove the
+    unlikely tokens, as in transformers. A row's numbers depend only on its name, and a CPU and a GPU draw differently.
+    """
+
+    def __init__(self, sampling: Sampling, names: Iterable[str], device: "torch.device") -> None:
+        import torch
+        from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+        self.temperature = sampling.temperature
+        self.cuts: list[Any] = []
+        if sampling.top_k:
+            self.cuts.append(TopKLogitsWarper(sampling.top_k))
+        if sampling.top_p < 1:
+            self.cuts.append(TopPLogitsWarper(sampling.top_p))
+        self.generators = []
+        for name in names:
+            seed = number_of(f"{sampling.seed} {name}")
+            self.generators.append(torch.Generator(device).manual_seed(seed))
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        """Return `scores` (N x V) as float32, divided by the temperature, cut to the likely tokens, plus noise."""
+        import torch
+
+        scores = scores.float() / self.temperature
+        for cut in self.cuts:
+            scores = cut(input_ids, scores)
+        noise = torch.empty_like(scores)
+        for row, generator in zip(noise, self.generators, strict=True):
+            row.exponential_(generator=generator)
+        return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
+
+
+def number_of(name: str) -> int:
+    """Return a seed of 56 bits for a random generator, which depends only on `name`."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 class _RowByRow:

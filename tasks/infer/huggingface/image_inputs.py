@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
+from overnight.tasks.infer.huggingface.media import require_image
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 
 if TYPE_CHECKING:
     import torch
@@ -103,11 +103,14 @@ class PixelValues:
         rows_by_shape: dict[tuple[int, ...], list[int]] = {}
         arrays = []
         for row, image in enumerate(images):
-            arrays.append(self._resized(image) if self._on_device else self._processed(image))
+            arrays.append(self._prepared(image))
             rows_by_shape.setdefault(arrays[row].shape, []).append(row)
         for rows in rows_by_shape.values():
             pixels = self._upload(np.stack([arrays[row] for row in rows]))
-            yield rows, self._normalised(pixels) if self._on_device else pixels.float()
+            if self._on_device:
+                yield rows, self._normalised(pixels)
+            else:
+                yield rows, pixels.float()
 
     def _normalisation(self) -> tuple["torch.Tensor", "torch.Tensor"]:
         """Return the factor and the offset that rescale and normalise, on the device."""
@@ -129,6 +132,12 @@ class PixelValues:
             names = ", ".join(outputs)
             raise self._checkpoint.unusable(f"expected a processor that makes pixel_values alone, found {names}")
         return np.asarray(outputs["pixel_values"][0])
+
+    def _prepared(self, image: np.ndarray) -> np.ndarray:
+        """Return what the processor makes of an image on the CPU."""
+        if self._on_device:
+            return self._resized(image)
+        return self._processed(image)
 
     def _resized(self, image: np.ndarray) -> np.ndarray:
         return self._processed(image, do_rescale=False, do_normalize=False)
@@ -207,12 +216,3 @@ def _planes(images: np.ndarray) -> np.ndarray:
 
 def _noise(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-
-
-def require_image(image: Any) -> np.ndarray:
-    """Return `image` if it is a uint8 array of H x W x 3. Raise `RowError` if it is not."""
-    if not isinstance(image, np.ndarray):
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {type(image).__name__}.")
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        raise RowError(f"image: expected a uint8 array of H x W x 3, found {image.dtype} {image.shape}.")
-    return image

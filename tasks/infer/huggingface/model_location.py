@@ -2,30 +2,31 @@
 
 A job file names a model as a hub name (`google/vit-base-patch16-224`), as a folder (`./models/digits`, relative to the
 working directory), as a folder in a store (`s3://models/digits/`), or as `package:NAME/FOLDER`, a folder inside an
-installed Python package. A name without `./` is a folder if such a folder exists, otherwise a hub name.
+installed Python package. A name without `./` is a folder if such a folder exists, otherwise a hub name. Without a
+network, the local cache of the hub's client is used.
 """
 
+import contextlib
 import hashlib
-import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.hub import FULL_COMMIT, commit_now, find_on_hub
 from overnight.tasks.infer.model_files import fetched, is_stored, listed_folder, local_path
 from overnight.tasks.infer.predictor import COMMIT
 from overnight.tasks.storage.location import expand
 
+FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
+SECONDS = 10.0  # for an answer of the hub
+MAIN = "main"
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SETTINGS = ("config.json", "modules.json")
 EXPECTED = "a folder with config.json and weights, as save_pretrained writes it"
-ADAPTER = "adapter_config.json"  # names the repository of the model that it adapts
-ELSEWHERE = "--"  # transformers' separator of a repository and a class: owner/name--module.Class
 
 IMPORTS = (
     "torch",
@@ -43,14 +44,14 @@ def find(
     if hub_name(model):
         _refuse_unpinned_code(runs_code, revision)
         name = _expanded(model)
-        snapshot, is_offline = find_on_hub(model, name, (pins or {}).get(COMMIT, revision))
+        snapshot, is_offline = _find_on_hub(model, name, (pins or {}).get(COMMIT, revision))
         checkpoint = Checkpoint(model, name, snapshot, snapshot.name, is_offline, runs_code)
     else:
         _refuse_revision(model, revision)
         folder = _folder(model, pins)
         checkpoint = Checkpoint(model, str(folder), folder, runs_code=runs_code)
     if runs_code:
-        _refuse_code_elsewhere(checkpoint)
+        checkpoint.refuse_code_elsewhere()
     return checkpoint
 
 
@@ -68,7 +69,7 @@ def fingerprint(model: str, revision: str | None = None, runs_code: bool = False
     hashes = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+        is_hidden = "__pycache__" in name.parts or any(part.startswith(".") for part in name.parts)
         if path.is_file() and not is_hidden:
             with path.open("rb") as file:
                 hashes[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -82,8 +83,19 @@ def hub_name(model: str) -> bool:
 
 
 def hub_commit(model: str, revision: str | None) -> str | None:
-    """Return the commit that `revision`, or the main branch, of a hub model has now, or None if it is unknown."""
-    return commit_now(_expanded(model), revision)
+    """Return the commit that `revision`, or the main branch, has now, or in the local cache if the hub is silent."""
+    name = _expanded(model)
+    if revision and FULL_COMMIT.fullmatch(revision):
+        return revision
+    from huggingface_hub import try_to_load_from_cache
+
+    with contextlib.suppress(Exception):  # it is the worker that reports a wrong name: another machine may have access
+        return str(_info(name, revision).sha)
+    for file in ("config.json", "modules.json"):
+        path = try_to_load_from_cache(name, file, revision=revision or MAIN)
+        if isinstance(path, str):
+            return Path(path).parent.name
+    return None
 
 
 def _folder(model: str, pins: Mapping[str, str] | None) -> Path:
@@ -144,43 +156,54 @@ def _refuse_unpinned_code(runs_code: bool, revision: str | None) -> None:
         )
 
 
-def _refuse_code_elsewhere(checkpoint: Checkpoint) -> None:
-    """Raise `JobError` if a model's settings name code in another repository, whose commit is not fixed."""
-    if (checkpoint.folder / ADAPTER).is_file():
-        raise checkpoint.unusable(
-            f"trust_remote_code: expected a whole model, found an adapter ({ADAPTER}), whose model is in another "
-            "repository in any version. Merge both and save the result"
+def _find_on_hub(written: str, name: str, revision: str | None) -> tuple[Path, bool]:
+    """Return the folder, named by commit, with the model's JSON files, and True if the hub cannot be reached."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    outage = _outage(written, name, revision)
+    try:
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=["*.json"], local_files_only=outage is not None
         )
-    repository = checkpoint.location if checkpoint.revision else None
-    for path in sorted(checkpoint.folder.rglob("*.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue  # its reader reports it
-        for reference in _classes_in(content):
-            owner, separator, _ = reference.partition(ELSEWHERE)
-            if separator and owner != repository:
-                raise checkpoint.unusable(
-                    f"trust_remote_code: expected its code beside its weights, found {reference} in {path.name}, which "
-                    f"is in the repository {owner} in any version. Copy the code into the model's folder"
-                )
+    except Exception as error:
+        raise JobError(
+            f"model {written}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub. There "
+            f"is no such folder, its settings are not in the hub's local cache, and the hub cannot be reached: "
+            f"{outage or error}. Correct the path, or fetch the model where there is a network.",
+            "infer",
+        ) from error
+    return Path(folder), outage is not None
 
 
-def _classes_in(content: Any) -> Iterator[str]:
-    """Yield the classes that a JSON file names: in `auto_map` at any depth, and as the type of a module."""
-    if isinstance(content, list):
-        for value in content:
-            yield from _classes_in(value)
-            if isinstance(value, dict) and isinstance(value.get("type"), str):
-                yield value["type"]
-    elif isinstance(content, dict):
-        for name, value in content.items():
-            yield from _texts_in(value) if name == "auto_map" else _classes_in(value)
+def _outage(written: str, name: str, revision: str | None) -> Exception | None:
+    """Return the reason why the hub cannot be reached, or None. Raise `JobError` if it has no such model."""
+    from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+
+    try:
+        _info(name, revision)
+    except RevisionNotFoundError as error:
+        raise JobError(
+            f"revision: expected a commit, tag or branch of the model {written} on the hub, found {revision}. "
+            "Correct it.",
+            "infer",
+        ) from error
+    except HfHubHTTPError as error:
+        if error.response.status_code == 429 or error.response.status_code >= 500:
+            return error
+        answer = " ".join(str(error).replace(name, written).split())
+        raise JobError(
+            f"model {written}: expected a folder (relative to {os.getcwd()}) or the name of a model on the hub, "
+            f"found neither. The hub answers: {answer}",
+            "infer",
+        ) from error
+    except Exception as error:
+        return error
+    return None
 
 
-def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(item)
+def _info(name: str, revision: str | None) -> Any:
+    from huggingface_hub import HfApi
+
+    return HfApi().model_info(name, revision=revision, timeout=SECONDS)

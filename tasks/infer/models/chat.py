@@ -21,7 +21,7 @@ class Chat(LocalChat):
         "answers to a question about each text, by a model tuned for chats",
         "text",
         "Qwen/Qwen2.5-0.5B-Instruct",
-        lambda column: {"user": f"Summarise in one sentence: {{{column}}}"},
+        lambda column: {"user": f"{{{column}}}"},
         architecture="qwen2",
     )
 

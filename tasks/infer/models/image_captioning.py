@@ -13,7 +13,7 @@ from pydantic import Field
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
 from overnight.tasks.infer.chat.settings import Message
-from overnight.tasks.infer.huggingface.image_inputs import require_image
+from overnight.tasks.infer.huggingface.media import require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class ImageCaptioning(LocalChat):
         "descriptions of images (SmolVLM, LLaVA, ...)",
         "image",
         "HuggingFaceTB/SmolVLM-256M-Instruct",
+        lambda column: {"user": "Describe the photo in one sentence."},
         whole_images=True,
         architecture="idefics3",
     )

@@ -6,7 +6,7 @@ In: `image`, uint8 H x W x 3. Out: the columns of `Classifier`. Size and normali
 from typing import ClassVar, Literal
 
 from overnight.tasks.infer.huggingface.image_inputs import ImageEncoder
-from overnight.tasks.infer.huggingface.predictor import Classifier, confidences
+from overnight.tasks.infer.huggingface.saved_model import Classifier, confidences
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 

@@ -60,8 +60,10 @@ class KerasModel(FileModel):
             names = self.outputs
             if names is None and isinstance(result, list | tuple):
                 names = model.output_names
-            outputs = by_name(result, names)
-            return {name: np.asarray(keras.ops.convert_to_numpy(output)) for name, output in outputs.items()}
+            arrays_by_name = {}
+            for name, output in by_name(result, names).items():
+                arrays_by_name[name] = np.asarray(keras.ops.convert_to_numpy(output))
+            return arrays_by_name
 
         def predict(batch: dict[str, np.ndarray]) -> dict[str, Any]:
             with keras.device(device):

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from overnight.tasks.infer.huggingface.image_inputs import ImagePredictor, require_image
+from overnight.tasks.infer.huggingface.image_inputs import ImagePredictor
+from overnight.tasks.infer.huggingface.media import require_image
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 TYPES = {
@@ -75,11 +76,13 @@ class ObjectDetection(ImagePredictor):
             rows_by_shape: dict[tuple[int, ...], list[int]] = {}
             for row, image in enumerate(images):
                 rows_by_shape.setdefault(require_image(image).shape, []).append(row)
-            columns: dict[str, list[Any]] = {name: [None] * len(images) for name in TYPES}
+            results: list[Any] = [None] * len(images)
             for rows in rows_by_shape.values():
                 for row, objects in zip(rows, detect([images[row] for row in rows]), strict=True):
-                    for name, values in objects.items():
-                        columns[name][row] = values
-            return {name: pa.array(values, TYPES[name]) for name, values in columns.items()}
+                    results[row] = objects
+            columns = {}
+            for name, kind in TYPES.items():
+                columns[name] = pa.array([objects[name] for objects in results], kind)
+            return columns
 
         return predict

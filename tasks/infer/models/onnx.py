@@ -18,11 +18,12 @@ from overnight.tasks.infer.predictor import Predict
 
 DATA = "data"  # the ending of files with weights that are too large for the model's file
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
+PROVIDER = "ExecutionProvider"  # the end of each provider's name
 # The devices, by Ray's names, of providers that do not run on GPUs only.
 DEVICES = {
-    **{f"{name}ExecutionProvider": ("CPU",) for name in ("CPU", "Azure", "Dnnl", "Xnnpack", "ACL", "ArmNN")},
-    **{f"{name}ExecutionProvider": ("NPU",) for name in ("CANN", "QNN", "VitisAI", "RKNPU")},
-    OPENVINO: ("GPU", "NPU"),
+    **dict.fromkeys(("CPU", "Azure", "Dnnl", "Xnnpack", "ACL", "ArmNN"), ("CPU",)),
+    **dict.fromkeys(("CANN", "QNN", "VitisAI", "RKNPU"), ("NPU",)),
+    "OpenVINO": ("GPU", "NPU"),
 }
 TYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
@@ -77,7 +78,7 @@ class OnnxModel(FileModel):
         providers = []  # for the reserved accelerator, in onnxruntime's order
         for accelerator in self.accelerators():
             for name in onnxruntime.get_available_providers():
-                if accelerator in DEVICES.get(name, ("GPU",)):
+                if accelerator in DEVICES.get(name.removesuffix(PROVIDER), ("GPU",)):
                     # OpenVINO uses the CPU unless it is given a device
                     providers.append((name, {"device_type": accelerator} if name == OPENVINO else {}))
         try:

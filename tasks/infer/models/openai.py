@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
-from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.infer.predictor import Offer, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import VARIABLE, Location, expand
 
@@ -32,6 +32,12 @@ class OpenAI(RemoteChat):
     """Requests answers from an OpenAI-compatible endpoint."""
 
     kind: Literal["openai"] = "openai"
+    offer: ClassVar[Offer] = Offer(
+        "answers to a question about each text, by an endpoint",
+        "text",
+        "gpt-4o-mini",
+        lambda column: {"user": f"{{{column}}}"},
+    )
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
     base_url: Annotated[
         str, Field(pattern=r"^(https?://|\$\{)", description="The endpoint's URL, without /chat/completions.")

@@ -5,7 +5,7 @@ forward pass, and only for rows with the same arguments, and images or sound of 
 results. Every other task runs row by row. A task that draws random numbers draws them from `seed` and `row_id`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,20 @@ from pydantic import Field, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.per_row_sampling import number_of
-from overnight.tasks.infer.huggingface.pipeline_inputs import WORDS, Input, groups, inputs_of, required
+from overnight.tasks.infer.huggingface.generation import number_of
+from overnight.tasks.infer.huggingface.media import require_rate
+from overnight.tasks.infer.huggingface.pipeline_io import (
+    WORDS,
+    Input,
+    columns_of,
+    declared,
+    groups,
+    inputs_of,
+    required,
+)
 from overnight.tasks.infer.huggingface.pipeline_loading import library_missing, load_pipeline, supported
-from overnight.tasks.infer.huggingface.pipeline_results import columns_of, declared
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sound_inputs import require_rate
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.tensors import TENSOR
 
 SOUND = frozenset({"audio-classification", "automatic-speech-recognition", "zero-shot-audio-classification"})
@@ -41,6 +48,13 @@ class TransformersPipeline(PretrainedPredictor):
     """Runs any pipeline of transformers."""
 
     kind: Literal["pipeline"] = "pipeline"
+    offer: ClassVar[Offer] = Offer(
+        "named entities of texts, and what other pipelines of transformers find",
+        "text",
+        "dslim/bert-base-NER",
+        lambda column: {"input": column},
+        architecture="bert",
+    )
     task: Annotated[
         str,
         Field(
@@ -115,9 +129,9 @@ class TransformersPipeline(PretrainedPredictor):
                 if in_groups:
                     results = _in_groups(pipe, rows, arguments)
                 else:
-                    seeds = [number_of(f"{self.seed} {row_id}") for row_id in batch["row_id"]]
-                    columns = zip(rows, arguments, seeds, strict=True)
-                    results = [_run_row(pipe, task, row, values, seed) for row, values, seed in columns]
+                    results = []
+                    for row, values, row_id in zip(rows, arguments, batch["row_id"], strict=True):
+                        results.append(_run_row(pipe, task, row, values, number_of(f"{self.seed} {row_id}")))
             except ImportError as error:
                 raise library_missing(task, error) from error
             return columns_of(results, types)

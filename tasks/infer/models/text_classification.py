@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from overnight.tasks.infer.chat.prompts import texts
-from overnight.tasks.infer.huggingface.predictor import Classifier, confidences
+from overnight.tasks.infer.huggingface.saved_model import Classifier, confidences
 from overnight.tasks.infer.huggingface.text_inputs import TextPredictor, Tokens, tokenize_function
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 

@@ -1,7 +1,7 @@
 """Text embeddings from any transformers text encoder.
 
 In: `text_column`, strings. Out: `embedding`, float32 N x D. The files beside the model determine pooling, normalisation
-and the maximum length (`sentence_transformers.py`); a model without them returns the mean over its tokens, not
+and the maximum length (`text_inputs.py`); a model without them returns the mean over its tokens, not
 normalised. If they require more, the library runs it: `pip install 'overnight[sentences]'`. Padding is on the right for
 every tokenizer, so that no row depends on its neighbours.
 """
@@ -10,10 +10,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.chat.prompts import texts
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.sentence_transformers import encode_function, pool, sentence_settings
-from overnight.tasks.infer.huggingface.text_inputs import TextPredictor, Tokens, tokenize_function
+from overnight.tasks.infer.huggingface.text_inputs import (
+    TextPredictor,
+    Tokens,
+    pool,
+    sentence_settings,
+    tokenize_function,
+)
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
@@ -66,9 +72,29 @@ class TextEmbedding(TextPredictor):
         return predict
 
     def _run_by_library(self, checkpoint: Checkpoint, needs: str) -> Predict:
-        encode = encode_function(checkpoint, needs, self.dtype, self.torch_device)
+        library = require_extra("sentence_transformers", f"model {checkpoint.written}: {needs}", "infer")
+        import torch
+
+        device = str(self.torch_device())
+        try:
+            model = library.SentenceTransformer(
+                checkpoint.location,
+                device=device,
+                revision=checkpoint.revision,
+                local_files_only=checkpoint.local_files_only,
+                trust_remote_code=checkpoint.runs_code,
+                model_kwargs={"dtype": getattr(torch, self.dtype)},
+            )
+        except Exception as error:
+            raise checkpoint.unusable(f"sentence-transformers cannot load it: {error}") from error
 
         def predict(batch: Batch) -> dict:
-            return {"embedding": encode(texts(batch[self.text_column], self.text_column), self.forward_batch_size())}
+            vectors = model.encode(
+                texts(batch[self.text_column], self.text_column),
+                batch_size=self.forward_batch_size(),
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            )
+            return {"embedding": np.asarray(vectors, np.float32)}
 
         return predict

@@ -8,7 +8,7 @@ tuple keeps its names, and a single tensor is `output`. bfloat16, float16 and fl
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -16,10 +16,10 @@ from pydantic import Field, model_validator
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.infer.array_io import Columns, Outputs, by_name, in_calls
+from overnight.tasks.infer.array_io import MODEL_IN_A_FILE, Columns, Outputs, by_name, in_calls
 from overnight.tasks.infer.exported_program import require_data
 from overnight.tasks.infer.model_files import ModelFile, file_versions, model_file
-from overnight.tasks.infer.predictor import Batch, Predict, TorchPredictor
+from overnight.tasks.infer.predictor import Batch, Offer, Predict, TorchPredictor
 from overnight.tasks.storage.argument_files import argument_files
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class TorchModel(TorchPredictor):
     """Runs a PyTorch model: an exported program, a TorchScript program, or a module of yours."""
 
     kind: Literal["torch"] = "torch"
+    offer: ClassVar[Offer] = MODEL_IN_A_FILE
     program: Annotated[ModelFile | None, Field(description="A .pt2 file, or a TorchScript file.")] = None
     module: Annotated[Target | None, Field(description="module:Class of a torch.nn.Module, in place of program.")] = (
         None
@@ -92,7 +93,10 @@ class TorchModel(TorchPredictor):
                 if dtype is not None and tensor.is_floating_point():
                     tensor = tensor.to(dtype)
                 inputs.append(tensor)
-            return {name: _array(output) for name, output in by_name(run(*inputs), self.outputs).items()}
+            outputs = {}
+            for name, output in by_name(run(*inputs), self.outputs).items():
+                outputs[name] = _array(output)
+            return outputs
 
         def predict(batch: Batch) -> dict:
             with torch.inference_mode():

@@ -12,8 +12,8 @@ from pydantic import Field, PositiveInt
 from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.predictor import PretrainedPredictor
-from overnight.tasks.infer.huggingface.sound_inputs import channel, require_rate
+from overnight.tasks.infer.huggingface.media import channel, require_rate
+from overnight.tasks.infer.huggingface.saved_model import PretrainedPredictor
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 
 
@@ -22,7 +22,11 @@ class Transcription(PretrainedPredictor):
 
     kind: Literal["transcription"] = "transcription"
     offer: ClassVar[Offer] = Offer(
-        "transcripts of speech (Whisper)", "audio", "openai/whisper-small", architecture="whisper"
+        "transcripts of speech (Whisper)",
+        "audio",
+        "openai/whisper-small",
+        lambda column: {"language": None},  # the model finds it
+        architecture="whisper",
     )
     language: Annotated[
         AdjustableText | None,
@@ -55,7 +59,9 @@ class Transcription(PretrainedPredictor):
 
         def predict(batch: Batch) -> dict:
             require_rate(batch["sampling_rate"], extractor.sampling_rate, "transcription")
-            sounds = [_samples(sound, extractor.n_samples, extractor.sampling_rate) for sound in batch["audio"]]
+            sounds = []
+            for sound in batch["audio"]:
+                sounds.append(_samples(sound, extractor.n_samples, extractor.sampling_rate))
             features = extractor(
                 sounds, sampling_rate=extractor.sampling_rate, return_tensors="pt", device=str(device)
             ).input_features

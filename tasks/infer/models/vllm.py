@@ -22,8 +22,8 @@ from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.predictor import SavedModel
-from overnight.tasks.infer.predictor import Batch, Predict
+from overnight.tasks.infer.huggingface.saved_model import SavedModel
+from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
@@ -36,10 +36,25 @@ print(torch.get_device_module(torch.accelerator.current_accelerator()).mem_get_i
 """
 
 
+def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of the engine by their names with underscores; of two spellings, a true value counts."""
+    by_name: dict[str, Any] = {}
+    for name, value in settings.items():
+        plain_name = name.replace("-", "_")
+        by_name[plain_name] = by_name.get(plain_name) or value
+    return by_name
+
+
 class VLLM(SavedModel, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
     kind: Literal["vllm"] = "vllm"
+    offer: ClassVar[Offer] = Offer(
+        "answers to a question about each text, by vLLM on GPUs",
+        "text",
+        "meta-llama/Llama-3.3-70B-Instruct",
+        lambda column: {"user": f"{{{column}}}"},
+    )
     python: Annotated[
         str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
     ] = None
@@ -84,7 +99,7 @@ class VLLM(SavedModel, RemoteChat):
 
     @model_validator(mode="after")
     def _memory_is_set_once(self) -> "VLLM":
-        if self.gpu_memory and any(name.replace("-", "_") == UTILIZATION for name in self.engine_settings):
+        if self.gpu_memory and UTILIZATION in _by_plain_name(self.engine_settings):
             raise ValueError(
                 f"gpu_memory: expected no {UTILIZATION} in engine_settings beside it. Leave one of them out"
             )
@@ -93,7 +108,7 @@ class VLLM(SavedModel, RemoteChat):
     @field_validator("engine_settings")
     @classmethod
     def _code_has_a_setting_of_its_own(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        if any(name.replace("-", "_") == "trust_remote_code" and value for name, value in settings.items()):
+        if _by_plain_name(settings).get("trust_remote_code"):
             raise ValueError(
                 "expected no trust_remote_code among the settings of the engine. Set trust_remote_code of the model, "
                 "with a full commit as revision"

@@ -1,13 +1,14 @@
 """Columns of a type that the job sets or the first rows show: values that do not fit fail alone."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 # The errors of a value, such as `ArrowInvalid`. A lack of memory is not one.
 MISFIT = (pa.ArrowNotImplementedError, pa.ArrowCapacityError, OverflowError, TypeError, ValueError)
+Errors = dict[int, Exception]  # of bad rows, by their position
 _NO_DIGITS = re.compile(r"[eE].*|[^0-9]")
 _MOST_DIGITS = 767  # of a float64 that is written in full
 
@@ -20,6 +21,11 @@ def known_types(types: dict[str, str]) -> dict[str, str]:
         except (ValueError, pa.ArrowNotImplementedError):
             raise ValueError(f"{column}: expected an Arrow type such as int64 or string, found {name}") from None
     return types
+
+
+def typed_schema(kinds: Mapping[str, pa.DataType], types: Mapping[str, str]) -> pa.Schema:
+    """Return columns of the `kinds` that the first rows show, or of the `types` that the job sets."""
+    return pa.schema([(name, types.get(name) or kind) for name, kind in kinds.items()])
 
 
 def fitting(values: Any, convert: Callable[[Any], pa.Array], kind: pa.DataType) -> tuple[pa.Array, list[int]]:

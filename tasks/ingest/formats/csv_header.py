@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ def column_names(header: list[str]) -> list[str]:
 
 def repeated_headers(data: pa.Table) -> np.ndarray:
     """Return the positions (int64) of the rows that repeat the header line. A single column may have such a value."""
-    positions = np.arange(len(data) if data.num_columns > 1 else 0)
+    positions = np.arange(len(data) * (data.num_columns > 1))
     for name, column in zip(data.column_names, data.columns, strict=True):
         is_name = pc.fill_null(pc.equal(column.take(pa.array(positions)), name), False)
         positions = positions[is_name.to_numpy()]
@@ -54,15 +53,22 @@ def alike(files: list[tuple[str, pa.Table]]) -> list[tuple[str, pa.Table]]:
     for position, names in enumerate(columns):
         if refusal(names, []):
             continue
-        shared = [group for group in groups if any(not refusal(names, columns[member]) for member in group)]
-        groups = [group for group in groups if group not in shared] + [[*chain(*shared), position]]
+        own_group, other_groups = [position], []
+        for group in groups:
+            if any(not refusal(names, columns[member]) for member in group):
+                own_group += group
+            else:
+                other_groups.append(group)
+        groups = [*other_groups, own_group]
     largest = max(groups, key=lambda group: (len(group), -min(group)), default=[])
     return [files[position] for position in sorted(largest)]
 
 
 def other_delimiter(columns: list[str]) -> str:
     """Return a sentence that suggests another delimiter, if a single column is named such as `a;b`; otherwise empty."""
-    name = columns[0] if len(columns) == 1 else ""
+    if len(columns) != 1:
+        return ""
+    name = columns[0]
     words = max(DELIMITERS, key=lambda words: name.count(DELIMITERS[words]))
     if (mark := DELIMITERS[words]) not in name:
         return ""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.column_types import Errors
 from overnight.tasks.ingest.formats.csv_header import column_names, repeated_headers
 from overnight.tasks.ingest.formats.text_lines import MARK, UTF_8, Utf8File, whole_lines
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
@@ -18,9 +19,8 @@ from overnight.tasks.ingest.versioned_file import SourceFile
 
 # The bytes of a block, which the reader has in memory. A row that is longer than a block needs the next size.
 BLOCK_BYTES = (4 * 2**20, 64 * 2**20, 512 * 2**20)
-DESCRIBED_ROWS = 10_000  # bad rows per file with their own message: a wrong delimiter makes every row bad
-
-Errors = dict[int, Exception]
+# bad rows per file with their own message: a wrong delimiter makes every row bad
+DESCRIBED_ROWS = 10_000
 
 
 @dataclass
@@ -37,7 +37,7 @@ class CsvRows:
     @property
     def stop(self) -> int:
         """Return the number after the last row; 0 if there are no rows."""
-        return max([0, *(self.numbers[-1:] + 1).tolist(), *(number + 1 for number in self.errors)])
+        return max([-1, *self.numbers[-1:].tolist(), *self.errors]) + 1
 
     def after(self, start: int) -> "CsvRows":
         """Return the rows with numbers from `start` on."""
@@ -100,8 +100,8 @@ class CsvFile:
                         continue
                     count = int(numbers[-1]) + 1
                     before = {number: bad.pop(number) for number in list(bad) if number < count}
-                    rows = CsvRows(numbers, pa.Table.from_batches([batch]).rename_columns(columns), before)
-                    yield _without_bad_rows(rows, file)
+                    data = pa.Table.from_batches([batch]).rename_columns(columns)
+                    yield _without_bad_rows(CsvRows(numbers, data, before), file)
             self.damage = file.damage
         except Exception as error:
             if not is_corrupt_file(error):
@@ -113,7 +113,8 @@ class CsvFile:
             return
         for number in range(count, max(bad, default=0)):
             bad.setdefault(number, RowError(f"cannot be read: {self.damage}"))
-        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(columns), columns)  # a name may occur twice
+        # a name may occur twice
+        nothing = pa.Table.from_arrays([pa.array([], pa.string())] * len(columns), columns)
         yield CsvRows(np.empty(0, np.int64), nothing, bad)
 
     def _opened(self, names: list[str], bad: Errors, block_bytes: int) -> tuple[Utf8File, pcsv.CSVStreamingReader]:
@@ -157,7 +158,7 @@ class CsvFile:
             if "Empty CSV file" not in str(error) or file.damage:
                 raise file.damage or error from None
             raise RowError(f"expected {'rows' if self.column_names else 'a header line'}, found none") from error
-        if any(MARK in name for name in reader.schema.names):
+        if MARK in "".join(reader.schema.names):
             raise RowError("expected UTF-8, found other bytes in the header line; see source.encoding")
         return reader
 
@@ -169,7 +170,8 @@ def _without_bad_rows(rows: CsvRows, file: Utf8File) -> CsvRows:
         rows = rows.without(np.array([len(rows.text) - 1]), error)
     if len(positions := repeated_headers(rows.text)):
         names = ", ".join(rows.text.column_names)
-        rows = rows.without(positions, RowError(f"expected a row, found the names of the columns again: {names}"))
+        error = RowError(f"expected a row, found the names of the columns again: {names}")
+        rows = rows.without(positions, error)
     return rows
 
 

@@ -33,7 +33,8 @@ def inferred_type(text: pa.ChunkedArray, spellings: bool = True) -> pa.DataType:
     present = _with_nulls(text.combine_chunks(), spellings).drop_null()
     for kind in _KINDS if len(present) else ():
         try:
-            _cast(present[:FIRST_ROWS], kind)  # first a few, because a cast that fails still reads all values
+            # first a few, because a cast that fails still reads all values
+            _cast(present[:FIRST_ROWS], kind)
             values = _cast(present, kind)
         except pa.ArrowInvalid:
             continue
@@ -56,21 +57,23 @@ def convert(
 ) -> tuple[pa.Table, dict[int, Exception]]:
     """Return the text columns `data` in the types of `schema`, and the errors of rows that do not fit, by position."""
     # A type that the job sets takes every notation; others take a text only if they would write it in the same way.
-    late = [name for name in data.column_names if name not in schema.names]
-    fields = [*schema, *(pa.field(name, declared.get(name) or pa.string()) for name in late)]
+    fields = list(schema)
+    for name in data.column_names:
+        if name not in schema.names:
+            fields.append(pa.field(name, declared.get(name) or pa.string()))
     errors: dict[int, Exception] = {}
-    columns = []
+    columns = {}
     for field in fields:
         if field.name not in data.column_names:
-            columns.append(pa.nulls(len(data), field.type))
+            columns[field.name] = pa.nulls(len(data), field.type)
             continue
         text = data[field.name].combine_chunks()
-        column, misfits = _convert_column(text, field, field.name in declared, spellings)
-        columns.append(column)
+        is_declared = field.name in declared
+        columns[field.name], misfits = _convert_column(text, field, is_declared, spellings)
         errors = misfits | errors
         if is_marked:
             errors = _not_text(text, field.name) | errors
-    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in fields])), errors
+    return pa.table(columns), errors
 
 
 def text_as(text: pa.Array, kind: pa.DataType) -> tuple[pa.Array, list[int]]:
@@ -91,9 +94,12 @@ def _convert_column(
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         return text.cast(field.type), {}
     text = _with_nulls(text, spellings)
-    column, misfits = text_as(pc.utf8_trim_whitespace(text) if is_declared else _loose(text), field.type)
+    trim = pc.utf8_trim_whitespace if is_declared else _loose
+    column, misfits = text_as(trim(text), field.type)
     sentence = f"column {field.name}: expected {field.type}, found"
-    errors: dict[int, Exception] = {row: RowError(f"{sentence} {_shown(text[row])}") for row in misfits}
+    errors: dict[int, Exception] = {}
+    for row in misfits:
+        errors[row] = RowError(f"{sentence} {_shown(text[row])}")
     if not is_declared:
         advice = f"which {field.type} cannot represent as written; see source.types"
         for row in _true_positions(_changed(text, column)):
@@ -110,7 +116,8 @@ def _nulls() -> pa.Array:
 def _with_nulls(text: pa.Array, spellings: bool) -> pa.Array:
     if not spellings:
         return text
-    return pc.if_else(pc.is_in(pc.utf8_trim_whitespace(text), _nulls()), pa.scalar(None, pa.string()), text)
+    is_null = pc.is_in(pc.utf8_trim_whitespace(text), _nulls())
+    return pc.if_else(is_null, pa.scalar(None, pa.string()), text)
 
 
 def _loose(text: pa.Array) -> pa.Array:
@@ -133,7 +140,7 @@ def _changed(text: pa.Array, values: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return pc.not_equal(pc.cast(values, pa.string()), text)
     if pa.types.is_boolean(kind):
-        is_usual = pc.is_in(text, pa.array([word for pair in _TRUTHS for word in pair]))
+        is_usual = pc.is_in(text, pa.array(sum(_TRUTHS, ())))
         return pc.and_(pc.is_valid(values), pc.invert(is_usual))
     if pa.types.is_floating(kind):
         return _changed_floats(text, values)
@@ -165,7 +172,8 @@ def _is_of_one_form(text: pa.Array, kind: pa.DataType) -> bool:
     # All fractions of a column of prices have two digits. A column with 1.9 and 1.10 is not of numbers.
     if pc.any(pc.match_substring_regex(text, _ENDS_IN_ZEROS)).as_py():
         fractions = text.filter(pc.match_substring(text, "."))
-        return len(pc.unique(pc.utf8_length(pc.replace_substring_regex(fractions, r"^.*\.", "")))) == 1
+        digits = pc.replace_substring_regex(fractions, r"^.*\.", "")
+        return len(pc.unique(pc.utf8_length(digits))) == 1
     return bool(pc.any(pc.match_substring_regex(text, _SURELY_FLOAT)).as_py())
 
 

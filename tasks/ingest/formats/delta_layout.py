@@ -88,7 +88,8 @@ class Layout:
         offsets = pa.array(array.offsets.to_numpy(), mask=np.append(is_null, False))
         if pa.types.is_list(kind):
             return pa.ListArray.from_arrays(offsets, self._renamed(array.values, kind.value_type))
-        keys, items = self._renamed(array.keys, kind.key_type), self._renamed(array.items, kind.item_type)
+        keys = self._renamed(array.keys, kind.key_type)
+        items = self._renamed(array.items, kind.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items)
 
 

@@ -5,11 +5,20 @@ The first bytes of a file show whether it is compressed, whatever its name.
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from overnight.tasks.errors import RowError
 
 GZIP = b"\x1f\x8b"
+PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
+
+
+def pieces(stream: Any, count: int) -> Iterator[bytes]:
+    """Yield the next `count` bytes of the stream in pieces, or all that remain."""
+    while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
+        yield piece
+        count -= len(piece)
 
 
 def unpacked(handle: Any) -> Any:

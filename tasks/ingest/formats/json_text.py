@@ -64,7 +64,8 @@ def _is_document(
         pass
     count = 0
     while (has_begun := _begins_document(_joined(start))) is None:
-        count = max(2 * count, 1)  # the number of pieces to add: it grows, because each try reads all pieces again
+        # the number of pieces to add: it grows, because each try reads all pieces again
+        count = max(2 * count, 1)
         more = list(islice(pieces, count))
         start += more
         if not more or any(isinstance(piece, RowError) for piece in more) or len(_joined(start)) > most:
@@ -132,12 +133,15 @@ def parsed(lines: Sequence[bytes | RowError], allow_nan: bool = False) -> list[d
     """Return for each line its JSON object, or the error if the line is not an object."""
     text = pa.array([line if isinstance(line, bytes) else b"" for line in lines], pa.large_binary())
     is_long = [False] * len(lines)
-    if pc.any(pc.match_substring_regex(text, _DIGITS)).as_py():  # takes a fifth of the time of the next check
+    # takes a fifth of the time of the next check
+    if pc.any(pc.match_substring_regex(text, _DIGITS)).as_py():
         is_long = pc.match_substring_regex(text, _LONG).to_pylist()
     objects: list[dict[str, Any] | RowError] = []
     for line, has_long_numbers in zip(lines, is_long, strict=True):
         try:
-            objects.append(line if isinstance(line, RowError) else _parse(line, has_long_numbers, allow_nan))
+            if isinstance(line, RowError):
+                raise line
+            objects.append(_parse(line, has_long_numbers, allow_nan))
         except RowError as error:
             objects.append(error)
     return objects
@@ -177,7 +181,8 @@ def _with_constants(line: bytes, excerpt: str, error: orjson.JSONDecodeError, al
     except (ValueError, RecursionError):
         words.clear()
     if not words:
-        is_document = line.startswith(b"[") or (line.startswith(b"{") and "unexpected end" in str(error))
+        is_cut = line.startswith(b"{") and "unexpected end" in str(error)
+        is_document = line.startswith(b"[") or is_cut
         advice = f"; {ADVICE}" if is_document else ""
         raise RowError(f"expected a line that is a JSON object, found {excerpt!r}: {error}{advice}")
     if not allow_nan:

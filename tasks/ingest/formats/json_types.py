@@ -12,9 +12,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
+from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
 from overnight.tasks.ingest.formats.csv_types import text_as
 from overnight.tasks.ingest.formats.json_text import Constant
+from overnight.tasks.rows.arrow_types import types_by_name
 
 DEEPEST = 16
 FAMILIES = {pa.float64(): float, pa.bool_(): bool}
@@ -25,9 +27,10 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
     present = [value for value in values if value is not None]
     if not present:
         return None
-    if len(set(map(_family, present))) > 1 or any(isinstance(value, Decimal) for value in present):
+    kinds = set(map(type, present))
+    if len(set(map(_family, present))) > 1 or Decimal in kinds:
         return pa.string()
-    wide = pa.float64() if any(isinstance(value, float) for value in present) else pa.uint64()
+    wide = pa.float64() if kinds & {float, Constant} else pa.uint64()
     for kind in (None, wide):
         try:
             return _storable(pa.array(present, kind).type)
@@ -36,22 +39,31 @@ def inferred_type(values: list[Any]) -> pa.DataType | None:
     return pa.string()
 
 
-def column_of(values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, dict[int, str]]:
-    """Return the values as a column of type `kind`, by default text, and the reasons of misfits by position."""
+def column_of(name: str, values: Sequence[Any], kind: pa.DataType | None) -> tuple[pa.Array, Errors]:
+    """Return the values as a column of type `kind`, by default text, and the errors of misfits by position."""
     kind = kind or pa.string()
     column, misfits = fitting(values, lambda some: _strict(some, kind), kind)
-    description = "a value with less nesting of lists and objects" if pa.types.is_string(kind) else str(kind)
-    return column, {row: f"expected {description}, found {_shown(values[row])}; see source.types" for row in misfits}
+    description = str(kind)
+    if pa.types.is_string(kind):
+        description = "a value with less nesting of lists and objects"
+    errors: Errors = {}
+    for row in misfits:
+        reason = f"expected {description}, found {_shown(values[row])}; see source.types"
+        errors[row] = RowError(f"column {name}: {reason}")
+    return column, errors
 
 
-def column_as(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+def column_as(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, Errors]:
     """Return a column of the type `kind` that the job sets: a value fits if it or its text does, such as "7"."""
-    column, reasons = column_of(values, kind)
-    if not reasons:
+    column, errors = column_of(name, values, kind)
+    if not errors:
         return column, {}
-    texts = [_text_if_flat(value) for value in values]
+    texts = list(map(_text_if_flat, values))
     column, misfits = text_as(pa.array(texts, pa.string()), kind)
-    return column, {row: reason for row, reason in reasons.items() if row in misfits or texts[row] is None}
+    for row, text in enumerate(texts):
+        if row not in misfits and text is not None:
+            errors.pop(row, None)
+    return column, errors
 
 
 def text_of(value: Any) -> str | None:
@@ -87,10 +99,10 @@ def _family(value: Any) -> type:
 def _strict(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Convert like `pa.array`, but raise one of `MISFIT` if that would silently drop fractions or unknown keys."""
     if pa.types.is_string(kind):
-        return pa.array([text_of(value) for value in values], pa.string())
+        return pa.array(list(map(text_of, values)), pa.string())
     if pa.types.is_nested(kind):
         fits = _holds(kind, pa.array(values).type)
-    elif any(isinstance(value, Decimal) for value in values):
+    elif Decimal in set(map(type, values)):
         fits = False
     elif pa.types.is_integer(kind):
         fits = all(value is None or (_family(value) is float and value % 1 == 0) for value in values)
@@ -107,7 +119,7 @@ def _holds(kind: pa.DataType, second: pa.DataType) -> bool:
     if pa.types.is_list(kind) and pa.types.is_list(second):
         return _holds(kind.value_type, second.value_type)
     if pa.types.is_struct(kind) and pa.types.is_struct(second):
-        kinds = {field.name: field.type for field in kind}
+        kinds = types_by_name(kind)
         return all(field.name in kinds and _holds(kinds[field.name], field.type) for field in second)
     return bool(pa.types.is_floating(kind) and pa.types.is_integer(second))
 

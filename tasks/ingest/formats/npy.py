@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.gzip_stream import pieces
 
-PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 MOST_AXES = 64
 MOST_ROW_BYTES = 2**48  # far below the largest integers of NumPy and Arrow
 
@@ -64,26 +64,19 @@ def read_header(handle: Any) -> Header:
 def read_rows(handle: Any, header: Header, count: int, rows_at_once: int) -> Iterator[np.ndarray]:
     """Yield the next `count` rows, at most `rows_at_once` at a time. `handle` must be at the beginning of a row."""
     if header.is_fortran:
-        content = _bytes(handle, header.row_bytes * header.rows)
+        content = b"".join(pieces(handle, header.row_bytes * header.rows))
         if len(content) < header.row_bytes * header.rows:
             raise RowError("the file ends before its array does, whose rows are not stored one after another")
-        whole = np.frombuffer(content, header.dtype).reshape((header.rows, *header.row_shape), order="F")
+        shape = header.rows, *header.row_shape
+        whole = np.frombuffer(content, header.dtype).reshape(shape, order="F")
         for start in range(0, count, rows_at_once):
             yield whole[start : min(count, start + rows_at_once)]
         return
     for start in range(0, count, rows_at_once):
         limit = min(rows_at_once, count - start)
-        content = _bytes(handle, limit * header.row_bytes)
+        content = b"".join(pieces(handle, limit * header.row_bytes))
         rows = len(content) // header.row_bytes
-        yield np.frombuffer(content[: rows * header.row_bytes], header.dtype).reshape(rows, *header.row_shape)
+        values = np.frombuffer(content[: rows * header.row_bytes], header.dtype)
+        yield values.reshape(rows, *header.row_shape)
         if rows < limit:
             raise RowError("the file ends before this row")
-
-
-def _bytes(handle: Any, count: int) -> bytes:
-    """Return `count` bytes, or all that remain."""
-    pieces = []
-    while count > 0 and (piece := handle.read(min(count, PIECE_BYTES))):
-        pieces.append(piece)
-        count -= len(piece)
-    return b"".join(pieces)

@@ -17,7 +17,8 @@ from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, ROWS_AT_O
 from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange
 
 DICTIONARY_BYTES = 2**20  # the maximum of most writers
-ROWS_OF_A_DICTIONARY = 32  # if each row has a value as large as the dictionary, rows have 32 times BYTES_AT_ONCE
+# if each row has a value as large as the dictionary, rows have 32 times BYTES_AT_ONCE
+ROWS_OF_A_DICTIONARY = 32
 
 
 def open_parquet(handle: Any) -> pq.ParquetFile:

@@ -16,7 +16,8 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.reading.file_errors import translate_corruption
 
 COLUMNS_COMPARED = 8
-ROWS_A_BYTE = 8  # of the file; if a footer declares more rows, they are counted, because it can declare any number
+# of the file; if a footer declares more rows, they are counted, because it can declare any number
+ROWS_A_BYTE = 8
 IN_SECONDS = pa.timestamp("s")  # a type that Parquet lacks
 NANOSECONDS_UNTIL = 9_223_372_036  # seconds from 1970 that 64 bits can represent in nanoseconds
 
@@ -25,7 +26,8 @@ def check_footer(file: pq.ParquetFile, size: int) -> None:
     """Raise `RowError` if the footer contradicts itself or the size of the file, or if pyarrow would crash at it."""
     metadata = file.metadata
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    if metadata.num_rows not in (sum(counts), 0):  # some writers leave it at 0; then no group is missing
+    # some writers leave it at 0; then no group is missing
+    if metadata.num_rows not in (sum(counts), 0):
         raise RowError(f"expected {metadata.num_rows:,} rows, by the footer, found row groups of {sum(counts):,}")
     for group, count in enumerate(counts):
         _refuse_deadly(file, size, group)
@@ -74,9 +76,12 @@ def _refuse_deadly(file: pq.ParquetFile, size: int, group: int) -> None:
 def _compare_values(file: pq.ParquetFile, group: int, count: int) -> None:
     """Raise `RowError` if a column has another number of values than rows. Only a column of lists may have more."""
     metadata = file.metadata.row_group(group)
-    columns = [(file.schema.column(column), metadata.column(column)) for column in range(metadata.num_columns)]
-    columns.sort(key=lambda column: column[0].max_repetition_level)  # lists last
-    for column, values in columns[:COLUMNS_COMPARED]:
+
+    def repetition(number: int) -> int:
+        return int(file.schema.column(number).max_repetition_level)
+
+    for number in sorted(range(metadata.num_columns), key=repetition)[:COLUMNS_COMPARED]:  # lists last
+        column, values = file.schema.column(number), metadata.column(number)
         is_more = values.num_values > count and not column.max_repetition_level
         if count < 0 or values.num_values < count or is_more:
             raise RowError(
@@ -88,12 +93,13 @@ def _compare_values(file: pq.ParquetFile, group: int, count: int) -> None:
 def _count_rows(file: pq.ParquetFile, group: int, count: int) -> None:
     """Read the smallest column of a row group. Raise `RowError` if it has another number of rows than `count`."""
     metadata = file.metadata.row_group(group)
-    columns = [metadata.column(column) for column in range(metadata.num_columns)]
+    columns = map(metadata.column, range(metadata.num_columns))
     smallest = min(columns, key=lambda column: column.total_compressed_size, default=None)
     rows = 0
     if smallest:
         with translate_corruption(f"{count:,} rows in row group {group} of a Parquet file, by the footer"):
-            rows = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=[smallest.path_in_schema])))
+            names = [smallest.path_in_schema]
+            rows = sum(map(len, file.iter_batches(2**16, row_groups=[group], columns=names)))
     if rows != count:
         raise RowError(f"expected {count:,} rows in row group {group}, by the footer, found {rows:,}")
 
@@ -123,9 +129,11 @@ def times_that_do_not_fit(
 
 def _int96_columns(file: pq.ParquetFile) -> set[str]:
     """Return the columns that are, or contain, INT96 times."""
-    leaves = [file.schema.column(leaf) for leaf in range(len(file.schema))]
-    paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
-    return {name for name in file.schema_arrow.names if any(path.startswith(f"{name}.") for path in paths)}
+    names = set()
+    for leaf in map(file.schema.column, range(len(file.schema))):
+        if leaf.physical_type == "INT96":
+            names |= {name for name in file.schema_arrow.names if f"{leaf.path}.".startswith(f"{name}.")}
+    return names
 
 
 def _leaves(path: str, array: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray, pa.Array]]:

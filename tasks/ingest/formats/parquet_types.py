@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.column_types import fitting
 from overnight.tasks.ingest.reading.unit_rows import Judged
-from overnight.tasks.rows.arrow_types import is_bytes, is_list, plain_column, plain_type
+from overnight.tasks.rows.arrow_types import is_bytes, is_list, plain_column, plain_type, types_by_name
 
 FILE = b"file"  # in the metadata of a joined field: the path of a file that has the field
 
@@ -56,7 +56,10 @@ def conform(rows: Judged, schema: pa.Schema, path: str) -> Judged:
     """Return the rows of the file at `path` in the types of `schema`, with the errors of values that do not fit."""
     data, errors = rows.data, dict(rows.errors)
     for position, field in enumerate(data.schema):
-        if field.name not in schema.names or (common := schema.field(field.name)).type == field.type:
+        if field.name not in schema.names:
+            continue
+        common = schema.field(field.name)
+        if common.type == field.type:
             continue
         other_path = (common.metadata or {}).get(FILE, b"").decode()
         sentence = f"column {field.name}: expected {common.type}, as in {other_path}, found {field.type} in {path}"
@@ -94,11 +97,13 @@ def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
 
 
 def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | None:
-    kinds: dict[str, pa.DataType | None] = {field.name: field.type for field in first}
+    kinds = types_by_name(first)
     for field in second:
-        kind = kinds.get(field.name)
-        kinds[field.name] = wider(kind, field.type) if kind else field.type
-    return None if any(kind is None for kind in kinds.values()) else pa.struct(list(kinds.items()))
+        kind = wider(kinds.get(field.name, field.type), field.type)
+        if kind is None:
+            return None
+        kinds[field.name] = kind
+    return pa.struct(list(kinds.items()))
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
@@ -112,7 +117,9 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_free(kind.value_field), kind.list_size)
     if pa.types.is_large_list(kind):
         return pa.large_list(_free(kind.value_field))
-    return pa.list_(_free(kind.value_field)) if pa.types.is_list(kind) else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_free(kind.value_field))
+    return kind
 
 
 def _free(field: pa.Field) -> pa.Field:

@@ -66,11 +66,13 @@ def _statement(query: str, values: dict[str, Any]) -> "TextClause":
 
     # All colons of the query are escaped, so that SQLAlchemy takes none for the beginning of a parameter.
     query = query.replace(":", "\\:")
-    names = [name for name in values if f"{{{name}}}" in query]
-    for name in names:
-        query = query.replace(f"{{{name}}}", f" :{name} ")
-    # The values have no type here, because the driver would send it: PostgreSQL compares no date with a text.
-    return text(query).bindparams(*(bindparam(name, values[name], NullType()) for name in names))
+    parameters = []
+    for name, value in values.items():
+        if f"{{{name}}}" in query:
+            query = query.replace(f"{{{name}}}", f" :{name} ")
+            # The value has no type here, because the driver would send it: PostgreSQL compares no date with a text.
+            parameters.append(bindparam(name, value, NullType()))
+    return text(query).bindparams(*parameters)
 
 
 def _read_only(database: "Engine") -> "Engine":

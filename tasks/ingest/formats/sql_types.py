@@ -12,7 +12,8 @@ import orjson
 import pyarrow as pa
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.ingest.formats.column_types import MISFIT, fitting
+from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
+from overnight.tasks.rows.arrow_types import types_by_name
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,21 @@ def inferred_type(values: Sequence[Any]) -> pa.DataType:
     if not plain:
         return pa.string()
     if all(isinstance(value, decimal.Decimal) for value in plain):
-        exponents = [value.as_tuple().exponent for value in plain]
-        return pa.decimal128(38, max([0, *(-exponent for exponent in exponents if isinstance(exponent, int))]))
+        scale = 0
+        for value in filter(decimal.Decimal.is_finite, plain):
+            scale = max(scale, -int(value.as_tuple().exponent))
+        return pa.decimal128(38, scale)
     try:
         return pa.array(plain).type
     except MISFIT:
         return pa.string()
 
 
-def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, Exception]]:
+def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, Errors]:
     """Return the values as a column of type `kind`, and the errors of values that do not fit, by position."""
     plain = _text if kind == pa.string() else _plain
-    column, misfits = fitting(values, lambda some: _strict([plain(value) for value in some], kind), kind)
-    errors: dict[int, Exception] = {}
+    column, misfits = fitting(values, lambda some: _strict(list(map(plain, some)), kind), kind)
+    errors: Errors = {}
     for row in misfits:
         value = values[row]
         excerpt = value.text if isinstance(value, UnreadValue) else f"{_plain(value)!r:.200}"
@@ -57,10 +60,9 @@ def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid(f"not {kind}")
     if "struct<" in str(kind) and not all(_has_fields(value, kind) for value in present):
         raise pa.ArrowInvalid(f"not {kind}")  # Arrow drops keys that the type lacks
-    if pa.types.is_floating(kind):
-        values = [None if value is None else float(value) for value in values]
-    elif pa.types.is_integer(kind):
-        values = [None if value is None else int(value) for value in values]
+    for is_of_kind, convert in ((pa.types.is_floating, float), (pa.types.is_integer, int)):
+        if is_of_kind(kind):
+            values = [None if value is None else convert(value) for value in values]
     return pa.array(values, kind)
 
 
@@ -69,11 +71,14 @@ def _plain(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, uuid.UUID):
         return str(value)
-    if isinstance(value, datetime.time) and value.tzinfo:  # Arrow has no time with an offset, and drops it
+    # Arrow has no time with an offset, and drops it
+    if isinstance(value, datetime.time) and value.tzinfo:
         return value.isoformat()
     if isinstance(value, list) and any(isinstance(item, uuid.UUID) for item in value[:1]):
-        return [_plain(item) for item in value]
-    return _json(value) if isinstance(value, dict) else value
+        return list(map(_plain, value))
+    if isinstance(value, dict):
+        return _json(value)
+    return value
 
 
 def _json(value: Any) -> str:
@@ -86,8 +91,8 @@ def _json(value: Any) -> str:
 def _has_fields(value: Any, kind: pa.DataType) -> bool:
     """Return True if `kind` has a field for each key of the objects in the value."""
     if isinstance(value, dict):
-        names = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
-        return all(name in names and _has_fields(item, names[name]) for name, item in value.items())
+        kinds = types_by_name(kind if pa.types.is_struct(kind) else ())
+        return all(name in kinds and _has_fields(item, kinds[name]) for name, item in value.items())
     if isinstance(value, list):
         return all(_has_fields(item, kind.value_type) for item in value)
     return True
@@ -101,4 +106,6 @@ def _text(value: Any) -> str | None:
         return _json(plain)
     if plain is None or isinstance(plain, str):
         return plain
-    return plain.decode() if isinstance(plain, bytes) else str(plain)
+    if isinstance(plain, bytes):
+        return plain.decode()
+    return str(plain)

@@ -13,7 +13,8 @@ NO_CHARACTER = "\udcff"  # becomes a byte that is not UTF-8, so that only its ro
 def is_of_text(encoding: str) -> bool:
     """Return True if Python has a character set of the name `encoding`."""
     try:
-        b"0".decode(encoding)  # not empty, because Python decodes zero bytes to a text in any encoding
+        # not empty, because Python decodes zero bytes to a text in any encoding
+        b"0".decode(encoding)
     except UnicodeError:
         pass
     except (LookupError, ValueError):

@@ -40,7 +40,7 @@ def pieces_of(
                 advice = "set source.encoding to utf-16, or convert the file"
                 sentence = f"expected text in {encoding.upper()}, found the byte order mark of UTF-16"
                 raise RowError(f"{sentence}; {advice}")
-            end = max(piece.rfind(line_end) for line_end in line_ends) + 1
+            end = max(map(piece.rfind, line_ends)) + 1
             if not end:
                 length += len(piece)
                 torn = [*torn, piece] if length <= most else []

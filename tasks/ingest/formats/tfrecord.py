@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import RowError
+from overnight.tasks.ingest.formats.gzip_stream import pieces
 from overnight.tasks.ingest.reading.file_errors import too_large
 
 ELEMENTS = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
-PIECE_BYTES = 2**24  # a length is trusted only after this number of bytes was read
 
 
 def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
     """Yield the records of a file, with a `RowError` for one of another check sum or of more than `most` bytes."""
     checksum = require_extra("google_crc32c", "source.kind: tfrecord", "ingest").value
-    while head := b"".join(_pieces(stream, 12)):
+    while head := b"".join(pieces(stream, 12)):
         if len(head) < 12:
             raise RowError(f"expected the length of a record, found {len(head)} bytes at the end of the file")
         if checksum(head[:8]) != _unmasked(head[8:]):
@@ -30,9 +30,9 @@ def records(stream: Any, most: int) -> Iterator[bytes | RowError]:
         (length,) = struct.unpack("<Q", head[:8])
         content = b""
         if length > most:
-            size = sum(map(len, _pieces(stream, length + 4)))
+            size = sum(map(len, pieces(stream, length + 4)))
         else:
-            content = b"".join(_pieces(stream, length + 4))
+            content = b"".join(pieces(stream, length + 4))
             size = len(content)
         if size < length + 4:
             sentence = f"expected a record of {length:,} bytes and its check sum"
@@ -50,13 +50,6 @@ def _unmasked(stored: bytes) -> int:
     (masked,) = struct.unpack("<I", stored)
     bits = (masked - 0xA282EAD8) & 0xFFFFFFFF
     return ((bits >> 17) | (bits << 15)) & 0xFFFFFFFF
-
-
-def _pieces(stream: Any, count: int) -> Iterator[bytes]:
-    """Yield the next `count` bytes of the stream in pieces, or all that remain."""
-    while count > 0 and (piece := stream.read(min(count, PIECE_BYTES))):
-        yield piece
-        count -= len(piece)
 
 
 def features_of(record: bytes) -> dict[str, tuple[str, list[Any]]]:
@@ -90,11 +83,11 @@ def _message() -> Any:
 
     repeated = {"label": "LABEL_REPEATED"}
     lists = {"BytesList": "BYTES", "FloatList": "FLOAT", "Int64List": "INT64"}
-    messages: list[dict[str, Any]] = [
-        {"name": name, "field": [field("value", 1, kind, **repeated)]} for name, kind in lists.items()
-    ]
-    kinds = zip(ELEMENTS, lists, strict=True)
-    members = [field(name, i, f".tensorflow.{kind}", oneof_index=0) for i, (name, kind) in enumerate(kinds, 1)]
+    messages: list[dict[str, Any]] = []
+    members: list[dict[str, Any]] = []
+    for number, (name, (kind, element)) in enumerate(zip(ELEMENTS, lists.items(), strict=True), 1):
+        messages.append({"name": kind, "field": [field("value", 1, element, **repeated)]})
+        members.append(field(name, number, f".tensorflow.{kind}", oneof_index=0))
     messages.append({"name": "Feature", "field": members, "oneof_decl": [{"name": "kind"}]})
     entry = {
         "name": "FeatureEntry",

@@ -7,13 +7,13 @@ inputs must be as they were: a published row never belongs to another version th
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import filterfalse, islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overnight.tasks.errors import InputError
+from overnight.tasks.errors import InputError, shortened
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs
 from overnight.tasks.ingest.reading.unit_rows import BROKEN
 from overnight.tasks.ingest.source import Source, seen_in
@@ -112,7 +112,9 @@ def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "
     for unit in units.to_pylist():
         if remaining <= 0:
             break
-        count = unit["rows"] if unit["rows"] is not None else _count(source, unit, schema, remaining)
+        count = unit["rows"]
+        if count is None:
+            count = _count(source, unit, schema, remaining)
         first.append(unit | {"rows": min(count, remaining)})
         remaining -= min(count, remaining)
     return pa.Table.from_pylist(first, schema=units.schema)
@@ -155,7 +157,8 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
     for unit in manifest.read_units(earlier, broken).to_pylist():
         again[unit["path"]] = File(unit["path"], unit["uri"], unit["size"], unit["version"])
     absent: list[str] = []
-    if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:  # in memory only if an input changed
+    # in memory only if an input changed
+    if (digest := manifest.digest(stream_inputs(source, partition))) != inputs:
         files = {file.path: file for file in list_inputs(source, partition)}
         digest = manifest.digest(files.values())
         earlier_files, _ = manifest.read_manifest(earlier, ["path", "version"])
@@ -163,18 +166,20 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
         repairable = set(paths.take(pa.array(failures)).to_pylist())
         repairable -= set(paths.take(pa.array(successes)).to_pylist())
         versions = dict(zip(paths.to_pylist(), earlier_files["version"].to_pylist(), strict=True))
-        new = [path for path in files if path not in versions and len(source.units([files[path]]))]
-        other_versions = [path for path, file in files.items() if path in versions and file.version != versions[path]]
+        unlike: dict[str, list[str]] = {"new": [], "changed": [], "gone": []}
+        other_versions: dict[str, File] = {}
+        for path, file in files.items():
+            if path in versions and file.version != versions[path]:
+                other_versions[path] = file
+            elif path not in versions and len(source.units([file])):
+                unlike["new"].append(path)
         absent = [path for path in versions if path not in files]
-        unlike = {
-            "new": new,
-            "changed": [path for path in other_versions if path not in repairable],
-            "gone": [path for path in absent if path not in repairable],
-        }
+        unlike["changed"] += filterfalse(repairable.__contains__, other_versions)
+        unlike["gone"] += filterfalse(repairable.__contains__, absent)
         if any(unlike.values()):
             return RetriedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")
         again = {path: file for path, file in again.items() if path in files}
-        again |= {path: files[path] for path in other_versions}
+        again |= other_versions
     units_again = source.units(list(again.values())) if again else UNITS.empty_table()
     refusal = _other_columns(source, earlier, units_again)
     return RetriedInputs(digest, tuple(again), tuple(absent), units_again, refusal)
@@ -184,8 +189,7 @@ def _shown(paths_by_change: dict[str, list[str]]) -> str:
     changes = []
     for change, paths in paths_by_change.items():
         if paths:
-            more = f" and {len(paths) - PATHS_SHOWN:,} more" if len(paths) > PATHS_SHOWN else ""
-            changes.append(f"{len(paths):,} {change} ({', '.join(paths[:PATHS_SHOWN])}{more})")
+            changes.append(f"{len(paths):,} {change} ({shortened(paths, PATHS_SHOWN)})")
     return "; ".join(changes)
 
 

@@ -92,7 +92,8 @@ class Upstream:
 
         def look(name: str) -> File:
             path = f"{root.rstrip('/')}/{name}"
-            entry = entry_of(path, local_info(path) if is_local(filesystem) else filesystem.info(path))
+            info = local_info(path) if is_local(filesystem) else filesystem.info(path)
+            entry = entry_of(path, info)
             return File(name, (Location(self.sink) / name).uri, entry.size, entry.version, entry.changed_at)
 
         with translate_storage_errors("look at", Location(self.sink)), ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:

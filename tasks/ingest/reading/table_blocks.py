@@ -4,7 +4,7 @@ A `unit` is a row of the manifest, as a dict.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,19 @@ def table_block(unit: dict, numbers: np.ndarray, data: pa.Table) -> pa.Table:
 
     Columns named `row_id` and `uri` get the prefix `source_`, except in rows that another job published.
     """
-    published = {name: data[name] for name in blocks.IDENTITY if unit.get("published") and name in data.column_names}
-    data = data.drop_columns(list(published))
-    names = [f"source_{name}" if name in blocks.IDENTITY else name for name in data.column_names]
+    names = data.column_names
+    if not unit.get("published"):
+        names = list(map(blocks.data_name, names))
     if doubles := repeated(names):
         raise InputError(f"{unit['path']}: expected each column once, found several named {doubles}.")
-    hidden = [name for name in names if blocks.is_hidden(name)]
-    if hidden:
+    if hidden := list(filter(blocks.is_hidden, names)):
         raise InputError(f"{unit['path']}: the column name {hidden[0]} is reserved; rename it in the source.")
     columns: dict[str, Any] = {
         "row_id": pc.binary_join_element_wise(unit["path"], pa.array(numbers).cast(pa.string()), "#"),
         "uri": pa.repeat(pa.scalar(unit["uri"], pa.string()), len(numbers)),
     }
-    columns |= {name: column.cast(pa.string()) for name, column in published.items()}
-    columns |= dict(zip(names, data.columns, strict=True))
+    for name, column in zip(names, data.columns, strict=True):
+        columns[name] = column.cast(pa.string()) if name in blocks.IDENTITY else column
     return blocks.with_hidden(pa.table(columns), np.full(len(numbers), unit["unit"]), numbers)
 
 
@@ -46,14 +45,17 @@ def repeated(names: list[str]) -> str:
     return ", ".join(sorted(name for name, count in Counter(names).items() if count > 1))
 
 
-def quarantined_rows(unit: dict, errors: Mapping[int, Exception]) -> Iterator[pa.Table]:
-    """Yield blocks of quarantined rows of a unit. The keys of `errors` are the rows' numbers in their file, from 0."""
-    numbers = sorted(errors)
-    for start in range(0, len(numbers), ROWS_AT_ONCE):
-        some = numbers[start : start + ROWS_AT_ONCE]
-        identity = {"row_id": [f"{unit['path']}#{number}" for number in some], "uri": [unit["uri"]] * len(some)}
-        reasons = [errors[number] for number in some]
-        yield blocks.quarantined_block(identity, unit["unit"], some, "ingest", reasons)
+def quarantined_rows(unit: dict, errors: Mapping[int, Exception], keys: Sequence[Any] = ()) -> Iterator[pa.Table]:
+    """Yield blocks of quarantined rows of a unit. The keys of `errors` are the rows' numbers in their file, from 0.
+
+    `keys` has the name of each row, by its number, if it is not `path#n`.
+    """
+    rows = sorted(errors.items())
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        numbers, reasons = zip(*rows[start : start + ROWS_AT_ONCE], strict=True)
+        names = [str(keys[number]) if keys else f"{unit['path']}#{number}" for number in numbers]
+        identity = {"row_id": names, "uri": [unit["uri"]] * len(names)}
+        yield blocks.quarantined_block(identity, unit["unit"], list(numbers), "ingest", reasons)
 
 
 def rest_of_unit(unit: dict, first: int, stop: int, error: Exception) -> Iterator[pa.Table]:
@@ -97,16 +99,21 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def require_known(setting: str, names: Iterable[str], columns: Sequence[str], kind: str = "column") -> None:
+    """Raise `InputError` if a setting names a column that is not among `columns`."""
+    if unknown := sorted(set(names).difference(columns)):
+        raise InputError(f"source.{setting}: no {kind} {unknown[0]}; the {kind}s are {', '.join(columns)}.")
+
+
 def chosen_columns(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
     """Return the columns `names` of a table, or all, in plain types. Raise `InputError` for an unknown name."""
-    if missing := sorted(set(names or ()) - set(schema.names)):
-        raise InputError(f"source.columns: no column {missing[0]}; the columns are {', '.join(schema.names)}.")
+    require_known("columns", names or (), schema.names)
     return pa.schema([(name, plain_type(schema.field(name).type)) for name in names or schema.names])
 
 
 def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | None] = {}) -> pa.Table:
     """Return `data` in the columns and types of `schema`. `constants` has values that are the same in every row."""
-    columns = []
+    columns = {}
     for field in schema:
         if field.name in constants:
             column = pa.repeat(pa.scalar(constants[field.name], pa.string()), len(data)).cast(field.type)
@@ -116,5 +123,5 @@ def as_schema(data: pa.Table, schema: pa.Schema, constants: Mapping[str, str | N
                 column = source_column.cast(field.type)
         else:
             column = pa.nulls(len(data), field.type)
-        columns.append(column)
-    return pa.table(columns, schema=pa.schema([(field.name, field.type) for field in schema]))
+        columns[field.name] = column
+    return pa.table(columns)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -59,14 +60,14 @@ def counted_units(files: list[File], parts: Callable[[File], Sequence[RowRange]]
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         ranges = list(pool.map(parts_with_rows, files))
-    return _table_of_units(
-        (file, part.size, part.first_row, part.rows, part.number)
-        for file, some in zip(files, ranges, strict=True)
-        for part in some
-    )
+    units = []
+    for file, parts_of_file in zip(files, ranges, strict=True):
+        for part in parts_of_file:
+            units.append((file, part.size, part.first_row, part.rows, part.number))
+    return _table_of_units(units)
 
 
-def file_units(files: list[File], rows: Iterable[int | None]) -> pa.Table:
+def file_units(files: list[File], rows: Iterable[int | None] = repeat(None)) -> pa.Table:
     """Return one unit per file. `rows` has the number of rows of each; None if only reading shows it."""
     return _table_of_units((file, file.size, 0, count, None) for file, count in zip(files, rows, strict=False))
 
@@ -111,7 +112,9 @@ def finish_file(unit: dict, count: int, damage: Exception | None) -> Iterator[pa
     if damage and not count and unit["rows"] in (None, 1):
         yield from unreadable(unit, damage)
         return
-    stop = count + bool(damage) if unit["rows"] is None else unit["rows"]
+    stop = unit["rows"]
+    if stop is None:
+        stop = count + bool(damage)
     if isinstance(damage, SourceChanged | SourceVanished):
         error: Exception = damage
     elif damage:
@@ -141,16 +144,43 @@ def chunks(items: Iterable[T], rows: int, size_of: Callable[[T], int]) -> Iterat
         yield chunk
 
 
+def judged_rows(items: Iterable[T], row_of: Callable[[T], dict]) -> tuple[list[dict], dict[int, Exception]]:
+    """Return the row of each item, and by position the `RowError` of an item without one, whose row is empty."""
+    rows: list[dict] = []
+    errors: dict[int, Exception] = {}
+    for position, item in enumerate(items):
+        row = {}
+        try:
+            row = row_of(item)
+        except RowError as error:
+            errors[position] = error
+        rows.append(row)
+    return rows, errors
+
+
+def without_error(item: T | RowError) -> T:
+    """Return the item. Raise the error that is in its place."""
+    if isinstance(item, RowError):
+        raise item
+    return item
+
+
 def size_of(item: bytes | Exception) -> int:
     """Return the number of bytes of an item; 0 for an error."""
-    return len(item) if isinstance(item, bytes) else 0
+    if isinstance(item, bytes):
+        return len(item)
+    return 0
+
+
+def values_of(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
+    """Return the value of each row under `name`; None if the row lacks it."""
+    return [row.get(name) for row in rows]
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, pa.DataType]) -> pa.Table:
     """Return a column of each of `kinds`, with null where a row lacks its name."""
-    return with_columns(
-        len(rows), {name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()}
-    )
+    columns = {name: pa.array(values_of(rows, name), kind) for name, kind in kinds.items()}
+    return with_columns(len(rows), columns)
 
 
 def with_columns(count: int, columns: Mapping[str, pa.Array]) -> pa.Table:
@@ -162,7 +192,9 @@ def _judged_blocks(unit: dict, first: int, judged: Judged) -> Iterator[pa.Table]
     """Yield the blocks of consecutive rows of a file. `first` is the number of the first of them."""
     data = judged.data
     errors = _invalid_values(data)
-    errors.update((position, error) for position, error in judged.errors.items() if position < len(data))
+    for position, error in judged.errors.items():
+        if position < len(data):
+            errors[position] = error
     numbers = first + np.arange(len(data))
     if errors:
         yield from quarantined_rows(unit, {first + position: error for position, error in errors.items()})

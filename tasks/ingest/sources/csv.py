@@ -7,27 +7,26 @@ files, or has a column twice. Blank lines are not rows.
 """
 
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import islice
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
-from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.folder_source import FolderSource
-from overnight.tasks.ingest.formats.column_types import known_types
+from overnight.tasks.ingest.formats.column_types import known_types, typed_schema
 from overnight.tasks.ingest.formats.csv_header import alike, doubts, other_delimiter, refusal
 from overnight.tasks.ingest.formats.csv_rows import CsvFile
 from overnight.tasks.ingest.formats.csv_types import changes, convert, inferred_type
 from overnight.tasks.ingest.formats.text_encoding import Encoding
 from overnight.tasks.ingest.formats.text_lines import UTF_8
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage
-from overnight.tasks.ingest.reading.table_blocks import quarantined_rows, table_block
-from overnight.tasks.ingest.reading.unit_rows import file_units, finish_file
-from overnight.tasks.rows.blocks import IDENTITY
+from overnight.tasks.ingest.reading.table_blocks import quarantined_rows, require_known, table_block
+from overnight.tasks.ingest.reading.unit_rows import finish_file
+from overnight.tasks.rows.blocks import data_name
 from overnight.tasks.state.manifest import with_warnings
-from overnight.tasks.storage.location import File
 
 SAMPLE_FILES = 8
 
@@ -65,10 +64,7 @@ class Csv(FolderSource):
     def column_names_made(self) -> list[str] | None:
         if self.column_names is None:
             return None
-        return [f"source_{name}" if name in IDENTITY else name for name in self.column_names]
-
-    def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, repeat(None))
+        return list(map(data_name, self.column_names))
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds: dict[str, pa.DataType] = {}
@@ -83,11 +79,9 @@ class Csv(FolderSource):
                     kinds[name] = inferred_type(text[name], spellings)
                 elif changes(text[name], kinds[name], spellings):
                     kinds[name] = pa.string()
-        unknown = sorted(set(self.types) - set(kinds))
-        if unknown and kinds and next(samples, None) is None:
-            raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(kinds)}.")
-        schema = pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
-        return with_warnings(schema, warnings)
+        if set(self.types) - set(kinds) and kinds and next(samples, None) is None:
+            require_known("types", self.types, list(kinds))
+        return with_warnings(typed_schema(kinds, self.types), warnings)
 
     def _samples(self, units: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         """Yield the path and the first rows, as text, of each file that can be read."""
@@ -118,7 +112,8 @@ class Csv(FolderSource):
                 data, misfits = convert(rows.text, schema, file.is_marked, self.types, self.null_values is None)
                 if hint := other_delimiter(names):
                     errors = {number: RowError(f"{reason}; {hint}") for number, reason in errors.items()}
-            errors.update((int(rows.numbers[position]), misfit) for position, misfit in misfits.items())
+            for position, misfit in misfits.items():
+                errors[int(rows.numbers[position])] = misfit
             is_good = np.ones(len(rows.numbers), bool)
             is_good[list(misfits)] = False
             if limit is not None:

@@ -8,8 +8,7 @@ that a deletion vector marks does not count.
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 import numpy as np
@@ -25,19 +24,17 @@ from overnight.tasks.ingest.formats.parquet import open_parquet, row_groups, row
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file, translate_panics
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
 from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_units
-from overnight.tasks.ingest.source import Columns, FileSource, TablePath
-from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.ingest.source import Columns, TableSource, kept_by_version
 from overnight.tasks.storage.location import File, expand
 from overnight.tasks.storage.object_store import delta_options, object_store_uri
 
 REFUSED = frozenset({"variantType", "variantType-preview", "variantShredding-preview"})
 
 
-class Delta(FileSource):
+class Delta(TableSource):
     """The rows of a Delta table, or of some of its partitions."""
 
     kind: Literal["delta"] = "delta"
-    path: TablePath
     version: Annotated[
         NonNegativeInt | None,
         Field(description="The version of the table; default: the newest when the inputs are listed."),
@@ -52,9 +49,6 @@ class Delta(FileSource):
 
     def snapshot(self, partition: str) -> str:
         return str(self._table(partition).version())
-
-    def at(self, snapshot: str) -> Self:
-        return self.model_copy(update={"version": int(snapshot)})
 
     def files(self, partition: str) -> Iterator[File]:
         table, location = self._table(partition), self.location(partition)
@@ -89,18 +83,13 @@ class Delta(FileSource):
                 version["table"] = root
             yield File(name, uri, size, json.dumps(version), time_of_change / 1000)
 
-    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        # Delta never writes a file twice, and its log has no version from the store.
-        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
-
     def units(self, files: list[File]) -> pa.Table:
         return counted_units(files, self._parts)
 
     def _parts(self, file: File) -> list[RowRange]:
         with self.file({"uri": file.uri}, file.size).open() as handle:
             groups = row_groups(open_parquet(handle), handle)
-        layout = self._layout_of({"path": file.path, "uri": file.uri, "version": file.version})
-        marks = layout.deleted_rows(file.uri) if layout else None
+        marks = self._deleted_rows({"path": file.path, "uri": file.uri, "version": file.version})
         if marks is None:
             return groups
         parts, first = [], 0
@@ -117,7 +106,7 @@ class Delta(FileSource):
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         version = json.loads(unit["version"])
         partition, layout = version["partition"], self._layout_of(unit)
-        marks = layout.deleted_rows(unit["uri"]) if layout else None
+        marks = self._deleted_rows(unit)
         with self.file(unit, version.get("size")).open() as handle:
             file = open_parquet(handle)
             names = [name for name in schema.names if name not in partition]
@@ -134,6 +123,10 @@ class Delta(FileSource):
                     data = layout.renamed(data, file_names)
                 yield Judged(as_schema(data, schema, partition), current.errors)
 
+    def _deleted_rows(self, unit: dict[str, Any]) -> np.ndarray | None:
+        layout = self._layout_of(unit)
+        return layout.deleted_rows(unit["uri"]) if layout else None
+
     def _layout_of(self, unit: dict[str, Any]) -> Layout | None:
         """Return the layout of the unit's table; None if its file has the table's names, and no row is deleted."""
         version = json.loads(unit["version"])
@@ -142,13 +135,13 @@ class Delta(FileSource):
         return self._layout(version.get("table") or unit["uri"].removesuffix(unit["path"]))
 
     def _layout(self, uri: str) -> Layout:
-        read = _read_layout if self.version is None else _layout_of_version
-        return read(uri.rstrip("/"), self.version, self.anonymous)
+        return _read_layout(uri.rstrip("/"), self.version, self.anonymous)
 
     def _table(self, partition: str) -> Any:
         return _opened(object_store_uri(self.location(partition)), self.version, self.anonymous)
 
 
+@kept_by_version
 def _read_layout(uri: str, version: int | None, anonymous: bool) -> Layout:
     try:
         with translate_panics():
@@ -162,9 +155,6 @@ def _read_layout(uri: str, version: int | None, anonymous: bool) -> Layout:
         ) from error
 
 
-_layout_of_version = lru_cache(maxsize=4)(_read_layout)
-
-
 def _without(rows: Judged, is_deleted: np.ndarray) -> Judged:
     """Return the rows that are not deleted. Rows beyond the end of `is_deleted` stay."""
     positions = np.setdiff1d(np.arange(len(rows.data)), np.flatnonzero(is_deleted))
@@ -174,15 +164,18 @@ def _without(rows: Judged, is_deleted: np.ndarray) -> Judged:
 
 def _equal(values: pa.ChunkedArray, name: str, text: str) -> np.ndarray:
     """Return True for each value of a partition column that is the value in `text`. Times are in UTC."""
-    kind = pa.timestamp("us") if pa.types.is_timestamp(values.type) else values.type
+    kind, own_text = values.type, text
+    if pa.types.is_timestamp(kind):
+        kind, own_text = pa.timestamp("us"), text.removesuffix("Z")
     try:
-        value = pa.scalar(text.removesuffix("Z") if pa.types.is_timestamp(kind) else text).cast(kind)
+        value = pa.scalar(own_text).cast(kind)
     except pa.ArrowInvalid:
         raise InputError(f"source.where: expected a value of type {values.type} for {name}, found {text}.") from None
     return pc.fill_null(pc.equal(values.cast(kind), value), False).to_numpy()
 
 
-def _open(uri: str, version: int | None, anonymous: bool) -> Any:
+@kept_by_version
+def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
     """Open the table. Raise `InputError` if there is no such table or version."""
     require_extra("deltalake", "source.kind: delta", "ingest")
     from deltalake import DeltaTable
@@ -196,10 +189,3 @@ def _open(uri: str, version: int | None, anonymous: bool) -> Any:
         suffix = "" if version is None else f" in version {version}"
         reason = str(error).splitlines()[0]  # a list of unknown frames follows
         raise InputError(f"source.path: cannot read the Delta table at {masked(uri)}{suffix}: {reason}") from error
-
-
-_open_version = lru_cache(maxsize=4)(_open)
-
-
-def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
-    return (_open if version is None else _open_version)(uri, version, anonymous)

@@ -5,7 +5,6 @@ labels are numbers. The folder may contain one dataset, or one per split. The li
 """
 
 from collections.abc import Iterator
-from itertools import repeat
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -16,14 +15,15 @@ from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.parquet_types import conform, joined_by_frequency, plain, plain_schema
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage, translate_corruption
 from overnight.tasks.ingest.reading.table_blocks import ROWS_AT_ONCE, plain_type
-from overnight.tasks.ingest.reading.unit_rows import Judged, file_units
+from overnight.tasks.ingest.reading.unit_rows import Judged
 from overnight.tasks.ingest.source import Columns
-from overnight.tasks.rows.arrow_types import plain_column
+from overnight.tasks.rows.arrow_types import plain_column, types_by_name
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.skipped_files import pass_over
 
 SAMPLE_FILES = 8
-END = b"\xff\xff\xff\xff\0\0\0\0"  # https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+# https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format
+END = b"\xff\xff\xff\xff\0\0\0\0"
 NO_DATA = ("cache-", "indices")  # other files that the library leaves beside the data
 
 
@@ -43,15 +43,14 @@ class HuggingFace(FolderSource):
             else:
                 yield file
 
-    def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, repeat(None))
-
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         schemas: list[tuple[str, pa.Schema]] = []
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             with passing_over_damage():
                 schemas += [(unit["path"], plain_schema(next(self._batches(unit)).schema))]
-        return joined_by_frequency(schemas) if schemas else None
+        if not schemas:
+            return None
+        return joined_by_frequency(schemas)
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         for table in self._batches(unit):
@@ -83,6 +82,6 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of the library's own types as a plain type."""
     if isinstance(column.type, pa.ExtensionType):
         column = column.cast(column.type.storage_type)
-    if pa.types.is_struct(column.type) and {field.name for field in column.type} == {"bytes", "path"}:
+    if pa.types.is_struct(column.type) and set(types_by_name(column.type)) == {"bytes", "path"}:
         column = pc.struct_field(column, "bytes").cast(pa.large_binary())
     return plain_column(column).cast(plain_type(column.type))

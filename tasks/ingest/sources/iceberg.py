@@ -7,7 +7,7 @@ only some rows of the file.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,7 +20,7 @@ from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
-from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
+from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, require_known
 from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.ingest.source import Columns, Source
 from overnight.tasks.ingest.versioned_file import SourceFile
@@ -74,7 +74,7 @@ class Iceberg(Source):
 
         name = expand(self.table, partition)
         table = self._table(partition)
-        where = {column: expand(value, partition) for column, value in self.where.items()}
+        where = _expanded(self.where, partition)
         if self.snapshot_id is None and table.current_snapshot() is None:
             return
         for uri, task in sorted(_tasks(table, self.snapshot_id, json.dumps(where)).items()):
@@ -91,7 +91,8 @@ class Iceberg(Source):
 
     def units(self, files: list[File]) -> pa.Table:
         units = file_units(files, (json.loads(file.version)["rows"] for file in files))
-        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))  # counted rows are a part
+        # counted rows are a part
+        parts = pc.if_else(pc.is_null(units["rows"]), None, pa.scalar(0, pa.int32()))
         return units.set_column(units.column_names.index("row_group"), "row_group", parts)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
@@ -132,11 +133,12 @@ class Iceberg(Source):
         table = _loaded(name, json.dumps(self.catalog))
         if self.snapshot_id is not None and table.snapshot_by_id(self.snapshot_id) is None:
             raise InputError(f"source.snapshot_id: the table {name} has no snapshot {self.snapshot_id} (any more).")
-        if unknown := sorted(set(self.where) - set(table.schema().column_names)):
-            raise InputError(
-                f"source.where: no column {unknown[0]}; the columns are {', '.join(table.schema().column_names)}."
-            )
+        require_known("where", self.where, table.schema().column_names)
         return table
+
+
+def _expanded(settings: Mapping[str, str], partition: str = "all") -> dict[str, str]:
+    return {key: expand(value, partition) for key, value in settings.items()}
 
 
 @lru_cache(maxsize=4)
@@ -146,7 +148,7 @@ def _loaded(name: str, catalog: str) -> Any:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
     from pyiceberg.table import StaticTable
 
-    properties = {key: expand(value) for key, value in json.loads(catalog).items()}
+    properties = _expanded(json.loads(catalog))
     try:
         if name.endswith(".metadata.json"):
             return StaticTable.from_metadata(name)

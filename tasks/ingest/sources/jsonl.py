@@ -7,24 +7,33 @@ If a file is one JSON document (an array, or objects over several lines), each o
 """
 
 from collections.abc import Iterator
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import AfterValidator, Field
 
 from overnight.tasks.config.settings import AdjustableFlag
-from overnight.tasks.errors import InputError, RowError
+from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.folder_source import FolderSource
-from overnight.tasks.ingest.formats.column_types import known_types
+from overnight.tasks.ingest.formats.column_types import known_types, typed_schema
 from overnight.tasks.ingest.formats.json_text import parsed, values
 from overnight.tasks.ingest.formats.json_types import column_as, column_of, inferred_type
 from overnight.tasks.ingest.formats.text_encoding import Encoding
 from overnight.tasks.ingest.formats.text_lines import UTF_8, pieces_of
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage
-from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, file_units, size_of, with_columns
+from overnight.tasks.ingest.reading.table_blocks import require_known
+from overnight.tasks.ingest.reading.unit_rows import (
+    Judged,
+    chunks,
+    judged_rows,
+    size_of,
+    values_of,
+    with_columns,
+    without_error,
+)
 from overnight.tasks.ingest.source import GIB, MaxRowBytes
-from overnight.tasks.storage.location import File
+from overnight.tasks.rows.arrow_types import types_by_name
 
 ROWS_AT_ONCE = 4096
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
@@ -50,9 +59,6 @@ class Jsonl(FolderSource):
     rows_show_columns: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 
-    def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, repeat(None))
-
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         objects: list[dict[str, Any]] = []
         files_read = 0
@@ -64,25 +70,24 @@ class Jsonl(FolderSource):
                 objects += [value for value in parsed(lines, self.allow_nan) if isinstance(value, dict)]
                 files_read += next(pieces, None) is None and len(lines) < most
         names = dict.fromkeys(chain.from_iterable(objects))
-        unknown = sorted(set(self.types) - set(names))
-        if unknown and objects and files_read == len(units):
-            raise InputError(f"source.types: no key {unknown[0]}; the keys are {', '.join(names)}.")
-        kinds = {name: inferred_type([value.get(name) for value in objects]) for name in names}
-        kinds |= {name: pa.type_for_alias(kind) for name, kind in self.types.items()}
-        return pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
+        if objects and files_read == len(units):
+            require_known("types", self.types, list(names), "key")
+        kinds: dict[str, pa.DataType] = {}
+        for name in [*names, *self.types]:
+            kind = inferred_type(values_of(objects, name))
+            if kind is not None or name in self.types:
+                kinds[name] = kind
+        return typed_schema(kinds, self.types)
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         for lines in chunks(islice(self._lines(unit), unit["rows"]), ROWS_AT_ONCE, size_of):
-            objects = parsed(lines, self.allow_nan)
-            errors = {row: value for row, value in enumerate(objects) if isinstance(value, RowError)}
-            rows = [{} if isinstance(value, RowError) else value for value in objects]
+            rows, errors = judged_rows(parsed(lines, self.allow_nan), without_error)
+            kinds = types_by_name(schema)
             columns = {}
             for name in dict.fromkeys([*schema.names, *chain.from_iterable(rows)]):
-                kind = schema.field(name).type if name in schema.names else None
                 convert = column_as if name in self.types else column_of
-                columns[name], misfits = convert([row.get(name) for row in rows], kind)
-                for row, reason in misfits.items():
-                    errors.setdefault(row, RowError(f"column {name}: {reason}"))
+                columns[name], misfits = convert(name, values_of(rows, name), kinds.get(name))
+                errors = misfits | errors
             yield Judged(with_columns(len(rows), columns), errors)
 
     def _lines(self, unit: dict) -> Iterator[bytes | RowError]:

@@ -8,8 +8,7 @@ blobs has their bytes.
 import hashlib
 import json
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, PositiveInt
@@ -19,22 +18,22 @@ from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.reading.file_errors import translate_panics
 from overnight.tasks.ingest.reading.table_blocks import BYTES_AT_ONCE, ROWS_AT_ONCE, as_schema, chosen_columns
 from overnight.tasks.ingest.reading.unit_rows import RowRange, counted_units
-from overnight.tasks.ingest.source import Columns, FileSource, TablePath
-from overnight.tasks.ingest.versioned_file import SourceFile
+from overnight.tasks.ingest.source import Columns, TableSource, kept_by_version
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
 
-ROWS_OF_BLOBS_AT_ONCE = 32  # a blob may be in a file of its own, whose size the fragment does not have
+# a blob may be in a file of its own, whose size the fragment does not have
+ROWS_OF_BLOBS_AT_ONCE = 32
 BLOB = "lance.blob"  # the beginning of the names of Lance's types for blobs
-ENCODING = b"lance-encoding:blob"  # in the metadata of a column of blobs before version 2.2 of the format
+# in the metadata of a column of blobs before version 2.2 of the format
+ENCODING = b"lance-encoding:blob"
 DATA = "/data/"  # the path between a table's place and its files
 
 
-class Lance(FileSource):
+class Lance(TableSource):
     """The rows of a Lance table."""
 
     kind: Literal["lance"] = "lance"
-    path: TablePath
     version: Annotated[
         PositiveInt | None,
         Field(description="The version of the table; default: the newest when the inputs are listed."),
@@ -43,9 +42,6 @@ class Lance(FileSource):
 
     def snapshot(self, partition: str) -> str:
         return str(self._table(partition).version)
-
-    def at(self, snapshot: str) -> Self:
-        return self.model_copy(update={"version": int(snapshot)})
 
     def files(self, partition: str) -> Iterator[File]:
         table, root = self._table(partition), object_store_uri(self.location(partition)).rstrip("/")
@@ -66,10 +62,6 @@ class Lance(FileSource):
             return [RowRange(0, version["rows"], version["fragment"], file.size)]
 
         return counted_units(files, parts)
-
-    def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
-        # Lance never writes a file twice, and a table's versions are independent of the store's.
-        return SourceFile(unit["uri"], "", size, self.anonymous, self.on_changed)
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         stored = self._table(partition).schema
@@ -94,7 +86,8 @@ class Lance(FileSource):
                 ):
                     yield as_schema(pa.Table.from_batches([batch]), schema)
         except (pa.ArrowInvalid, OSError, RuntimeError) as error:
-            self._look(fragment, unit)  # Lance reports the same error for an unreachable store and a broken file
+            # Lance reports the same error for an unreachable store and a broken file
+            self._look(fragment, unit)
             reason = str(error).partition(", /")[0].removeprefix("External error: ")
             raise RowError(f"expected a fragment as Lance wrote it: {reason}") from error
 
@@ -113,7 +106,8 @@ def _is_blob(field: pa.Field) -> bool:
     return str(getattr(field.type, "extension_name", "")).startswith(BLOB) or ENCODING in (field.metadata or {})
 
 
-def _open(uri: str, version: int | None, anonymous: bool) -> Any:
+@kept_by_version
+def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
     """Open the table. Raise `InputError` if there is no such table or version."""
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
@@ -123,10 +117,3 @@ def _open(uri: str, version: int | None, anonymous: bool) -> Any:
         suffix = "" if version is None else f" with the version {version}"
         reason = str(error).partition(", /")[0]
         raise InputError(f"source.path: expected a Lance table{suffix} at {uri}: {reason}.") from error
-
-
-_open_version = lru_cache(maxsize=4)(_open)
-
-
-def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
-    return (_open if version is None else _open_version)(uri, version, anonymous)

@@ -28,7 +28,8 @@ from overnight.tasks.storage.location import File
 
 PART_BYTES = 32 * 2**20
 ROWS_AT_ONCE = 8192
-MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}  # at most 1,032: https://zlib.net/zlib_tech.html
+# at most 1,032: https://zlib.net/zlib_tech.html
+MOST_PACKED = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1040}
 MOST_PACKED_OTHERWISE = 2**20
 LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 
@@ -51,14 +52,18 @@ class Numpy(FolderSource):
                     return [RowRange(0, _length(arrays), 0, file.size)]
             header = read_header(handle)
         if header.is_fortran and header.rows > file.size:
-            raise RowError("the file ends before its array does")  # one bad row: the declared number is not credible
+            # one bad row: the declared number is not credible
+            raise RowError("the file ends before its array does")
         if header.is_fortran or not header.rows:
             return [RowRange(0, header.rows, 0, file.size)]
         whole = (file.size - header.start) // header.row_bytes
         rows = header.rows if header.rows <= whole else whole + 1
         part = max(1, PART_BYTES // header.row_bytes)
-        counts = [min(part, rows - first) for first in range(0, rows, part)]
-        return [RowRange(i * part, count, i, count * header.row_bytes) for i, count in enumerate(counts)]
+        parts = []
+        for number, first in enumerate(range(0, rows, part)):
+            count = min(part, rows - first)
+            parts.append(RowRange(first, count, number, count * header.row_bytes))
+        return parts
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         with self.file(unit).open() as handle:

@@ -6,6 +6,7 @@ frequent schema of the first files decides. Rows with values that the type canno
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -51,11 +52,10 @@ class Parquet(FolderSource):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         firsts = units.filter(pc.equal(units["first_row"], 0)).slice(0, SAMPLE_FILES).to_pylist()
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-            files = [file for some in pool.map(self._schema_of, firsts) for file in some]
-        return joined_by_frequency(files)
+            return joined_by_frequency(list(chain.from_iterable(pool.map(self._schema_of, firsts))))
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
-        return joined([("", first or pa.schema([])), *(("", schema) for schema in seen)])
+        return joined(zip(repeat(""), [first or pa.schema([]), *seen]))
 
     def _schema_of(self, unit: dict) -> list[tuple[str, pa.Schema]]:
         """Return the path and the columns of a file; nothing if it cannot be read."""

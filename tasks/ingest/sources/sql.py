@@ -22,14 +22,14 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.config.memory_bound import shortage
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.formats.column_types import known_types
+from overnight.tasks.ingest.formats.column_types import known_types, typed_schema
 from overnight.tasks.ingest.formats.sql_query import connection, rows
 from overnight.tasks.ingest.formats.sql_types import column_of, inferred_type
-from overnight.tasks.ingest.reading.table_blocks import repeated, table_block
+from overnight.tasks.ingest.reading.table_blocks import quarantined_rows, repeated, require_known, table_block
 from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.ingest.source import Source
 from overnight.tasks.ingest.versioned_file import SourceChanged, SourceVanished
-from overnight.tasks.rows import blocks
+from overnight.tasks.rows.arrow_types import types_by_name
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import File
 
@@ -86,12 +86,12 @@ class Sql(Source):
             next(result)  # the names
             last: Any = None
             while unit_rows := list(islice(result, self.rows_per_unit)):
-                keys = [row[0] for row in unit_rows]
+                keys, *versions = map(list, zip(*unit_rows, strict=True))
                 self._check_keys([last, *keys])
                 last = keys[-1]
                 version: dict[str, Any] = {"partition": partition, "keys": keys}
-                if self.version_column:
-                    version["versions"] = [_digest(row[1]) for row in unit_rows]
+                if versions:
+                    version["versions"] = list(map(_digest, versions[0]))
                 text = json.dumps(version, ensure_ascii=False)
                 yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, text)
 
@@ -123,10 +123,9 @@ class Sql(Source):
                             sample.append([value[:1] if isinstance(value, str | bytes) else value for value in row])
         if doubles := repeated(names):
             raise InputError(f"source.query: expected each column once, found several named {doubles}.")
-        if unknown := sorted(set(self.types) - set(names)):
-            raise InputError(f"source.types: no column {unknown[0]}; the columns are {', '.join(names)}.")
-        kinds = {name: inferred_type([row[position] for row in sample]) for position, name in enumerate(names)}
-        return pa.schema([(name, self.types.get(name) or kind) for name, kind in kinds.items()])
+        require_known("types", self.types, names)
+        samples: list[Sequence[Any]] = [*zip(*sample, strict=True)] or [()] * len(names)
+        return typed_schema(dict(zip(names, map(inferred_type, samples), strict=True)), self.types)
 
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
         with connection(self.url) as session:
@@ -134,7 +133,8 @@ class Sql(Source):
                 keys = json.loads(unit["version"])["keys"][: unit["rows"]]
                 missing: dict[Any, list[int]] = {}
                 for number, key in enumerate(keys):
-                    missing.setdefault(key, []).append(number)  # a damaged database may list a key again
+                    # a damaged database may list a key again
+                    missing.setdefault(key, []).append(number)
                 for names, rows_by_key in self._fetched(session, unit):
                     if names:
                         self._check_columns(names, schema)
@@ -147,8 +147,7 @@ class Sql(Source):
                 for key, numbers in missing.items():
                     reason = f"expected the row with {self.key} {key}, as listed, found none any more"
                     absent |= dict.fromkeys(numbers, self._lost(SourceVanished, reason))
-                if absent:
-                    yield _quarantined(unit, keys, absent)
+                yield from quarantined_rows(unit, absent, keys)
 
     def _fetched(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the result of `_fetch`. If a row takes too much memory, fetch the others one by one."""
@@ -177,7 +176,7 @@ class Sql(Source):
             f"ORDER BY {self.key}"  # so that rows with one key come together
         )
         with closing(rows(session, query, values)) as result:
-            names = [str(name) for name in next(result)]
+            names = list(map(str, next(result)))
             position = _place(self.key, names)
             piece: dict[Any, Any] = {}
             size = 0
@@ -218,18 +217,17 @@ class Sql(Source):
                 good[number] = row
         numbers = np.array(list(good), np.int64)
         columns = {}
-        for position, name in enumerate(names):
-            values = [row[position] for row in good.values()]
-            kind = schema.field(name).type if schema and name in schema.names else inferred_type(values)
+        kinds = types_by_name(schema or ())
+        for name, values in zip(names, zip(*good.values(), strict=True), strict=False):
+            kind = kinds.get(name) or inferred_type(values)
             columns[name], misfits = column_of(name, values, kind)
             errors = {int(numbers[row]): error for row, error in misfits.items()} | errors
-        is_good = np.array([number not in errors for number in good], bool)
+        is_good = ~np.isin(numbers, list(errors))
         if is_good.any():
             block = table_block(unit, numbers[is_good], pa.table(columns).filter(pa.array(is_good)))
             ids = pa.array([str(keys[number]) for number in numbers[is_good].tolist()], pa.string())
             yield block.set_column(block.column_names.index("row_id"), "row_id", ids)
-        if errors:
-            yield _quarantined(unit, keys, errors)
+        yield from quarantined_rows(unit, errors, keys)
 
     def _is_changed(self, row: Sequence[Any], names: list[str], version: dict, number: int) -> bool:
         if not self.version_column:
@@ -238,7 +236,7 @@ class Sql(Source):
 
     def lost(self, unit: dict, error: Exception) -> Iterator[pa.Table]:
         keys = json.loads(unit["version"])["keys"][: unit["rows"]]
-        yield _quarantined(unit, keys, dict.fromkeys(range(len(keys)), error))
+        yield from quarantined_rows(unit, dict.fromkeys(range(len(keys)), error), keys)
 
     def _lost(self, kind: type[Exception], sentence: str) -> Exception:
         if self.on_changed == "quarantine":
@@ -246,20 +244,9 @@ class Sql(Source):
         raise InputError(f"{sentence}. source.on_changed is fail: run with force for a new list.")
 
 
-def _quarantined(unit: dict, keys: list[Any], errors: dict[int, Exception]) -> pa.Table:
-    """Return a block of the rows at the positions in `errors`, with their keys as `row_id`."""
-    numbers = sorted(errors)
-    identity: dict[str, list[Any]] = {
-        "row_id": [str(keys[number]) for number in numbers],
-        "uri": [None] * len(numbers),
-    }
-    reasons = [errors[number] for number in numbers]
-    return blocks.quarantined_block(identity, unit["unit"], numbers, "ingest", reasons)
-
-
 def _place(column: str, names: list[str]) -> int:
     """Return the position of the job's column in a query's result, whatever its case."""
-    return [name.lower() for name in names].index(column.lower())
+    return list(map(str.lower, names)).index(column.lower())
 
 
 def _size(row: Sequence[Any]) -> int:
@@ -268,8 +255,10 @@ def _size(row: Sequence[Any]) -> int:
     for value in row:
         if isinstance(value, str | bytes):
             size += len(value)
+        elif isinstance(value, list | dict):
+            size += len(repr(value))
         else:
-            size += len(repr(value)) if isinstance(value, list | dict) else 8
+            size += 8
     return size
 
 

@@ -9,7 +9,8 @@ Data's reader is not used: one damaged record ends its run, and its rows have no
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import islice, repeat
+from functools import partial
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -20,14 +21,12 @@ from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tfrecord import ELEMENTS, features_of, records
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage
-from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, file_units, size_of, table_of
+from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, judged_rows, size_of, table_of, without_error
 from overnight.tasks.ingest.source import GIB, MaxRowBytes
-from overnight.tasks.storage.location import File
+from overnight.tasks.rows.arrow_types import types_by_name
 
 ROWS_AT_ONCE = 2048
 SAMPLE_ROWS, SAMPLE_FILES = 1000, 8
-
-Features = dict[str, tuple[str, list[Any]]]
 
 
 class TfRecord(FolderSource):
@@ -39,17 +38,15 @@ class TfRecord(FolderSource):
 
     extensions: ClassVar[tuple[str, ...]] = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 
-    def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, repeat(None))
-
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds_by_file: dict[str, list[pa.DataType]] = defaultdict(list)
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             kinds: dict[str, pa.DataType] = {}
             with passing_over_damage():
                 for record in islice(self._records(unit), SAMPLE_ROWS):
-                    with contextlib.suppress(RowError):  # for one record, which is reported when it is read
-                        for name, (kind, values) in _features(record).items():
+                    # for one record, which is reported when it is read
+                    with contextlib.suppress(RowError):
+                        for name, (kind, values) in features_of(without_error(record)).items():
                             kinds[name] = _wider(kinds.get(name), self._type(name, kind, values))
             for name, data_type in kinds.items():
                 kinds_by_file[name].append(data_type)
@@ -57,15 +54,8 @@ class TfRecord(FolderSource):
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         for chunk in chunks(islice(self._records(unit), unit["rows"]), ROWS_AT_ONCE, size_of):
-            kinds = dict(zip(schema.names, schema.types, strict=True))
-            rows: list[dict[str, Any]] = []
-            errors: dict[int, Exception] = {}
-            for position, record in enumerate(chunk):
-                try:
-                    rows.append(self._row(record, kinds))
-                except RowError as error:
-                    rows.append({})
-                    errors[position] = error
+            kinds = types_by_name(schema)
+            rows, errors = judged_rows(chunk, partial(self._row, kinds=kinds))
             yield Judged(table_of(rows, kinds), errors)
 
     def _records(self, unit: dict) -> Iterator[bytes | RowError]:
@@ -75,24 +65,22 @@ class TfRecord(FolderSource):
     def _row(self, record: bytes | RowError, kinds: dict[str, pa.DataType]) -> dict[str, Any]:
         """Return the row of a record, and add the types of new features to `kinds`. Raise `RowError` for a misfit."""
         row = {}
-        for name, (kind, values) in _features(record).items():
+        for name, (kind, values) in features_of(without_error(record)).items():
             element = self._type(name, kind, values[:1])
             common = kinds.setdefault(name, pa.list_(element))
             if common not in (element, pa.list_(element)) or (common == element and len(values) > 1):
                 raise RowError(f"feature {name}: expected {common}, found {len(values)} of {element}")
-            items = [_text(name, value) for value in values] if element == pa.string() else values
+            items = values
+            if element == pa.string():
+                items = [_text(name, value) for value in values]
             row[name] = items[0] if common == element else items
         return row
 
     def _type(self, name: str, kind: str, values: list[Any]) -> pa.DataType:
-        element = pa.string() if name in self.texts and kind == "bytes_list" else ELEMENTS[kind]
+        element = ELEMENTS[kind]
+        if name in self.texts and kind == "bytes_list":
+            element = pa.string()
         return element if len(values) == 1 else pa.list_(element)
-
-
-def _features(record: bytes | RowError) -> Features:
-    if isinstance(record, RowError):
-        raise record
-    return features_of(record)
 
 
 def _of_most(kinds: list[pa.DataType]) -> pa.DataType:
@@ -104,7 +92,9 @@ def _of_most(kinds: list[pa.DataType]) -> pa.DataType:
 
 def _wider(kind: pa.DataType | None, other: pa.DataType) -> pa.DataType:
     """Return the type for both records of a feature: a list if one of them has a list, otherwise the first type."""
-    return other if kind is None or other == pa.list_(kind) else kind
+    if kind is None or other == pa.list_(kind):
+        return other
+    return kind
 
 
 def _text(name: str, value: bytes) -> str:

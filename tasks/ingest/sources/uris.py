@@ -8,6 +8,8 @@ time of fetching. A URI that cannot be fetched is quarantined alone.
 
 import hashlib
 import json
+import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,18 +19,29 @@ import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.config.retry_policy import RetryPolicy
-from overnight.tasks.errors import JobError, OvernightError, RowError, ServiceUnavailable
+from overnight.tasks.errors import InputError, JobError, OvernightError, RowError, ServiceUnavailable
 from overnight.tasks.ingest.formats.json_types import column_of, inferred_type
+from overnight.tasks.ingest.formats.text_lines import whole_lines
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
+from overnight.tasks.ingest.reading.unit_rows import values_of
+from overnight.tasks.ingest.source import FileSource
+from overnight.tasks.ingest.sources.csv import Csv
+from overnight.tasks.ingest.sources.jsonl import Jsonl
+from overnight.tasks.ingest.sources.parquet import Parquet
 from overnight.tasks.ingest.sources.text import decoded
-from overnight.tasks.ingest.sources.uri_lists import EXTENSIONS, listed
 from overnight.tasks.ingest.sources.whole_files import WholeFiles
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
+from overnight.tasks.rows import blocks
+from overnight.tasks.rows.error_text import error_message
 from overnight.tasks.storage.file_info import TooLarge
 from overnight.tasks.storage.filesystems import WEB, protocol_of, store_of
 from overnight.tasks.storage.location import File
 from overnight.tasks.storage.transient_errors import is_passing
 
+TEXT = (".txt", ".txt.gz")
+TABLES: tuple[type[FileSource], ...] = (Parquet, Csv, Jsonl)
+EXTENSIONS = (*TEXT, *Parquet.extensions, *Csv.extensions, *Jsonl.extensions)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 BYTES_A_FILE = 100_000  # an assumption, by which units are packed into blocks
 RETRIES = RetryPolicy(max_tries=4, first_wait_seconds=0.5, longest_wait_seconds=2.0)
 # The libraries of these stores retry requests, and an unreachable store affects all rows. A web host that does not
@@ -57,7 +70,9 @@ class Uris(WholeFiles):
     def files(self, partition: str) -> Iterator[File]:
         for file in super().files(partition):
             for path, uri, more in listed(file, self.uri_column, self.keep, self.anonymous):
-                version = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16]} | ({"more": more} if more else {})
+                version: dict[str, Any] = {"uri": hashlib.sha256(uri.encode()).hexdigest()[:16]}
+                if more:
+                    version["more"] = more
                 yield File(path, uri, BYTES_A_FILE, json.dumps(version, default=str), file.changed_at)
 
     def file(self, unit: dict[str, Any], size: int | None = None) -> SourceFile:
@@ -78,19 +93,20 @@ class Uris(WholeFiles):
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         rows = _rows_of_lists(units)
-        kinds = {name: inferred_type([row.get(name) for row in rows]) or pa.string() for name in self.keep}
-        return pa.schema(list(kinds.items()))
+        return pa.schema([(name, inferred_type(values_of(rows, name)) or pa.string()) for name in self.keep])
 
     def more_columns(
         self, units: pa.Table, schema: pa.Schema | None
     ) -> tuple[dict[str, pa.Array], dict[int, Exception]]:
         rows = _rows_of_lists(units)
-        errors: dict[int, Exception] = {i: RowError(row["error"]) for i, row in enumerate(rows) if "error" in row}
+        errors: dict[int, Exception] = {}
+        for position, row in enumerate(rows):
+            if "error" in row:
+                errors[position] = RowError(row["error"])
         columns = {}
         for field in schema or ():
-            columns[field.name], misfits = column_of([row.get(field.name) for row in rows], field.type)
-            for row, reason in misfits.items():
-                errors.setdefault(row, RowError(f"column {field.name}: {reason}"))
+            columns[field.name], misfits = column_of(field.name, values_of(rows, field.name), field.type)
+            errors = misfits | errors
         return columns, errors
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
@@ -123,8 +139,8 @@ class Uris(WholeFiles):
         """Return the contents at URIs of one filesystem, or for each the error of opening the filesystem."""
         error: Exception
         try:
-            contents = read_whole([self.file(unit) for unit in units], self.max_file_bytes)
-            return [self._timed(content) for content in contents]
+            contents = read_whole(list(map(self.file, units)), self.max_file_bytes)
+            return list(map(self._timed, contents))
         except JobError as job_error:
             raise JobError(str(job_error), "ingest") from job_error
         except OvernightError:
@@ -153,7 +169,9 @@ def _may_pass(uri: str, content: bytes | Exception) -> bool:
 def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
     """Return the content or its error. Each error of a web host or an address becomes one of its file."""
     is_own = isinstance(content, RowError | TooLarge | MemoryError | FileNotFoundError | PermissionError)
-    if not isinstance(content, Exception) or is_own or (protocol_of(uri) in STORES and not is_corrupt_file(content)):
+    if not isinstance(content, Exception) or is_own:
+        return content
+    if protocol_of(uri) in STORES and not is_corrupt_file(content):
         return content
     error = RowError(f"cannot be fetched: {type(content).__name__}: {content}")
     error.__cause__ = content
@@ -163,3 +181,46 @@ def _blamed(uri: str, content: bytes | Exception) -> bytes | Exception:
 def _rows_of_lists(units: pa.Table) -> list[dict[str, Any]]:
     """Return the other columns of the lists, or the `error` of a bad row of a list."""
     return [json.loads(version).get("more", {}) for version in units["version"].to_pylist()]
+
+
+def listed(file: File, uri_column: str, keep: list[str], anonymous: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield for each row of a list its name (`list.csv#n`), its URI, and the values of the columns `keep` by name."""
+    if file.path.lower().endswith(TEXT):
+        for n, line in enumerate(_lines(file, anonymous)):
+            yield f"{file.path}#{n}", _absolute(line, file), {}
+        return
+    kind = next(kind for kind in TABLES if file.path.lower().endswith(kind.extensions))
+    source = kind(path=file.uri, anonymous=anonymous)
+    units = source.units([file])
+    column = blocks.data_name(uri_column)
+    for block in source.read(units, source.common_schema(units)):
+        missing = sorted({column, *keep} - set(block.column_names))
+        if missing and (block["__state"].to_numpy() == blocks.LIVE).any():
+            columns = ", ".join(blocks.visible(block).drop_columns(list(blocks.IDENTITY)).column_names)
+            raise InputError(f"{file.uri}: expected a column {missing[0].removeprefix('source_')}, found {columns}.")
+        for row in block.to_pylist():
+            if row["__state"] == blocks.QUARANTINED:
+                yield row["row_id"], "", {"error": row["__error_message"]}
+            elif row["__state"] == blocks.LIVE and not isinstance(row[column], str):
+                reason = f"column {uri_column}: expected a URI, found {row[column]!r:.80}"
+                yield row["row_id"], "", {"error": reason}
+            elif row["__state"] == blocks.LIVE:
+                yield row["row_id"], _absolute(row[column], file), {name: row[name] for name in keep}
+
+
+def _lines(file: File, anonymous: bool) -> Iterator[str]:
+    try:
+        for piece in whole_lines(SourceFile(file.uri, file.version, file.size, anonymous)):
+            yield from filter(None, (line.decode().strip() for line in piece.split(b"\n")))
+    except Exception as error:
+        if not is_corrupt_file(error):
+            raise
+        raise InputError(f"{file.uri}: cannot read the list: {error_message(error)}") from error
+
+
+def _absolute(uri: str, file: File) -> str:
+    """Return the absolute URI; paths without a scheme are relative to the list."""
+    uri = uri.strip()
+    if not uri or _SCHEME.match(uri) or os.path.isabs(uri):
+        return uri
+    return f"{file.uri.rpartition('/')[0]}/{uri}"

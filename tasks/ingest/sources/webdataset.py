@@ -8,7 +8,7 @@ one bad row. Ray Data's reader is not used: its run would end there, and its row
 
 import re
 from collections.abc import Iterator
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from overnight.tasks.ingest.folder_source import FolderSource
 from overnight.tasks.ingest.formats.gzip_stream import unpacked
 from overnight.tasks.ingest.formats.tar_samples import Sample, keys_apart, samples
 from overnight.tasks.ingest.reading.file_errors import passing_over_damage
-from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, file_units, table_of
+from overnight.tasks.ingest.reading.unit_rows import Judged, chunks, judged_rows, table_of
 from overnight.tasks.ingest.source import GIB, MaxRowBytes
-from overnight.tasks.storage.location import File
+from overnight.tasks.rows.arrow_types import types_by_name
 
 ROWS_AT_ONCE = 1024
 SAMPLE_ROWS, SAMPLE_FILES = 100, 4
@@ -47,20 +47,21 @@ class WebDataset(FolderSource):
     holds_texts: ClassVar[bool] = True
     extensions: ClassVar[tuple[str, ...]] = (".tar", ".tar.gz", ".tgz")
 
-    def units(self, files: list[File]) -> pa.Table:
-        return file_units(files, repeat(None))
-
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         kinds = {"key": pa.string()}
         if self.columns is not None:
-            return pa.schema(kinds | {name: _type(extension) for name, extension in self.columns.items()})
+            for name, extension in self.columns.items():
+                kinds[name] = _type(extension)
+            return pa.schema(list(kinds.items()))
         extensions = set[str]()
         for unit in units.slice(0, SAMPLE_FILES).to_pylist():
             with passing_over_damage():
                 for sample in islice(self._samples(unit), SAMPLE_ROWS):
                     if not sample.damage:
                         extensions.update(sample.files)
-        return pa.schema(kinds | {name: _type(name) for name in sorted(extensions - {"key"})})
+        for name in sorted(extensions - {"key"}):
+            kinds[name] = _type(name)
+        return pa.schema(list(kinds.items()))
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         apart: set[str] | None = None  # None until there is a reason to search the shard for them
@@ -78,18 +79,13 @@ class WebDataset(FolderSource):
             yield from samples(unpacked(handle), self.max_row_bytes)
 
     def _judged(self, chunk: list[Sample], apart: set[str], schema: pa.Schema) -> Judged:
-        rows: list[dict[str, Any]] = []
-        errors: dict[int, Exception] = {}
-        for position, sample in enumerate(chunk):
+        for sample in chunk:
             if sample.key in apart:
                 sample.damage = sample.damage or RowError(APART.format(sample.key))
-            try:
-                rows.append(self._row(sample))
-            except RowError as error:
-                rows.append({})
-                errors[position] = error
-        new = sorted(set(chain.from_iterable(rows)) - set(schema.names))
-        kinds = dict(zip(schema.names, schema.types, strict=True)) | {name: _type(name) for name in new}
+        rows, errors = judged_rows(chunk, self._row)
+        kinds = types_by_name(schema)
+        for name in sorted(set(chain.from_iterable(rows)).difference(kinds)):
+            kinds[name] = _type(name)
         return Judged(table_of(rows, kinds), errors)
 
     def _row(self, sample: Sample) -> dict[str, Any]:
@@ -99,10 +95,13 @@ class WebDataset(FolderSource):
         if self.columns is None:
             if "key" in sample.files:
                 raise RowError(f"{sample.key}.key: key is the column of the names; rename the file, or name columns")
-            extensions = {extension: extension for extension in sample.files}
+            extensions = dict(zip(sample.files, sample.files, strict=True))
         else:
             extensions = {name: _first(choices, sample) for name, choices in self.columns.items()}
-        return {"key": sample.key} | {name: _value(sample, extension) for name, extension in extensions.items()}
+        row: dict[str, Any] = {"key": sample.key}
+        for name, extension in extensions.items():
+            row[name] = _value(sample, extension)
+        return row
 
 
 def _first(choices: str, sample: Sample) -> str:
@@ -123,8 +122,11 @@ def _value(sample: Sample, extension: str) -> Any:
     content, kind = sample.files[extension], _type(extension)
     if kind == pa.large_binary():
         return content
+    sentence = "a whole number of 64 bits"
     try:
-        return content.decode() if kind == pa.string() else pa.scalar(int(content), kind).as_py()
+        if kind == pa.string():
+            sentence = "text in UTF-8"
+            return content.decode()
+        return pa.scalar(int(content), kind).as_py()
     except (ValueError, OverflowError) as error:
-        sentence = "text in UTF-8" if kind == pa.string() else "a whole number of 64 bits"
         raise RowError(f"{sample.key}.{extension}: expected {sentence}, found {content[:50]!r}") from error

@@ -95,18 +95,18 @@ class WholeFiles(FolderSource):
                 values[row] = value
         for error in errors.values():
             if not is_corrupt_file(error):
-                raise error  # the storage failed, not the file: Ray Data retries, then the run fails
+                # the storage failed, not the file: Ray Data retries, then the run fails
+                raise error
         good = list(values)
         if good:
             field = self.field()
-            columns = {
-                "row_id": pa.array([paths[row] for row in good], pa.string()),
-                "uri": pa.array([uris[row] for row in good], pa.string()),
-                field.name: pa.array(list(values.values()), field.type),
-            }
-            columns |= {name: column.take(pa.array(good)) for name, column in more.items()}
-            units_read = np.array([numbers[row] for row in good], np.int64)
-            yield blocks.with_hidden(pa.table(columns), units_read, np.zeros(len(good), np.int64))
+            units_read = units.take(pa.array(good))
+            columns = {"row_id": units_read["path"], "uri": units_read["uri"]}
+            columns[field.name] = pa.array(list(values.values()), field.type)
+            for name, column in more.items():
+                columns[name] = column.take(pa.array(good))
+            numbers_read = units_read["unit"].to_numpy()
+            yield blocks.with_hidden(pa.table(columns), numbers_read, np.zeros(len(good), np.int64))
         for row, error in sorted(errors.items()):
             identity = {"row_id": [paths[row]], "uri": [uris[row]]}
             yield blocks.quarantined_block(identity, numbers[row], [0], "ingest", [error])
@@ -115,9 +115,13 @@ class WholeFiles(FolderSource):
         """Return `contents`, with an error for each file that is too large, which is not read if its size is known."""
         sizes = self.listed_sizes(units)
         contents: list[bytes | Exception] = [self._too_large(size) for size in sizes]
-        small = [row for row, size in enumerate(sizes) if size <= self.max_file_bytes]
-        for row, content in zip(small, self.contents(units.take(small)) if small else [], strict=True):
-            contents[row] = self._too_large(content.size) if isinstance(content, TooLarge) else content
+        small = np.flatnonzero(np.array(sizes) <= self.max_file_bytes).tolist()
+        if not small:
+            return contents
+        for row, content in zip(small, self.contents(units.take(small)), strict=True):
+            contents[row] = content
+            if isinstance(content, TooLarge):
+                contents[row] = self._too_large(content.size)
         return contents
 
     def _too_large(self, size: int | None) -> RowError:

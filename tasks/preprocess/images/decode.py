@@ -40,7 +40,8 @@ def allow_pixels(max_image_pixels: int) -> None:
         from pillow_heif import register_heif_opener
 
         register_heif_opener()
-    ImageFile.LOAD_TRUNCATED_IMAGES = False  # some libraries switch it on, and half an image turns grey
+    # some libraries switch it on, and half an image turns grey
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
     if Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, max_image_pixels)
 
@@ -155,7 +156,8 @@ def _rgb(image: Any) -> Any:
         raise RowError(
             f"expected 8 or 16 bits per channel, found {image.format} with 32 (mode {image.mode}) of unknown range"
         )
-    image.info.pop("transparency", None)  # alpha is dropped; Pillow would warn about palettes with it
+    # alpha is dropped; Pillow would warn about palettes with it
+    image.info.pop("transparency", None)
     return image.convert("RGB")
 
 

@@ -65,7 +65,8 @@ def shrink_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
     if scaled_height * scaled_width > LARGEST_CROP * height * width:
         strip = np.ascontiguousarray(_middle(image, round(height * down), round(width * across)))
         return cv2.resize(strip, (width, height), interpolation=method)
-    pixels = cv2.resize(np.ascontiguousarray(image), (scaled_width, scaled_height), interpolation=method)
+    whole = np.ascontiguousarray(image)
+    pixels = cv2.resize(whole, (scaled_width, scaled_height), interpolation=method)
     return _middle(pixels, height, width)
 
 
@@ -95,7 +96,8 @@ def _scaled_jpeg(encoded: memoryview, height: int, width: int, max_image_pixels:
         return None
     try:
         with Image.open(io.BytesIO(encoded), formats=["JPEG"]) as header:
-            size, colours, orientation = (header.height, header.width), header.mode, orientation_of(header)
+            size, colours = (header.height, header.width), header.mode
+            orientation = orientation_of(header)
     except Exception:
         return None
     if colours not in ("L", "RGB") or math.prod(size) > max_image_pixels:

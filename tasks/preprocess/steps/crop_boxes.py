@@ -20,7 +20,8 @@ from overnight.tasks.rows import result, tensors
 from overnight.tasks.rows.arrow_types import is_list
 from overnight.tasks.rows.column_effect import ColumnEffect
 
-BESIDE = {"labels": "label", "scores": "score"}  # the lists of a detection, and the names of their entries
+# the lists of a detection, and the names of their entries
+BESIDE = {"labels": "label", "scores": "score"}
 
 
 class CropBoxes(PreprocessStep):
@@ -68,7 +69,8 @@ class CropBoxes(PreprocessStep):
         entries: dict[str, list[Any]] = {name: [] for name in beside}
         errors: dict[int, Exception] = {}
         images = tensors.to_numpy(table[self.image])
-        for row, (image, row_boxes) in enumerate(zip(images, _boxes(table[self.boxes], self.boxes), strict=True)):
+        boxes_by_row = _boxes(table[self.boxes], self.boxes)
+        for row, (image, row_boxes) in enumerate(zip(images, boxes_by_row, strict=True)):
             try:
                 row_crops = [_cut(image, box) for box in row_boxes]
                 row_entries = {name: _entries(lists[name][row].as_py(), len(row_boxes), name) for name in beside}

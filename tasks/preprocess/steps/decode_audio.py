@@ -22,7 +22,8 @@ from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
 
 EXPECTED = "decode_audio: expected an audio file"
-MOST_RATE = 3_000_000  # recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million per second
+# recordings have 768,000 at most; FFmpeg takes 10 s and 0.9 GB to convert 100 million per second
+MOST_RATE = 3_000_000
 COLUMNS = {"sampling_rate": pa.int64(), "start_seconds": pa.float64(), "end_seconds": pa.float64()}
 
 
@@ -87,7 +88,8 @@ class DecodeAudio(PreprocessStep):
         with opened(av, file, "audio", EXPECTED) as (container, stream):
             resampler = av.AudioResampler(format="flt", rate=self.sampling_rate)
             seconds, input_samples, output_samples = 0.0, 0, 0
-            for frame in itertools.chain(container.decode(stream), [None]):  # None: the end of the sound
+            # None: the end of the sound
+            for frame in itertools.chain(container.decode(stream), [None]):
                 if frame is not None:
                     input_samples += frame.samples
                     seconds += frame.samples / frame.sample_rate

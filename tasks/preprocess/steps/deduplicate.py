@@ -60,7 +60,9 @@ class Deduplicate(PreprocessStep):
     @property
     def rule(self) -> Rule:
         """Return the rule that decides which rows are duplicates of each other."""
-        return Near(self.near.column, self.near.threshold) if self.near else Equal(tuple(self.columns or ()))
+        if self.near:
+            return Near(self.near.column, self.near.threshold)
+        return Equal(tuple(self.columns or ()))
 
     def inputs(self) -> list[str]:
         return list(self.rule.columns)

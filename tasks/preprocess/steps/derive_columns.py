@@ -1,5 +1,6 @@
 """Add or replace columns, each computed from its row. The expression determines the type."""
 
+from itertools import chain
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -35,7 +36,8 @@ class DeriveColumns(PreprocessStep):
         return columns
 
     def inputs(self) -> list[str]:
-        return [name for expression in self.columns.values() for name in Expression(expression).columns]
+        expressions = map(Expression, self.columns.values())
+        return list(chain.from_iterable(expression.columns for expression in expressions))
 
     def column_effect(self) -> ColumnEffect:
         inputs: list[str] = []

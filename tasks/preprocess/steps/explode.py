@@ -45,4 +45,5 @@ class Explode(ColumnsStep):
 
 
 def _lengths(lists: pa.Array) -> np.ndarray:
-    return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -66,7 +66,9 @@ class PdfText(PreprocessStep):
         return LIBRARIES
 
     def column_effect(self) -> ColumnEffect:
-        inputs = [self.column] if self.password_column is None else [self.column, self.password_column]
+        inputs = [self.column]
+        if self.password_column is not None:
+            inputs.append(self.password_column)
         return ColumnEffect(inputs, makes=COLUMNS.names, removes=inputs)
 
     def build(self) -> result.Work:

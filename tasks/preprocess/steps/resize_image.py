@@ -19,8 +19,8 @@ from overnight.tasks.preprocess.images.scaling import decode_scaled, resize_imag
 from overnight.tasks.preprocess.input_columns import require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, tensors
+from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.rows.column_effect import ColumnEffect
-from overnight.tasks.rows.file_columns import files_in, holds_files
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
 
 
@@ -75,7 +75,8 @@ class ResizeImage(PreprocessStep):
             if self.decode == "fast":
                 small_image = decode_scaled(image.as_buffer(), height, width, self.max_image_pixels)
                 return shrink_image(small_image, height, width)
-            return resize_image(decode_image(image.as_buffer(), self.max_image_pixels), height, width, self.resample)
+            whole_image = decode_image(image.as_buffer(), self.max_image_pixels)
+            return resize_image(whole_image, height, width, self.resample)
 
         def resize(table: pa.Table) -> result.Outcome:
             pixels = np.zeros((len(table), height, width, 3), np.uint8)

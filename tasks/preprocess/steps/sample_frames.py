@@ -88,7 +88,8 @@ class SampleFrames(PreprocessStep):
             first, next_seconds, count, end = None, 0.0, 0, 0.0
             for number, frame in enumerate(container.decode(stream)):
                 _refuse_damaged(frame, number)
-                aspect = stream.sample_aspect_ratio or 1  # players stretch the width of pixels that are not square
+                # players stretch the width of pixels that are not square
+                aspect = stream.sample_aspect_ratio or 1
                 width, height = max(round(frame.width * aspect), 1), frame.height
                 self._refuse_large(width, height)
                 if first is None:

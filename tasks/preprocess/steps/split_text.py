@@ -65,7 +65,8 @@ class SplitText(PreprocessStep):
     def fingerprint(self) -> dict[str, str]:
         versions = {}
         with contextlib.suppress(PackageNotFoundError):  # `build` reports it
-            versions[LIBRARY] = version(LIBRARY)  # another version may cut at other places, and a resume must not
+            # another version may cut at other places, and a resume must not
+            versions[LIBRARY] = version(LIBRARY)
         if self.tokenizer:
             file = _folder(self.tokenizer) / "tokenizer.json"
             if file.is_file():

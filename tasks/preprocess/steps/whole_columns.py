@@ -3,6 +3,7 @@
 They change no value and drop no row. `row_id` and `uri`, which name rows, always stay under their names.
 """
 
+from itertools import filterfalse
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -47,7 +48,8 @@ class DropColumns(ColumnsStep):
         return ColumnEffect(self.columns, removes=self.columns)
 
     def outcome(self, table: pa.Table) -> Outcome:
-        return Outcome(order=[name for name in table.column_names if name not in {*self.columns, *IDENTITY}])
+        names_without = {*self.columns, *IDENTITY}
+        return Outcome(order=list(filterfalse(names_without.__contains__, table.column_names)))
 
 
 class RenameColumns(ColumnsStep):

@@ -33,7 +33,8 @@ FUNCTIONS = """
 def database() -> "duckdb.DuckDBPyConnection":
     """Return the process's connection to DuckDB. Threads share it, so each query must take a cursor of its own."""
     # Its allocator keeps no memory that is free: the bound of the next rows would count that, too.
-    os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "retain:false")  # https://jemalloc.net/jemalloc.3.html#tuning
+    # https://jemalloc.net/jemalloc.3.html#tuning
+    os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "retain:false")
     import duckdb
 
     connection = duckdb.connect(":memory:", config=SETTINGS)
@@ -41,7 +42,8 @@ def database() -> "duckdb.DuckDBPyConnection":
     return connection
 
 
-os.register_at_fork(before=database.cache_clear)  # a forked process makes its own: DuckDB's does not survive a fork
+# a forked process makes its own: DuckDB's does not survive a fork
+os.register_at_fork(before=database.cache_clear)
 # otherwise, if threads outlive it, DuckDB's library writes about leaks to the terminal
 atexit.register(database.cache_clear)
 

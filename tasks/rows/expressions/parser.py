@@ -16,7 +16,7 @@ from pyarrow import types
 
 from overnight.tasks.config.memory_bound import bounded, shortage
 from overnight.tasks.errors import ContractError, RowError, did_you_mean
-from overnight.tasks.rows.arrow_types import is_bytes
+from overnight.tasks.rows.arrow_types import is_bytes, value_type
 from overnight.tasks.rows.blocks import scatter
 from overnight.tasks.rows.expressions.engine import database
 from overnight.tasks.rows.expressions.syntax import HABITS, names, shown
@@ -100,7 +100,8 @@ class Expression:
             with bounded(table.nbytes), database().cursor() as cursor:
                 column = self._query(cursor, table, label, stage, outer).to_arrow_table()["value"]
         except (duckdb.OutOfMemoryException, MemoryError) as error:
-            database.cache_clear()  # its memory would count for the next rows, but not for the bound
+            # its memory would count for the next rows, but not for the bound
+            database.cache_clear()
             cause = error if isinstance(error, MemoryError) else MemoryError(_message(error))
             raise RowError(f"{label}: {shortage(cause)}") from cause
         except (duckdb.Error, pa.ArrowInvalid) as error:
@@ -171,7 +172,7 @@ class Expression:
 
 def _input(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column in an expression's types. Raise `TypeError` for bytes and arrays, and `pa.ArrowInvalid`."""
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    kind = value_type(column.type)
     if is_bytes(kind) or kind == TENSOR:
         content = "arrays" if kind == TENSOR else "bytes"
         raise TypeError(f"column {name} holds {content}, which no expression reads. Use a python step.")
@@ -195,4 +196,6 @@ def _message(error: Exception) -> str:
     """Return the first line of DuckDB's message, without the kind of error and its advice on settings."""
     line = str(error).partition("\n")[0]
     message = re.sub(r", or SET .*", ".", line.partition(" Error: ")[2] or line)
-    return f"{message} SQL joins text with ||." if re.search(r"'\+\(.*(VARCHAR|STRING)", message) else message
+    if re.search(r"'\+\(.*(VARCHAR|STRING)", message):
+        message += " SQL joins text with ||."
+    return message

@@ -17,14 +17,15 @@ PARTS = {"BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJ
 PARTS |= {"LAMBDA", "OPERATOR", "TYPE"}
 # functions that SQL writes like columns
 CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}  # DuckDB lists these as consistent
+# DuckDB lists these as consistent
+CLOCKS |= {"age/1", "current_localtime/0", "current_localtimestamp/0"}
 UNSTABLE = "is not the same at every call, and a resumed run repeats values"
 HABITS = {  # from Python
     "None": "SQL has null for it, as in x is null",
     "if": "SQL has case when condition then a else b end",
     "if_else": "write case when condition then a else b end",
     "col": 'write the name in double quotes, as in "unit price"',
-    **{f"cast_{kind}": "write cast(x as bigint), double, varchar or timestamp" for kind in ("int", "float", "string")},
+    **dict.fromkeys(("cast_int", "cast_float", "cast_string"), "write cast(x as bigint), double, varchar or timestamp"),
     "unnest": "a python step makes several rows of one",
 }
 
@@ -125,7 +126,7 @@ def _require_function(name: str, owner: str, count: int, location: int) -> None:
         raise _Refused(f"there is no function {name}{hint}", location)
     if f"{name}/{count}" in CLOCKS:
         raise _Refused(f"{name} {UNSTABLE}", location)
-    refusals = [_refusal(*signature) for signature in functions()[name]]
+    refusals = list(itertools.starmap(_refusal, functions()[name]))
     if all(refusals):
         raise _Refused(f"{name} {refusals[0]}", location)
 

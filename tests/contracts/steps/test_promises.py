@@ -11,7 +11,7 @@ from overnight.tasks.errors import ContractError
 from overnight.tasks.preprocess.run_steps import build
 from overnight.tasks.preprocess.steps.python import PythonStep
 from overnight.tasks.rows import apply, blocks, rebatch
-from overnight.tasks.rows.file_columns import holds_files
+from overnight.tasks.rows.arrow_types import holds_files
 from tests.contracts.steps.adapter import StepAdapter, applied, assert_same, made, named, reasons
 from tests.contracts.steps.suite import STEPS
 from tests.tasks.blocks import source_block

@@ -18,7 +18,7 @@ from overnight.flows.runs.early_imports import (
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 
-READ, TRY = "overnight.tasks.ingest.reading.read_units", "overnight.tasks.infer.autotune.trial"
+READ, TRY = "overnight.tasks.ingest.reading.read_units", "overnight.tasks.infer.trial"
 
 
 def loaded(*modules: str) -> list[bool]:

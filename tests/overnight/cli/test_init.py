@@ -7,17 +7,21 @@ import pty
 import sys
 import textwrap
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from overnight.cli.init import prompt_for_answers
-from overnight.cli.init_choices import CHAINS, Answers, offered_models, offers, source_kinds, task_choices
+from overnight.cli.init_choices import CHAINS, Answers, offers, task_choices
+from overnight.cli.init_look import look
+from overnight.cli.init_rows import source_kinds
 from overnight.cli.init_templates import create
 from overnight.flows.deploy.prefect_yaml import deployable
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.kinds import AnyPredictor
 from tests.flows.conftest import Overnight
 
 
@@ -67,6 +71,7 @@ MAKES = {
     "pdf_text": {"text", "page", "pages"},
     "split_text": {"text", "chunk", "chunk_start", "chunk_end"},
 }
+MODELS_IN_FILES = ("torch", "onnx", "keras", "sklearn")
 # What these files hold may not be what a model reads: a feature of bytes is no text until it is named as one.
 OF_OWN_MODELS_ALONE = ("numpy", "tfrecord")
 OPTIONS = ("path", "source", "work", "model", "text_column", "name", "schedule", "timezone")
@@ -85,7 +90,7 @@ def batch_of(column: str) -> dict[str, np.ndarray]:
 def test_every_answer_makes_a_job_whose_model_finds_its_columns(
     source: str, work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    column = "" if source in GIVES else "the text" if work == "chat" else "it's: text"
+    column = "" if source in GIVES else "the text" if work in ("chat", "openai", "vllm") else "it's: text"
     model_names = offers()[work].model if work in CHAINS else "a/b"
     job_file, *modules = create(Answers(tmp_path, "it", "data/true", source, work, model_names, column))
     job = load_job(job_file)
@@ -108,12 +113,39 @@ def test_every_answer_makes_a_job_whose_model_finds_its_columns(
 
 def test_what_is_offered_is_what_can_be_done_with_such_rows() -> None:
     offered = {source: [work for kind, work in OFFERED if kind == source] for source in source_kinds()}
-    assert [source for source, works in offered.items() if works == ["python", "none"]] == [*OF_OWN_MODELS_ALONE]
-    assert offered["audio"] == ["transcription", "python", "none"]
+    arrays_alone = [source for source, works in offered.items() if works == [*MODELS_IN_FILES, "python", "none"]]
+    assert arrays_alone == [*OF_OWN_MODELS_ALONE]
+    assert offered["audio"] == ["transcription", *MODELS_IN_FILES, "python", "none"]
     assert {"object_detection", "image_captioning", "transcription"} < set(offered["video"])
     assert "chat" in offered["pdf"]
     assert "chat" in offered["csv"]
-    assert {work for _, work in OFFERED} == {*offered_models(), *CHAINS, "python", "none"}
+    assert {work for _, work in OFFERED} == {*offers(), "python", "none"}
+
+
+def test_every_kind_of_model_is_offered_and_begins_as_a_job_that_ships(tmp_path: Path) -> None:
+    kinds = {leaf.model_fields["kind"].default for leaf in get_args(get_args(AnyPredictor)[0])}
+    assert kinds <= {work for _, work in OFFERED}
+    for kind in kinds - {"python"}:
+        source = next(source for source, work in OFFERED if work == kind)
+        [job_file] = create(Answers(tmp_path, kind, "in", source, kind, "a/b"))
+        assert "\n# docs/how-to/" in job_file.read_text()
+        assert "${OVERNIGHT_DEMO}" not in job_file.read_text()
+
+
+def test_a_job_has_the_settings_of_the_one_that_ships_and_its_texts_are_those_of_the_user(tmp_path: Path) -> None:
+    [job_file] = create(Answers(tmp_path, "it", "in", "csv", "openai", "a-model", "says"))
+    [model] = load_job(job_file).inference
+    assert (model.model, model.user, model.api_key_env) == ("a-model", "{says}", "OPENAI_API_KEY")
+    assert model.output_schema
+
+
+def test_a_model_of_a_table_reads_the_columns_with_numbers_unless_you_name_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("says,height,width\ngood,1,2.5\n")
+    inputs = look(str(tmp_path / "a.csv"))
+    for name, column, columns in (("all", "", ["height", "width"]), ("one", "width", ["width"])):
+        [job_file] = create(Answers(tmp_path, name, "a.csv", "csv", "sklearn", "m.joblib", column, inputs))
+        [model] = load_job(job_file).inference
+        assert (model.file, model.columns) == (os.path.abspath("m.joblib"), columns)
 
 
 def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -186,13 +218,14 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
     assert deployable(tmp_path / "mood.yaml").name == "mood"
     expected = f"""
         # Run it in this folder: overnight run mood.yaml
+        # docs/how-to/text-classification.md: write a label and its confidence for each text. With real weights:
+        # distilbert/distilbert-base-uncased-finetuned-sst-2-english
         name: mood
         source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:
-          - {{kind: text_classification, model: {offered_models()["text_classification"].model}, text_column: says}}
-        checks:
-          min_rows: 1 # an empty result is refused
-          max_quarantined: 0.01 # a fraction of the rows read; above it, nothing is published
+          - {{kind: text_classification, model: {offers()["text_classification"].model}, text_column: says}}
+        # Fewer rows, or a greater share of them in quarantine, are not published.
+        checks: {{min_rows: 1, max_quarantined: 0.01}}
         sink: {{kind: parquet, path: {tmp_path}/predictions/mood}}
     """
     assert (tmp_path / "mood.yaml").read_text() == textwrap.dedent(expected).lstrip()

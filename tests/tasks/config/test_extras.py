@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.huggingface.device_map import load_on_devices
+from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.formats.tfrecord import features_of, records
 from overnight.tasks.ingest.kinds import Source
@@ -25,7 +25,7 @@ from overnight.tasks.preprocess.images.decode import allow_pixels, decode_image
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.preprocess.steps.pdf_text import PdfText
 from overnight.tasks.rows.image_formats import MAX_IMAGE_PIXELS
-from overnight.tasks.search.partition import LanceTable
+from overnight.tasks.search.ann import LanceTable
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
@@ -38,7 +38,7 @@ FILE = __file__  # a file that is there; the libraries are missing before anythi
 
 def shard(_: Path) -> None:
     settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
-    load_on_devices(SimpleNamespace(written="some/model"), None, settings)  # type: ignore[arg-type]
+    GeneratingModel.load_on_devices(settings, SimpleNamespace(written="some/model"), None)  # type: ignore[arg-type]
 
 
 def load_static(here: Path) -> None:

@@ -14,7 +14,6 @@ import ray.data
 from overnight.tasks.engine.segment import Segment
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import Stream
-from overnight.tasks.infer.autotune.worker_sizing import Choice
 from overnight.tasks.infer.link import Link, StepsBehind
 from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.operators import (
@@ -28,6 +27,7 @@ from overnight.tasks.infer.operators import (
     placement,
     prepare,
 )
+from overnight.tasks.infer.worker_sizing import Choice
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.stream.progress import follow
@@ -53,6 +53,21 @@ def test_reading_and_preprocessing_are_recognized_by_their_operators(ray_session
     with follow(dataset, names, lambda moment: reports.append(moment.rows)):
         assert sum(bundle.num_rows() for bundle in dataset.iter_internal_ref_bundles()) == 10
     assert reports[-1] == {"ingest": 20, "preprocess": 10}
+
+
+def test_tasks_stay_apart_from_workers_that_reserve_as_many_cpus(
+    ray_session: None, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = PythonPredictor(target="my:Model", workers=1)
+    plan = make_plan([model], [{"CPU": 4}], {})
+    assert plan.task_cpus == plan.pools[0].num_cpus == 1
+    choice = Choice(Link(model), plan.pools[0], None, None)
+    segments = place(Stream(FakeRead(), True, steps=Half()), [choice], plan, Placement(), iter)
+    with ray.data.DataContext.current(context()):
+        on_ray(run, segments).explain()
+    operators = [line for line in capsys.readouterr().out.splitlines() if "MapBatches(inference python)" in line]
+    assert operators
+    assert not [line for line in operators if "half" in line], "a row prepared in the model's worker waits for it"
 
 
 @pytest.mark.parametrize(

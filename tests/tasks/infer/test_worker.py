@@ -18,13 +18,12 @@ from overnight.tasks.engine.passing_on import passed_on
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer import trial as trial_module
 from overnight.tasks.infer import worker as worker_module
-from overnight.tasks.infer.autotune import trial as trial_module
-from overnight.tasks.infer.autotune.trial import ModelTrial, Trial
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.trial import ModelTrial, Trial
 from overnight.tasks.infer.worker import ConcurrentTimer
 from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.derive_columns import DeriveColumns

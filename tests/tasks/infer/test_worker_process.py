@@ -12,14 +12,14 @@ import pytest
 
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.errors import ContractError
-from overnight.tasks.infer.autotune.trial_runner import TrialProcess
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.trial_runner import TrialProcess
 from overnight.tasks.infer.worker_process import WorkerProcess
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 from overnight.tasks.workers.forked_process import Begun
-from tests.tasks.infer.autotune.test_trial_runner import POOL, SAMPLE, Fragile
+from tests.tasks.infer.test_trial_runner import POOL, SAMPLE, Fragile
 from tests.tasks.infer.test_worker import ByThree, Counting, block
 from tests.tasks.runs import make_run
 

@@ -100,3 +100,8 @@ def test_a_column_is_replaced_in_its_place_or_added_behind() -> None:
 def test_only_columns_of_the_contract_are_hidden() -> None:
     hidden = [name for name in (*blocks.HIDDEN.names, "__left_out_x", "row_id", "__mine") if blocks.is_hidden(name)]
     assert hidden == [*blocks.HIDDEN.names, "__left_out_x"]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("row_id", "source_row_id"), ("uri", "source_uri"), ("x", "x")])
+def test_data_takes_no_name_of_overnight(name: str, expected: str) -> None:
+    assert blocks.data_name(name) == expected

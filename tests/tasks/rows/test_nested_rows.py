@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.heavy_columns import drop_heavy
-from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.predictor import Predict, Predictor
 from overnight.tasks.rows import apply, blocks, nested_rows, rebatch, result, tensors
 from overnight.tasks.state import row_ranges, staged_parts

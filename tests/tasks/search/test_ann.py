@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.search.ann import index_groups, nearest_indexed
-from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.partition import LanceTable, PublishedPartition
+from overnight.tasks.search.ann import LanceTable, nearest_indexed
+from overnight.tasks.search.knn import PublishedPartition, nearest
 from overnight.tasks.search.task import scan
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.sinks.lance import LanceSink
@@ -52,7 +51,8 @@ def partitions(place: str, *days: str) -> list[PublishedPartition]:
 
 def indexed(found: list[PublishedPartition], query: np.ndarray, count: int) -> tuple[list[dict[str, Any]], int]:
     assert found[0].table
-    return nearest_indexed(found[0].table, found, 100, "embedding", query, count)
+    result = nearest_indexed(found[0].table, found, 100, "embedding", query, count)
+    return result.matches, result.rows
 
 
 def best(vectors: np.ndarray, query: np.ndarray, wanted: np.ndarray) -> list[int]:
@@ -67,26 +67,26 @@ def index(place: str, metric: str = "cosine") -> None:
 def test_every_row_of_a_table_is_compared_as_those_of_files_are(place: str, vectors: np.ndarray) -> None:
     query = vectors[3] + 0.01
     found = nearest(partitions(place, *DAYS), "embedding", query, 9)
-    rows = described(found.matches)
+    rows = found.matches
     assert [row["number"] for row in rows] == best(vectors, query, np.ones(ROWS, bool))[:9]
     assert [row["partition"] for row in rows] == [DAYS[row["number"] % 2] for row in rows]
     assert found.rows == ROWS
     [only] = partitions(place, DAYS[1])
-    rows = described(nearest([only], "embedding", query, 9).matches)
+    rows = nearest([only], "embedding", query, 9).matches
     assert [row["number"] for row in rows] == best(vectors, query, np.arange(ROWS) % 2 == 1)[:9]
     with pytest.raises(ContractError, match="a column vector, found row_id, embedding"):
         nearest([only], "vector", query, 1)
 
 
 def test_an_index_is_asked_where_there_is_one(place: str, vectors: np.ndarray) -> None:
-    assert index_groups(LanceTable(Location(place), "date"), "embedding") == 0
+    assert LanceTable(Location(place), "date").index_groups("embedding") == 0
     index(place)
     both = partitions(place, *DAYS)
-    assert index_groups(LanceTable(Location(place), "date"), "embedding") == 100
+    assert LanceTable(Location(place), "date").index_groups("embedding") == 100
     hits = 0
     for query in vectors[:20] + np.float32(0.01):
         found, rows = indexed(both, query, 10)
-        exact = described(nearest(both, "embedding", query, 10).matches)
+        exact = nearest(both, "embedding", query, 10).matches
         scores = {row["row_id"]: row["score"] for row in exact}
         hits += len([row for row in found if row["row_id"] in scores])
         assert all(row["score"] == scores.get(row["row_id"], row["score"]) for row in found)
@@ -107,8 +107,8 @@ def test_rows_that_the_index_does_not_know_yet_are_found_and_the_chosen_version_
     found, rows = indexed(partitions(place, *DAYS), -vectors[7], 1)
     assert (found[0]["number"], rows) == (ROWS + 7, ROWS + 20)
     lance.dataset(place).delete("number = 3")
-    assert described(nearest(before, "embedding", vectors[3], 1).matches)[0]["number"] == 3
-    assert described(nearest(partitions(place, *DAYS), "embedding", vectors[3], 1).matches)[0]["number"] != 3
+    assert nearest(before, "embedding", vectors[3], 1).matches[0]["number"] == 3
+    assert nearest(partitions(place, *DAYS), "embedding", vectors[3], 1).matches[0]["number"] != 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Exact neighbours over files, against one matrix product with NumPy."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -8,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overnight.tasks.errors import ContractError
-from overnight.tasks.search.knn import described, nearest
-from overnight.tasks.search.partition import PublishedPartition
+from overnight.tasks.errors import ContractError, ServiceUnavailable
+from overnight.tasks.search.knn import PublishedPartition, nearest
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write import sink
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -59,7 +59,7 @@ def test_the_nearest_rows_of_several_files_are_those_of_one_matrix_product(table
     scores = cosines(vectors, query)
     best = np.argsort(-scores)[:count]
     found = nearest(files, "embedding", query, count)
-    rows = described(found.matches)
+    rows = found.matches
     assert [row["number"] for row in rows] == best.tolist()
     np.testing.assert_allclose([row["score"] for row in rows], scores[best], atol=1e-12)
     assert (found.rows, found.rows_without_embedding) == (300, 0)
@@ -76,8 +76,7 @@ def test_rows_without_an_embedding_to_compare_are_left_out_and_counted(tmp_path:
     cells = pa.array([None, *table["embedding"].to_pylist()[1:]], table["embedding"].type)
     pq.write_table(table.set_column(1, "embedding", cells), file)
     found = nearest([partition_of(file)], "embedding", np.eye(6, WIDTH)[3] + 0.1, 10)
-    assert [match.row_id for match in found.matches] == ["a#3", "a#4", "a#5"]
-    assert [match.row for match in found.matches] == [3, 4, 5]
+    assert [match["row_id"] for match in found.matches] == ["a#3", "a#4", "a#5"]
     assert (found.rows, found.rows_without_embedding) == (6, 3)
 
 
@@ -88,8 +87,35 @@ def test_rows_that_are_equally_near_come_by_partition_and_name(table: Table, tmp
     found = nearest([*copies, *files], "embedding", vectors[5], 43)
     names = sorted(f"z#{row}" for row in range(40))
     expected = [("2025-01-01", name) for name in names] + [("2026-01-01", "a#5")] + [("2026-01-03", n) for n in names]
-    assert [(match.rows.partition, match.row_id) for match in found.matches] == expected[:43]
-    assert {match.score for match in found.matches} == {1.0}
+    assert [(match["partition"], match["row_id"]) for match in found.matches] == expected[:43]
+    assert {match["score"] for match in found.matches} == {1.0}
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float16(), 2), pa.large_list(pa.float64()), pa.list_(pa.float32())])
+def test_embeddings_of_each_type_of_list_and_number_with_nulls_inside_are_compared(kind: pa.DataType) -> None:
+    cells = [[1.0, 0.0], None, [1.0, None], [0.0, 0.0], [3.0, 3.0], [float("inf"), 0.0], [-2.0, 0.0]]
+    rows = pa.table({"row_id": [f"{row}" for row in range(len(cells))], "embedding": pa.array(cells, kind)})
+    tables = [rows[:2], rows[2:2], rows[2:]]
+    partition = PublishedPartition(
+        "all", lambda columns: iter([table.select(columns or rows.column_names) for table in tables])
+    )
+    found = nearest([partition], "embedding", np.array([1.0, 0.0]), 10)
+    assert [(match["row_id"], match["score"]) for match in found.matches] == [
+        ("0", 1.0),
+        ("4", round(0.5**0.5, 12)),
+        ("6", -1.0),
+    ]
+    assert (found.rows, found.rows_without_embedding) == (7, 4)
+
+
+def test_the_error_of_a_storage_is_raised_as_it_is() -> None:
+    def read(columns: list[str] | None) -> Iterator[pa.Table]:
+        yield pa.table({"row_id": ["a"], "embedding": [[1.0, 0.0]]})
+        if columns:
+            raise ServiceUnavailable("the bucket is away")
+
+    with pytest.raises(ServiceUnavailable, match="the bucket is away"):
+        nearest([PublishedPartition("all", read)], "embedding", np.array([1.0, 0.0]), 1)
 
 
 def test_lists_without_a_fixed_size_are_compared_too(table: Table, tmp_path: Path) -> None:
@@ -98,7 +124,7 @@ def test_lists_without_a_fixed_size_are_compared_too(table: Table, tmp_path: Pat
     plain = pq.read_table(file, partitioning=None)
     loose = plain.set_column(1, "embedding", plain["embedding"].cast(pa.list_(pa.float32())))
     pq.write_table(loose, file)
-    assert nearest(files, "embedding", vectors[17], 1).matches[0].row_id == "a#17"
+    assert nearest(files, "embedding", vectors[17], 1).matches[0]["row_id"] == "a#17"
 
 
 def test_what_cannot_be_compared_is_an_error_that_names_partition_and_column(table: Table) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError, ServiceUnavailable
+from overnight.tasks.storage import s3 as filesystem
 from overnight.tasks.storage.fetch import fetch, list_file, list_folder, size_of
 from overnight.tasks.storage.location import Location
-from overnight.tasks.storage.s3 import PatientS3
 from tests.tasks.faulty_s3 import FaultyS3
 
 WEIGHTS = os.urandom(100_000)
@@ -33,7 +33,7 @@ def test_a_folder_is_fetched_whole_in_pieces(
     bucket, _, key = model.uri.removeprefix("s3://").partition("/")
     for folder in (key, f"{key}/1_Pooling"):
         s3.put_object(Bucket=bucket, Key=f"{folder}/")
-    monkeypatch.setattr(PatientS3, "default_block_size", 1000)
+    monkeypatch.setattr(filesystem, "PIECE_BYTES", 1000)
     listed = list_folder(model)
     assert set(listed) == {"1_Pooling/config.json", "_code.py", "config.json", "model.safetensors"}
     assert size_of(listed) == len(WEIGHTS) + 5
@@ -46,7 +46,8 @@ def test_a_folder_is_fetched_whole_in_pieces(
 def test_what_passes_costs_only_time(
     store: FaultyS3, model: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:
-    monkeypatch.setattr(PatientS3, "default_block_size", piece_bytes)
+    monkeypatch.setattr(filesystem, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
     listed = list_folder(model)
     store.faults[:] = ["cut", "fail", "drop", "throttle", "cut", "cut", "cut"]
     fetch(model, listed, tmp_path)

@@ -152,5 +152,5 @@ def test_an_answer_of_less_than_a_page_is_not_the_last_one_for_that(s3: Any, mon
         return asked(self, *arguments, **{**options, "MaxKeys": 7})
 
     monkeypatch.setattr(PatientS3, "call_s3", less)
-    monkeypatch.setattr(s3_bucket.Bucket, "_may_ask", lambda _: False)
+    monkeypatch.setattr(s3_bucket.Bucket, "is_served", lambda *_: False)
     assert keys_below(bucket, "in") == sorted(keys)

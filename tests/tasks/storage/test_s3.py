@@ -26,7 +26,6 @@ from overnight.tasks.storage.filesystems import open_filesystem
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import storage_options
 from overnight.tasks.storage.s3 import PatientS3
-from overnight.tasks.storage.s3_pinned import read_versions
 from overnight.tasks.storage.s3_retries import retry_timeout_seconds
 from tests.tasks.faulty_s3 import FaultyS3
 from tests.tasks.ingest.conftest import read_all
@@ -35,7 +34,7 @@ from tests.tasks.ingest.conftest import read_all
 def pinned(file: Location) -> Any:
     """The content of a file in the version that is there, as sources read it."""
     filesystem, path = file.open_filesystem()
-    [found] = read_versions(filesystem, [path], [""])
+    [found] = filesystem.cat_versions([path])
     return found
 
 
@@ -106,7 +105,7 @@ def test_small_files_cost_one_request_each(store: FaultyS3, place: Location) -> 
     filesystem, root = place.open_filesystem()
     store.seen.clear()
     etags = {f"{root}/{file.path}": file.version for file in files}
-    assert read_versions(filesystem, list(etags), list(etags.values())) == [b"a", b"b", b"c"]
+    assert filesystem.cat_versions(list(etags), list(etags.values())) == [b"a", b"b", b"c"]
     assert sorted(store.seen) == [f"GET /{path}" for path in etags]
     store.seen.clear()
     assert place.read_each(["a", "gone"]) == {"a": b"a"}
@@ -141,7 +140,7 @@ def test_patience_ends_with_an_error_and_the_log_and_the_run_know_meanwhile_what
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(s3_retries.RETRY_SECONDS, "2")
-    monkeypatch.setattr(s3_store, "LOG_EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(s3_retries, "LOG_AFTER_SECONDS", 0.5)
     (place / "a").write_bytes(b"one")
     assert pinned(place / "a") == b"one"
     take_problems()
@@ -169,7 +168,7 @@ def test_a_filesystem_that_went_to_another_process_waits_as_well(store: FaultyS3
     sent = pickle.dumps(filesystem)
     PatientS3.clear_instance_cache()
     store.faults[:] = ["fail", "drop"]
-    assert pickle.loads(sent).cat_file(path, max_concurrency=1) == b"one"
+    assert pickle.loads(sent).cat_file(path) == b"one"
 
 
 def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS3, place: Location) -> None:

@@ -2,22 +2,21 @@
 
 import io
 import random
-import time
+import uuid
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import obstore
 import pytest
-from obstore.store import S3Store
 
 from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
-from overnight.tasks.storage import s3_bucket, s3_pinned, s3_store
+from overnight.tasks.storage import s3 as filesystem_of_s3
+from overnight.tasks.storage import s3_bucket, s3_store
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.storage.file_info import ObjectChanged, TooLarge
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.s3 import PatientS3
-from overnight.tasks.storage.s3_pinned import open_pinned
 from tests.tasks.faulty_s3 import FaultyS3
 
 # The S3 server of the tests refuses some more, which AWS takes.
@@ -101,42 +100,6 @@ def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, fault: st
     assert any(place.uri.split("/")[2] in problem for problem in take_problems()), "an incident of the run"
 
 
-def test_after_a_failure_that_only_obstore_has_it_rests(
-    store: FaultyS3, place: Location, got: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (place / "a").write_bytes(b"a")
-    files = listed(place)
-    now, get, asked = [1000.0], s3_bucket.obstore.get, []
-
-    def failing(*arguments: Any, **options: Any) -> Any:
-        asked.append(now[0])
-        if now[0] == 1000:
-            raise obstore.exceptions.GenericError("301 Moved Permanently\n\nDebug source: much")
-        return get(*arguments, **options)
-
-    monkeypatch.setattr(s3_bucket.obstore, "get", failing)
-    monkeypatch.setattr(s3_bucket.time, "monotonic", lambda: now[0])
-    for wait in (0, s3_bucket.REST_SECONDS - 1, 2):
-        now[0] += wait
-        assert read_whole(files) == [b"a"]
-    assert asked == [1000.0, 1031.0]
-    assert got == ["deep/a"]
-
-
-@pytest.mark.parametrize("elsewhere", [None, {"endpoint": "http://127.0.0.1:9"}])
-def test_a_store_that_only_s3fs_reaches_costs_no_patience(
-    store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch, elsewhere: dict[str, str] | None
-) -> None:
-    """obstore refuses the settings, or finds nothing at its address."""
-    monkeypatch.setenv("OVERNIGHT_STORAGE_RETRY_SECONDS", "60")
-    opened = (lambda *name, **settings: S3Store(*name, **settings | elsewhere)) if elsewhere else lambda *_, **__: 1 / 0
-    monkeypatch.setattr(s3_store, "S3Store", opened)
-    (place / "a").write_bytes(b"a")
-    started = time.monotonic()
-    assert read_whole(listed(place)) == [b"a"]
-    assert time.monotonic() - started < 30
-
-
 def test_missing_credentials_are_no_fault_of_the_object(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,12 +116,12 @@ def test_missing_credentials_are_no_fault_of_the_object(
 def test_an_object_is_read_piece_by_piece_in_one_version(
     store: FaultyS3, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_pinned, "READ_AHEAD_BYTES", 100)
+    monkeypatch.setattr(filesystem_of_s3, "READ_AHEAD_BYTES", 100)
     source = random.Random(3)
     content = source.randbytes(1000)
     (place / "a").write_bytes(content)
     filesystem, path = (place / "a").open_filesystem()
-    opened, plain = open_pinned(filesystem, path, filesystem.info(path)), io.BytesIO(content)
+    opened, plain = filesystem.open(path), io.BytesIO(content)
     for _ in range(200):
         if source.random() < 0.3:
             start, whence = source.choice([(source.randrange(1000), 0), (0, 1), (-source.randrange(500), 2), (2000, 0)])
@@ -184,7 +147,9 @@ def test_an_answer_without_a_key_is_not_the_last_one_for_that() -> None:
         assert options.get("ContinuationToken") == (None if answer is first else "next")
         return answer
 
-    bucket = s3_bucket.Bucket(SimpleNamespace(call_s3=call_s3, req_kw={"RequestPayer": "requester"}), "b")
+    bucket = s3_bucket.Bucket(
+        SimpleNamespace(call_s3=call_s3, req_kw={"RequestPayer": "requester"}, version_aware=False), "b"
+    )
     assert [entry.name for page in bucket.pages("in/") for entry in page] == ["b/in/a"]
 
 
@@ -195,3 +160,61 @@ def test_a_small_file_is_opened_and_read_with_two_requests(store: FaultyS3, plac
     with file.open() as opened:
         assert (opened.read(3), opened.read(3), opened.read()) == (b"012", b"345", b"6789")
     assert [line.split()[0] for line in store.seen] == ["HEAD", "GET"]
+
+
+def test_a_version_in_the_address_is_read_although_a_newer_one_is_there(place: Location, s3: Any) -> None:
+    bucket = place.uri.split("/")[2]
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    old = s3.put_object(Bucket=bucket, Key="deep/a", Body=b"old")["VersionId"]
+    s3.put_object(Bucket=bucket, Key="deep/a", Body=b"newer")
+    versioned = Location(f"{place}/a?versionId={old}")
+    assert versioned.read_bytes() == b"old"
+    with versioned.open() as file:
+        assert file.read() == b"old"
+    assert (place / "a").read_bytes() == b"newer"
+
+
+def test_folders_and_buckets_exist_and_are_no_files(place: Location) -> None:
+    (place / "folder/a").write_bytes(b"a")
+    bucket = Location(place.uri.rsplit("/", 1)[0])
+    assert [there.exists() for there in (place / "folder", place / "folder/", bucket, place / "fold")] == [
+        *(True, True, True, False)
+    ]
+    with pytest.raises(IsADirectoryError):
+        (place / "folder").open()
+
+
+def test_the_store_has_the_region_of_the_bucket(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    store = s3_store.open_store(PatientS3(cache_regions=True), bucket)
+    assert store.config["region"] == "eu-central-1"
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "./a", "a/../b", "a/..", "a\tb", "a\x7fb"])
+def test_keys_that_obstore_would_change_or_refuse_have_no_path(key: str) -> None:
+    assert not s3_store.has_path(key)
+    assert all(s3_store.has_path(other) for other in ("a", "a/b", ".a/b.", "a/.../b", "ü [1]*?#"))
+
+
+def test_the_end_of_an_object_has_at_most_its_bytes(place: Location) -> None:
+    for name, content in {"empty": b"", "small": b"abc", "large": b"abcdef"}.items():
+        (place / name).write_bytes(content)
+        assert (place / name).read_tail(4) == content[-4:]
+
+
+def test_a_bucket_that_does_not_exist_is_named_as_the_server_does(s3: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="bucket does not exist"):
+        list(Location("s3://no-such-bucket-here/p").files())
+
+
+def test_the_name_of_the_bucket_is_part_of_the_host_if_the_configuration_demands_it(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ns3 =\n  addressing_style = virtual\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
+    PatientS3.clear_instance_cache()
+    store = s3_store.open_store(PatientS3(), "photos")
+    assert store.config["endpoint"] == "https://photos.store.example"
+    assert store.config["virtual_hosted_style_request"] == "true"

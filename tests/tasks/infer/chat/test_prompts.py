@@ -16,7 +16,7 @@ from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.text_generation import TextGeneration
-from overnight.tasks.infer.sample import require_inputs
+from overnight.tasks.infer.trial import require_inputs
 from overnight.tasks.rows import apply, result, user_function
 from overnight.tasks.rows.tensors import to_arrow
 from tests.tasks.blocks import source_block

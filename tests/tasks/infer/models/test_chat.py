@@ -10,8 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.chat.answer import Answer
-from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.device_map import load_on_devices
 from overnight.tasks.infer.models.chat import Chat
 from tests.tasks.infer.chat_models import TEMPLATE, chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD
@@ -117,6 +115,7 @@ def test_code_beside_a_model_is_not_run(tmp_path: Path) -> None:
 def test_a_model_split_over_devices_answers_as_in_one_piece(model: Path) -> None:
     parts = {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.norm": "cpu"}
     parts |= {"model.rotary_emb": "cpu", "lm_head": "disk"}
-    made, _ = load_on_devices(model_location.find(str(model)), AutoModelForCausalLM, chat(model, device_map=parts))
+    split = chat(model, device_map=parts)
+    made, _ = split.load_on_devices(split.checkpoint(), AutoModelForCausalLM)
     assert (made.lm_head.weight.device.type, made.model.norm.weight.device.type) == ("meta", "cpu")
     assert column(run(model, device_map=parts)) == column(run(model))

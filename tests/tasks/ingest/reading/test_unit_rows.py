@@ -6,8 +6,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.errors import BROKEN_OFF
-from overnight.tasks.ingest.reading.unit_rows import BROKEN, Judged, RowRange, counted_units, unit_blocks
+from overnight.tasks.errors import BROKEN_OFF, RowError
+from overnight.tasks.ingest.reading.unit_rows import (
+    BROKEN,
+    Judged,
+    RowRange,
+    counted_units,
+    judged_rows,
+    unit_blocks,
+    without_error,
+)
 from overnight.tasks.rows import blocks
 from overnight.tasks.storage.location import File
 
@@ -113,3 +121,11 @@ def test_rows_that_nobody_counted_are_numbered_and_counted_at_the_end(
 def test_a_storage_that_fails_while_rows_are_read_costs_none(row_group: int | None) -> None:
     with pytest.raises(ConnectionResetError):
         list(unit_blocks(UNIT | {"row_group": row_group}, tables(1, ConnectionResetError())))
+
+
+def test_an_item_without_a_row_is_an_empty_row_with_an_error_and_other_errors_end_the_read() -> None:
+    damage = RowError("damaged")
+    rows, errors = judged_rows([{"x": 1}, damage, {"x": 3}], without_error)
+    assert (rows, errors) == ([{"x": 1}, {}, {"x": 3}], {1: damage})
+    with pytest.raises(ZeroDivisionError):
+        judged_rows([0], lambda item: {"x": 1 / item})

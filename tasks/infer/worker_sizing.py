@@ -1,17 +1,21 @@
-"""The choices that follow from a model's trial: batch size, number of workers, and rows per Ray task."""
+"""The choices that follow from a model's trial: the number of workers and the rows per Ray task, and their reasons."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.batch_size import LARGEST
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.trial import Trial
 from overnight.tasks.resources.cluster import read_nodes
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.planner import workers_in_memory
+from overnight.tasks.rows import blocks
 from overnight.tasks.workers.forked_process import Begun
 
 SECONDS_A_WORKER = 10.0  # of work that justify one more worker
@@ -105,3 +109,67 @@ def rows_a_block(rows_per_call: int, seconds_a_row: float | None) -> int | None:
     if not seconds_a_row or seconds_a_row * ROWS_A_BLOCK <= LONGEST_BLOCK_SECONDS:
         return None
     return rows_per_call * max(int(LONGEST_TASK_SECONDS / seconds_a_row / rows_per_call), 1)
+
+
+def explanation(
+    plan: Plan, choices: Sequence[Choice], sample: pa.Table, workers_prepare: bool, workers_read: bool
+) -> dict[str, Any]:
+    """Return label -> a measurement, or a choice with its reason, for a Prefect artifact."""
+    costs = [
+        f"{_milliseconds(blocks.seconds_a_row(sample, 'ingest'))} to read",
+        f"{_milliseconds(blocks.seconds_a_row(sample, 'preprocess'))} to prepare",
+    ]
+    for choice in choices:
+        cost = _milliseconds(choice.trial.seconds_a_row) if choice.trial else "nothing known of"
+        costs.append(f"{cost} {choice.pool.label}")
+    tasks = f"in Ray tasks of {plan.task_cpus:g} CPU"
+    if plan.is_beside and not workers_prepare and choices[0].pool.maximum < plan.pools[0].maximum:
+        tasks = "in Ray tasks of their own: memory holds fewer workers than there are CPUs"
+    elif plan.task_concurrency:
+        tasks += f", {plan.task_concurrency} at most"
+    labels: dict[str, Any] = {
+        "a row costs, measured on a sample": ", ".join(costs),
+        "rows are read": tasks,
+        "rows are prepared": tasks,
+    }
+    unit = "rows"
+    if workers_read:
+        labels["rows are read"], unit = "in the model's workers", "blocks of files"
+    if workers_prepare:
+        labels["rows are prepared"] = "in the model's workers (placement: colocated)"
+    for choice in choices:
+        for name, value in _of_model(choice, unit).items():
+            label = name
+            if len(choices) > 1:
+                label = f"{choice.pool.label}: {name}"
+            labels[label] = value
+    for number, note in enumerate(plan.notes, 1):
+        labels[f"note {number}"] = note
+    return labels
+
+
+def _of_model(choice: Choice, unit: str) -> dict[str, Any]:
+    pool, trial, model = choice.pool, choice.trial, choice.link.model
+    batch = "from the job file"
+    if model.batch_size == "auto":
+        batch = "more while a row then costs less" if model.tunes_batch_size() else "by default"
+    memory, work = "not measured: no row passed", "a block of rows"
+    if trial:
+        memory = f"{trial.memory / 2**30:.2f} GiB, measured"
+    if choice.at_once:
+        work = f"{choice.at_once} {unit}"
+    workers: int | str = pool.minimum
+    if pool.maximum > pool.minimum:
+        workers = f"{pool.minimum} to {pool.maximum}, {pool.initial} at first"
+    return {
+        "model": getattr(model, "model", None) or getattr(model, "target", model.name),
+        "workers": workers,
+        "a worker reserves": ", ".join(f"{amount:g} {name}" for name, amount in pool.needs().items()) or "nothing",
+        "memory of a worker": memory,
+        "batch size": f"{model.describe_batch()}, {batch}",
+        "work per task": work,
+    }
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"

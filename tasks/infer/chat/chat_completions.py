@@ -1,20 +1,64 @@
-"""The answer in a chat completion, in the forms of servers and gateways.
+"""The dialect of OpenAI's chat completions, in the forms of servers and gateways.
 
-`content` is a text, or a list of parts: texts, thoughts (Mistral's `thinking`), a refusal. Reasoning
-may be in a field of its own. Choices are in the order of their `index`. An answer without a usable
-text has `problem` instead. It was paid for, so it is an `Answer` and no error.
+`content` of an answer is a text, or a list of parts: texts, thoughts (Mistral's `thinking`), a refusal. Reasoning may
+be in a field of its own. An answer without a usable text was paid for. So it is an `Answer` with a `problem`.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
+from overnight.tasks.infer.chat.endpoint import Body
 from overnight.tasks.infer.chat.faults import Blame, Fault, fault_in, words_of_text
+from overnight.tasks.infer.chat.settings import ChatSettings, Message
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
 MESSAGE_CHARACTERS = 300
 MOST_TOKENS = 2**63 - 1
+CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
+ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
+
+
+class ChatCompletions:
+    """Requests for chat completions, and their answers."""
+
+    path = "/chat/completions"
+
+    def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
+        body = {
+            "model": model,
+            "messages": messages,
+            "max_tokens": settings.max_new_tokens,
+            "temperature": settings.temperature,
+            "seed": settings.seed,
+        }
+        if settings.top_p < 1:
+            body["top_p"] = settings.top_p
+        if settings.num_return_sequences > 1:
+            body["n"] = settings.num_return_sequences
+        if settings.output_schema:
+            schema = {"name": "answer", "schema": settings.output_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return body
+
+    def test_body(self, body: Body) -> Body:
+        short = {name: value for name, value in body.items() if name not in ONLY_OF_ROWS}
+        for name in ("max_tokens", "max_completion_tokens"):
+            if name in body:
+                short[name] = 1
+        short["messages"] = [{"role": "user", "content": "Hi"}]
+        return short
+
+    def most_tokens(self, body: Body) -> float:
+        characters = sum(len(str(message["content"])) for message in body["messages"])
+        answer_tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+        return characters / CHARACTERS_A_TOKEN + int(answer_tokens) * int(body.get("n") or 1)
+
+    def answer(self, content: bytes, texts: int) -> Answer:
+        """Raise `Fault` also for an error with status 200, and for a body that is not a chat completion."""
+        return answer_of(content, texts)
 
 
 @dataclass
@@ -48,23 +92,21 @@ def answer_of(body: bytes, texts: int) -> Answer:
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
     """
     payload = _payload(body)
-    items = payload.get("choices")
-    items = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    items = []
+    if isinstance(payload.get("choices"), list):
+        items = [item for item in payload["choices"] if isinstance(item, dict)]
     for item in (payload, *items):
         if item.get("error"):
             raise fault_in(item["error"])
     tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
-    first, *further = [_choice(item) for item in _in_order(items)[:texts]]
-    return Answer(
-        first.text,
-        *tokens,
-        first.finish_reason,
-        first.reasoning,
-        others=[(choice.text, choice.finish_reason, choice.reasoning) for choice in further],
-        problem=next((choice.problem for choice in (first, *further) if choice.problem), None),
-    )
+    first, *further = map(_choice, _in_order(items)[:texts])
+    problem, others = first.problem, []
+    for choice in further:
+        problem = problem or choice.problem
+        others.append((choice.text, choice.finish_reason, choice.reasoning))
+    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
 
 
 def _payload(body: bytes) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import pytest
 import ray
 
 from overnight.tasks.errors import ContractError, JobError, RowError, StageFailed
-from overnight.tasks.infer.autotune import trial_runner
-from overnight.tasks.infer.autotune.trial import Failed, Trial
-from overnight.tasks.infer.autotune.trial_runner import TrialProcess, begin_trials, try_model
+from overnight.tasks.infer import trial_runner
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.trial import Failed, Trial
+from overnight.tasks.infer.trial_runner import TrialProcess, begin_trials, try_model
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.workers import fork_server
 from tests.chaos.runs import wait_for

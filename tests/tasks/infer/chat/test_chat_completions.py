@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.infer.chat.completion import answer_of
+from overnight.tasks.infer.chat.chat_completions import answer_of
 from overnight.tasks.infer.chat.faults import Blame, Fault
 
 

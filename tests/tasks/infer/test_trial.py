@@ -7,11 +7,10 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.infer.autotune.trial import Trial
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.text_classification import TextClassification
-from overnight.tasks.infer.sample import columns_made, require_inputs, warnings_of_replaced
+from overnight.tasks.infer.trial import Trial, columns_made, require_inputs, warnings_of_replaced
 from overnight.tasks.rows import blocks
 from tests.tasks.infer.test_worker import Counting
 

@@ -1,17 +1,22 @@
-"""The common part of the predictors whose model is saved by transformers."""
+"""The settings of models that transformers saved, and what models of the same use have in common."""
 
+import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
+from overnight.tasks.config.extras import require_extra
+from overnight.tasks.infer.chat.settings import NumberOfTexts, Reasoning, Seed, Temperature
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.predictor import Predictor, TorchPredictor
 
 if TYPE_CHECKING:
     import torch
+
+_folders: list[tempfile.TemporaryDirectory] = []  # of loaded models; the process removes them at its end
 
 
 class SavedModel(Predictor):
@@ -111,3 +116,58 @@ def confidences(logits: "torch.Tensor", config: Any) -> "torch.Tensor":
     if config.problem_type == "multi_label_classification" or config.num_labels == 1:
         return logits.sigmoid()
     return logits.softmax(-1)
+
+
+class GeneratingModel(PretrainedPredictor):
+    """A saved model that generates texts. accelerate spreads it over devices if no single device can hold it."""
+
+    temperature: Temperature = 0
+    seed: Seed = 0
+    num_return_sequences: NumberOfTexts = 1
+    reasoning: Reasoning = False
+    device_map: Annotated[
+        Literal["auto", "balanced", "balanced_low_0", "sequential"] | dict[str, int | str] | None,
+        Field(description="Spreads a model that no single device holds over a worker's devices, as accelerate does."),
+    ] = None
+    max_memory: Annotated[
+        dict[int | str, int | str] | None,
+        Field(description="For device_map: the limit of each device, by number, cpu or disk; for example {0: 70GiB}."),
+    ] = None
+
+    operational: ClassVar[tuple[str, ...]] = ("device_map", "max_memory")
+
+    @model_validator(mode="after")
+    def _devices_are_reserved(self) -> "GeneratingModel":
+        count = sum(self.accelerators().values())
+        if isinstance(self.device_map, str) and count < 1:
+            raise ValueError(
+                f"device_map: {self.device_map} spreads the model over the worker's accelerators, but it reserves "
+                f"{count:g}. Set num_gpus or resources, or name a device for each part"
+            )
+        return self
+
+    def libraries(self) -> tuple[str, ...]:
+        return ("accelerate",) if self.device_map else ()
+
+    def load_on_devices(self, checkpoint: Checkpoint, auto_class: Any) -> tuple[Any, "torch.device"]:
+        """Load the model onto its devices. Return it in evaluation mode, and the device for its inputs."""
+        device = self.torch_device()
+        if self.device_map is None:
+            model, _ = checkpoint.weights(auto_class, self.dtype)
+            return model.to(device), device
+        require_extra("accelerate", f"model {checkpoint.written}: device_map", "infer")
+        import torch
+
+        folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
+        _folders.append(folder)
+        model, _ = checkpoint.weights(
+            auto_class,
+            self.dtype,
+            device_map=self.device_map,
+            max_memory=self.max_memory,
+            offload_folder=folder.name,
+        )
+        # the part that gets the tokens computes on the device of its hook, if its weights are offloaded
+        hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+        device = getattr(hook, "execution_device", None)
+        return model, model.device if device is None else torch.device(device)

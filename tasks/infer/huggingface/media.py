@@ -1,10 +1,20 @@
-"""Sound as input of a model: samples of one channel, at the sampling rate of the model's training."""
+"""The checks of a row's image or sound before a model of transformers gets it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from overnight.tasks.errors import ContractError, RowError
+
+
+def require_image(image: Any) -> np.ndarray:
+    """Return `image` if it is a uint8 array of H x W x 3. Raise `RowError` if it is not."""
+    if not isinstance(image, np.ndarray):
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {type(image).__name__}.")
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise RowError(f"image: expected a uint8 array of H x W x 3, found {image.dtype} {image.shape}.")
+    return image
 
 
 def require_rate(rates: Iterable[int], expected: int, label: str) -> None:

@@ -16,9 +16,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overnight.tasks.errors import JobError, OvernightError, StageFailed, find_cause
-from overnight.tasks.infer.autotune.trial import Failed, ModelTrial, Trial
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import COMMIT, imports
+from overnight.tasks.infer.trial import Failed, ModelTrial, Trial
 from overnight.tasks.infer.worker_process import begin_process
 from overnight.tasks.resources.plan import Plan, Pool
 from overnight.tasks.resources.ray_internals import is_started_here

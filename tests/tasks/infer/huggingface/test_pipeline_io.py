@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from overnight.tasks.errors import InvalidValues
-from overnight.tasks.infer.huggingface.pipeline_results import GROUPED, TYPES, columns_of, declared
-from overnight.tasks.rows.tensors import to_arrow
+from overnight.tasks.infer.huggingface.pipeline_io import GROUPED, TYPES, columns_of, declared
+from overnight.tasks.rows.tensors import to_numpy
 
 
 class Kind(enum.Enum):
@@ -22,14 +22,13 @@ def test_numbers_keep_their_types_and_a_missing_field_is_null() -> None:
         {"a": np.float32(0.1), "b": 2**60, "c": [{"x": np.int32(1)}], "d": np.zeros((2, 3), np.uint8)},
         {"a": None, "c": [], "d": np.ones((1, 3), np.uint8), "e": np.bool_(True), "g": [1, 2.5, None]},
     ]
-    made = columns_of(results, {"f": pa.string()})
-    found = {name: to_arrow(values) for name, values in made.items()}
+    found = columns_of(results, {"f": pa.string()})
     kinds = {"a": pa.float32(), "b": pa.int64(), "c": pa.list_(pa.struct([("x", pa.int32())])), "e": pa.bool_()}
     kinds |= {"f": pa.string(), "g": pa.list_(pa.float64())}
     assert {name: found[name].type for name in kinds} == kinds
     assert found["a"].to_pylist() == [np.float32(0.1).item(), None]
     assert found["b"].to_pylist() == [2**60, None]
-    assert [array.dtype for array in made["d"]] == [np.uint8, np.uint8]
+    assert [array.dtype for array in to_numpy(found["d"])] == [np.uint8, np.uint8]
 
 
 def test_results_that_are_no_dicts_are_one_column() -> None:

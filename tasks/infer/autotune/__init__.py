@@ -1,1 +1,0 @@
-"""The trial of a sample, and the sizes of batches and workers that follow from it."""

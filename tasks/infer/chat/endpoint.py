@@ -1,0 +1,233 @@
+"""A client of one endpoint in any dialect: it sends requests, and tries again if that may help.
+
+`faults.py` has the table of faults. After the last try, the error shows the cause: the row (`RowError`), the service
+(`ServiceUnavailable`, and `infer` is tried again), the key (`AccessDenied`) or the settings (`JobError`). A short test
+request shows whether others succeed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from overnight.tasks.config.retry_policy import RetryPolicy
+from overnight.tasks.errors import AccessDenied, JobError, OvernightError, RowError, ServiceUnavailable
+from overnight.tasks.infer.chat.answer import Answer
+from overnight.tasks.infer.chat.faults import Blame, Fault
+from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.transport import Transport
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
+TEST_SECONDS = 20.0
+SECONDS_BETWEEN_WARNINGS = 60.0
+
+Body = dict[str, Any]  # the JSON object of a request
+
+_log = logging.getLogger("overnight.endpoint")
+
+
+class Dialect(Protocol):
+    """A protocol of endpoints, in one file: `path` comes after the URL of the settings."""
+
+    path: str
+
+    def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
+        """Return the request for the answer to a row's messages; its fields may be None."""
+
+    def test_body(self, body: Body) -> Body:
+        """Return a short request with the settings of `body`, which shows whether requests succeed."""
+
+    def most_tokens(self, body: Body) -> float:
+        """Return an estimate of the tokens of a request and its answer, which is too high for most texts."""
+
+    def answer(self, content: bytes, texts: int) -> Answer:
+        """Return the answer in the body of a response, with at most `texts` texts. Raise `Fault` for an error."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one worker's requests to an endpoint.
+
+    After `max_tries` tries, the request itself counts as the cause of its failure, if other requests
+    succeed. Otherwise it is tried for the rest of the time, unless `gives_up` is True.
+    """
+
+    concurrent_requests: int
+    timeout_seconds: float
+    retry_timeout_seconds: float
+    max_tries: int
+    texts_per_answer: int
+    gives_up: bool
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+
+
+@dataclass
+class Request:
+    """A request that is under way: its body, and its tries so far."""
+
+    body: Body
+    tries: int = 0
+    seconds: float = 0  # of all tries and the waits after them, without those for the limits per minute
+    is_suspect: bool = False  # another request succeeded beside its last try
+
+
+class Endpoint:
+    """A client of one endpoint, for one event loop."""
+
+    def __init__(self, dialect: Dialect, transport: Transport, limits: Limits) -> None:
+        self._dialect, self._transport, self._limits = dialect, transport, limits
+        self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
+        self._requests = RateLimiter(limits.requests_per_minute)
+        self._tokens = RateLimiter(limits.tokens_per_minute)
+        self._slots, self._test_lock = asyncio.Semaphore(limits.concurrent_requests), asyncio.Lock()
+        self._not_before = self._last_success = self._next_warning = 0.0
+        self._largest_success = 0.0  # in tokens, as estimated
+
+    async def answer(self, body: Body) -> Answer:
+        """Send a request with the JSON object `body`, try again if that may help, and return the answer."""
+        async with self._slots:
+            request = Request(body)
+            while True:
+                await self._wait_for_turn(body)
+                start = time.monotonic()
+                budget = self._limits.retry_timeout_seconds - request.seconds
+                seconds = min(self._limits.timeout_seconds, max(budget, 1.0))
+                try:
+                    return await self._post(body, seconds, self._limits.texts_per_answer)
+                except Fault as error:
+                    fault = error
+                if not fault.passes:
+                    fault = await self._blamed(body, fault)
+                request.tries += 1
+                wait_seconds = fault.retry_after
+                if wait_seconds is None:
+                    wait_seconds = self._retries.wait_seconds(request.tries)
+                request.seconds += time.monotonic() - start + wait_seconds
+                await self._raise_at_the_end(request, fault, start)
+                if fault.blame is Blame.LIMIT:
+                    self._not_before = max(self._not_before, time.monotonic() + wait_seconds)
+                self._warn(fault, start, wait_seconds, budget)
+                await asyncio.sleep(wait_seconds)
+
+    async def _wait_for_turn(self, body: Body) -> None:
+        while (seconds := self._not_before - time.monotonic()) > 0:
+            await asyncio.sleep(seconds)
+        await self._tokens.wait(self._dialect.most_tokens(body))
+        await self._requests.wait()
+
+    async def _raise_at_the_end(self, request: Request, fault: Fault, start: float) -> None:
+        """Raise `RowError` or `ServiceUnavailable` after the last try of a request."""
+        limits = self._limits
+        is_over = request.seconds >= limits.retry_timeout_seconds
+        if is_over or request.tries + 1 >= limits.max_tries:
+            was_suspect = request.is_suspect
+            request.is_suspect = await self._is_alone(request.body, fault, start)
+            # Not the first time: the service may have recovered just then.
+            if request.is_suspect and (was_suspect or is_over):
+                raise RowError(f"{fault.sentence}, in {request.tries} tries; other requests succeed.")
+        if is_over or (limits.gives_up and request.tries >= limits.max_tries):
+            advice = "" if limits.gives_up else " The answers so far are kept; run again to resume."
+            if fault.blame is Blame.LIMIT:
+                advice += " Set requests_per_minute to its limit."
+            raise ServiceUnavailable(
+                f"{self._transport.shown_url}: no request succeeded in {request.tries} tries and "
+                f"{request.seconds:.0f} s: {fault.sentence}.{advice}",
+                "infer",
+            )
+
+    async def _blamed(self, body: Body, fault: Fault) -> Fault:
+        """Raise the error of a fault that does not pass by itself.
+
+        Return the passing fault of the test request, if that hides the cause.
+        """
+        if fault.blame is Blame.ROW:
+            raise RowError(f"expected an answer, found {fault.sentence}")
+        if not fault.is_sure:
+            try:
+                await self._test(body, time.monotonic())
+            except Fault as test_fault:
+                if test_fault.passes:
+                    return test_fault
+                if test_fault.blame is not Blame.ROW:
+                    fault = test_fault
+            else:
+                raise RowError(f"expected an answer, found {fault.sentence}; other requests succeed.")
+        raise self._refusal(fault)
+
+    def _refusal(self, fault: Fault) -> OvernightError:
+        advice = f"{fault.advice}: " if fault.advice else ""
+        kind = AccessDenied if fault.blame is Blame.KEY else JobError
+        return kind(f"{self._transport.shown_url}: {advice}{fault.sentence}", "infer")
+
+    async def _is_alone(self, body: Body, fault: Fault, since: float) -> bool:
+        """Return True if other requests succeed, so that a passing fault is the row's own.
+
+        A limit is the row's own only if the row is larger than each request that succeeded.
+        """
+        if fault.blame is Blame.LIMIT:
+            if self._dialect.most_tokens(body) <= self._largest_success:
+                return False
+            since = time.monotonic()
+        try:
+            await self._test(body, since)
+        except Fault as test_fault:
+            if test_fault.blame in (Blame.KEY, Blame.SETTINGS):
+                raise self._refusal(test_fault) from None
+            return False
+        return True
+
+    async def _test(self, body: Body, since: float) -> None:
+        """Raise the `Fault` of a short test request, unless another request has succeeded after `since`."""
+        async with self._test_lock:
+            if self._last_success > since:
+                return
+            short = self._dialect.test_body(body)
+            await self._post(short, min(self._limits.timeout_seconds, TEST_SECONDS), 1)
+
+    async def _post(self, body: Body, seconds: float, texts: int) -> Answer:
+        try:
+            answer = self._dialect.answer(await self._transport.post(body, seconds), texts)
+        except Fault as fault:
+            fault.sentence = self._transport.shown(fault.sentence)
+            raise
+        self._last_success = time.monotonic()
+        estimate = self._dialect.most_tokens(body)
+        self._largest_success = max(self._largest_success, estimate)
+        if answer.prompt_tokens is not None and answer.completion_tokens is not None:
+            self._tokens.correct(answer.prompt_tokens + answer.completion_tokens - estimate)
+        return answer
+
+    def _warn(self, fault: Fault, start: float, wait_seconds: float, budget: float) -> None:
+        """Log a fault; as a warning if nothing succeeds, the first time immediately and then once a minute."""
+        level = logging.INFO
+        if self._last_success < start and time.monotonic() >= self._next_warning:
+            level = logging.WARNING
+            self._next_warning = time.monotonic() + SECONDS_BETWEEN_WARNINGS
+        bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{budget:.0f} s"
+        message = "%s: %s; trying again in %.1f s, for at most %s"
+        _log.log(level, message, self._transport.shown_url, fault.sentence, wait_seconds, bound)
+
+
+class RateLimiter:
+    """Delays callers, so that amounts such as a request's tokens pass evenly over the minute. None sets no limit.
+
+    A minute may exceed `per_minute` by its last amount, because an amount passes as a whole.
+    """
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._seconds_each = 60 / per_minute if per_minute else 0.0
+        self._next = 0.0  # when the next amount may pass
+
+    async def wait(self, amount: float = 1) -> None:
+        """Wait until `amount` may pass, after the amounts of earlier calls."""
+        start = max(self._next, time.monotonic())
+        self._next = start + amount * self._seconds_each
+        if (seconds := start - time.monotonic()) > 0:
+            await asyncio.sleep(seconds)
+
+    def correct(self, difference: float) -> None:
+        """Correct the amount of an earlier call: it was larger by `difference`, or smaller if this is negative."""
+        self._next += difference * self._seconds_each
