@@ -42,12 +42,14 @@ from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
+from overnight.flows.ledger.forecast import together
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
 from overnight.flows.runs.flow_run import in_one_sentence, is_run_of_deployment, named_if_invalid, rename_flow_run
 from overnight.flows.runs.local_ray import RayEnded
 from overnight.flows.runs.retries import after_crashes
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
+from overnight.tasks.engine.progress_text import left_of
 from overnight.tasks.errors import OvernightError, first_line
 from overnight.tasks.state.lease import LeaseLost, PartitionBusy
 
@@ -229,9 +231,16 @@ class _Backfill:
         level = logging.ERROR if outcome.error else logging.INFO
         get_run_logger().log(level, "%s: %s", f"{count} of {total}", outcome, extra=SHOWN)
         description = f"backfill: {count} of {total}: {outcome.partition} {outcome.status}"
+        if left := self._time_left():
+            description += f", {left}"
         with dispensable():
             if progress:
                 update_progress_artifact(progress, 100 * count / total, description=description)
+
+    def _time_left(self) -> str:
+        """Return the time that the other partitions take, one after the other, as text; empty if it is unknown."""
+        ended = {outcome.partition for outcome in self.outcomes}
+        return left_of(together([step.time for step in self.steps if step.time and step.partition not in ended]))
 
     @dispensable()
     def _show_outcomes(self) -> None:

@@ -9,14 +9,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from statistics import median
 from typing import Any, Literal
 
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
+from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, run_cost, run_seconds, together
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
+from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between
 from overnight.tasks.config.masking import masked
+from overnight.tasks.engine.progress import Interval
+from overnight.tasks.engine.progress_text import duration
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
@@ -29,17 +32,22 @@ WHOLE: tuple[Status, ...] = ("missing", "failed", "stale")  # statuses whose par
 
 @dataclass(frozen=True)
 class Step:
-    """One partition of a backfill's plan, with estimates from earlier receipts, if there are any."""
+    """One partition of a backfill's plan, with a forecast from earlier receipts, if there are any."""
 
     entry: PartitionStatus  # when the plan was made
     force: bool  # run the partition although it is published
     rows: int | None
-    seconds: float | None
+    time: Interval | None
+    cost: float | None = None
     is_retry: bool = False  # run only its quarantined rows
 
     @property
     def partition(self) -> str:
         return self.entry.partition
+
+    @property
+    def seconds(self) -> float | None:
+        return round(self.time.seconds, 1) if self.time else None
 
     @property
     def why(self) -> list[str]:
@@ -55,6 +63,10 @@ class Step:
             "why": self.why,
             "estimated_rows": self.rows,
             "estimated_seconds": self.seconds,
+            "estimated_seconds_of_80_percent": [round(self.time.low, 1), round(self.time.high, 1)]
+            if self.time
+            else None,
+            "estimated_cost": self.cost,
         }
 
 
@@ -132,7 +144,7 @@ def make_plan(job: Job, request: Request, now: datetime | None = None) -> list[S
         for entry in entries
         if entry.partition <= due and (request.runs_whole(entry.status) or request.retries(entry))
     ]
-    return _steps(entries, selection, request)
+    return _steps(job, entries, selection, request)
 
 
 def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
@@ -150,36 +162,37 @@ def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list
         is_new = statuses[entry.partition] not in ("published", "stale")
         if entry.status not in ("published", "stale") or not (is_from_backfill or is_new):
             selection.append(entry)
-    return _steps(entries, selection, request)
+    return _steps(job, entries, selection, request)
 
 
-def _steps(entries: list[PartitionStatus], selection: list[PartitionStatus], request: Request) -> list[Step]:
-    """Return steps for the selected entries in order. The receipts of all `entries` give the estimates."""
-    receipts = [entry.receipt for entry in entries if entry.receipt and not entry.receipt["rows_resumed"]]
-    rows, seconds = None, None
-    if receipts:
-        rows = int(median(receipt["rows_in"] for receipt in receipts))
-        seconds = round(median(receipt["seconds"] for receipt in receipts), 1)
+def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionStatus], request: Request) -> list[Step]:
+    """Return steps for the selected entries in order. Receipts of all `entries`, or of others, give the forecasts."""
+    earlier = experience(entry.receipt for entry in entries if entry.receipt)
+    if not len(earlier.timings):
+        earlier = experience(earlier_receipts(job.state_location, job.sink.partition_column, job.name, NEWEST))
     steps = []
     for entry in sorted(selection, key=lambda entry: entry.partition, reverse=request.order == "newest"):
-        receipt = entry.receipt or {}
         is_retry = request.retries(entry)
         # the next run resumes an interrupted forced run
         force = entry.status == "published" and not entry.begun and not is_retry
-        estimate = receipt.get("rows_quarantined" if is_retry else "rows_in", rows)
-        steps.append(Step(entry, force, estimate, receipt.get("seconds", seconds), is_retry))
+        rows = (entry.receipt or {}).get("rows_quarantined" if is_retry else "rows_in")
+        likely_rows = expected_rows(earlier, None) if rows is None else rows
+        time, cost = run_seconds(earlier, rows), run_cost(earlier, likely_rows)
+        steps.append(Step(entry, force, likely_rows, time, cost, is_retry))
     return steps
 
 
 def summary(steps: Sequence[Step]) -> str:
-    """Return a line such as `7 partitions, about 1,400 rows and 3.5 hours one after the other`, from the estimates."""
+    """Return a line such as `7 partitions, about 1,400 rows and 3 h 30 min one after the other`, from the estimates."""
     count = f"{len(steps)} partition{'' if len(steps) == 1 else 's'}"
-    seconds = sum(step.seconds or 0 for step in steps)
-    if not seconds:
+    time = together([step.time for step in steps if step.time])
+    if time is None:
         return count
     rows = sum(step.rows or 0 for step in steps)
-    duration = f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.1f} minutes"
-    return f"{count}, about {rows:,} rows and {duration} one after the other"
+    scope = f"{duration(time.low)} to {duration(time.high)}"
+    costs = [step.cost for step in steps if step.cost is not None]
+    cost = f", cost {sum(costs):,.2f}" if costs else ""
+    return f"{count}, about {rows:,} rows and {duration(time.seconds)} one after the other (80 %: {scope}){cost}"
 
 
 def nothing_to_do(job: Job, request: Request, now: datetime | None = None) -> str:

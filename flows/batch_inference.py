@@ -13,6 +13,7 @@ from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
+from overnight.flows.report.report import keep_report
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
 from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.flow_run import (
@@ -86,13 +87,14 @@ def batch_inference(
             bury_publisher(run)
         look_back(loaded, run, partition)
         return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, scope.run, force, scope) as run:
+    with partitions_shown(file, run.backfill), opened(loaded, scope.run, force, scope, job) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
             keep_sample(loaded, receipt)
+        keep_report(loaded, run, receipt, job)
         reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
     look_back(loaded, run, partition)
     return completed(publish_message(receipt, reasons), receipt)

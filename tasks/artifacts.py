@@ -12,12 +12,12 @@ from overnight.tasks.config.masking import masked
 
 
 @contextlib.contextmanager
-def dispensable() -> Iterator[None]:
-    """Run the body, which only informs, and log a warning if it fails: an unreachable Prefect server ends no run."""
+def dispensable(failure: str = "not shown in the Prefect UI") -> Iterator[None]:
+    """Run the body, which only informs, and log `failure` if it fails: an unreachable Prefect server ends no run."""
     try:
         yield
     except Exception as error:
-        logging.getLogger(__name__).warning("not shown in the Prefect UI: %s: %s", type(error).__name__, error)
+        logging.getLogger(__name__).warning("%s: %s: %s", failure, type(error).__name__, error)
 
 
 def artifact_key(job: str, what: str) -> str:

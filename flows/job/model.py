@@ -13,7 +13,7 @@ from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.job.yaml_loader import written, yaml_document
-from overnight.tasks.config.masking import masked_in
+from overnight.tasks.config.masking import filled_in, masked_in
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import JobError
@@ -22,7 +22,7 @@ from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
-from overnight.tasks.state.run import FORMAT_VERSION, Run, partition_directory
+from overnight.tasks.state.run import FORMAT_VERSION, REPORT, Run, partition_directory
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
@@ -89,6 +89,24 @@ class Job(Settings):
             examples=[{"t4": {"resources": {"CPU": 8, "GPU": 1, "accelerator_type:T4": 1}, "max_workers": 16}}],
         ),
     ] = {}
+
+    price_per_gpu_hour: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="The price of an hour of a GPU or another device, in a currency of yours, for the page of a "
+            "run; default: OVERNIGHT_PRICE_PER_GPU_HOUR.",
+        ),
+    ] = None
+    price_per_cpu_hour: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="The same of an hour of a CPU; default: OVERNIGHT_PRICE_PER_CPU_HOUR.",
+        ),
+    ] = None
 
     allow_settings: Annotated[
         Literal["all"] | list[str],
@@ -257,6 +275,11 @@ class Job(Settings):
     def ledger(self, partition: str) -> Location:
         """Return the directory of a partition's records: `date=D` or `all` in the job's state."""
         return self.state_location / (partition_directory(self.sink.partition_column, partition) or "all")
+
+    @property
+    def reports(self) -> str:
+        """Return the path of the newest report of each partition, for a user to read. `D` is the partition."""
+        return filled_in(str(self.ledger("D" if self.is_dated else "all") / REPORT))
 
     def output_location(self, is_sample: bool) -> Location:
         """Return the directory of the files that a receipt lists. Samples have a directory apart from real data."""

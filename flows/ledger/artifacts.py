@@ -62,7 +62,8 @@ def show_partitions(
             )
 
         create("partitions", "table", title, table)
-        create("calendar", "markdown", f"Partitions of {job.name}", calendar_markdown(entries))
+        calendar = f"{calendar_markdown(entries)}\n\nReports: `{job.reports}`"
+        create("calendar", "markdown", f"Partitions of {job.name}", calendar)
 
 
 def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:

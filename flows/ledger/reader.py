@@ -59,6 +59,20 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     }
 
 
+def earlier_receipts(state: Location, column: str, job: str, newest: int, ledger: str = "") -> list[dict[str, Any]]:
+    """Return receipts of a job: those of the `newest` partitions, and all kept ones of the partition in `ledger`."""
+    days = [name for name in state.names() if name.startswith(f"{column}=")]
+    paths = [f"{name}/receipt.json" for name in days[-newest:]]
+    if ledger:
+        paths += [f"{ledger}/receipts/{name}" for name in (state / ledger / "receipts").names()[-newest:]]
+    receipts = []
+    for path, content in state.read_each(paths).items():
+        receipt = parse_json(content, state / path)
+        if receipt.get("job") == job and receipt not in receipts:
+            receipts.append(receipt)
+    return receipts
+
+
 def _listed(state: Location, directories: Collection[str]) -> dict[str, set[str]]:
     """Return the paths of all files below each of these directories, without empty directories."""
     filesystem, root = state.open_filesystem()

@@ -9,7 +9,9 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
+from overnight.flows.report.report import keep_report
 from overnight.flows.runs import flow_run
+from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled
 from overnight.flows.runs.retries import end_dead_run, end_published_run
 from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import OvernightError, explain
@@ -22,6 +24,7 @@ from overnight.tasks.state.run import (
     changed_commits,
     now,
     read_json,
+    timeline_of,
     unfinished_generation,
     write_json,
 )
@@ -76,8 +79,11 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, run: Run, force: bool, scope: Scope | None = None) -> Iterator[Run]:
-    """Hold the partition while the body runs, and yield the run with the generation to which it belongs."""
+def opened(job: Job, run: Run, force: bool, scope: Scope | None = None, file: str = "JOB.yaml") -> Iterator[Run]:
+    """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
+
+    A run that fails, or is cancelled, leaves a report. Its commands name the job `file`.
+    """
     scope = scope or Scope(run)
     flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
@@ -98,7 +104,12 @@ def opened(job: Job, run: Run, force: bool, scope: Scope | None = None) -> Itera
         try:
             yield run
         except Exception as error:
-            _record_failure(run, explain(error, flow_run.stage()))
+            failure = _record_failure(run, explain(error, flow_run.stage()))
+            keep_report(job, run, failure, file)
+            raise
+        except INTERRUPTIONS:
+            cancelled = RunCancelled(stage=flow_run.stage())
+            keep_report(job, run, _described(run, cancelled), file)
             raise
 
 
@@ -131,22 +142,26 @@ def _is_outdated(job: Job, run: Run) -> bool:
     return inputs != digest(stream_inputs(job.source, run.partition))
 
 
-def _record_failure(run: Run, error: OvernightError) -> None:
-    """Write `failure.json`. Raise `LeaseLost` if another run holds the partition now."""
+def _record_failure(run: Run, error: OvernightError) -> dict[str, Any]:
+    """Write `failure.json`, and return its content. Raise `LeaseLost` if another run holds the partition now."""
+    failure = _described(run, error)
     try:
         lease.check(run.ledger, run.token)
         files = {"quarantine": run.failure_quarantine, "logs": run.log}
-        failure = {
-            **describe_failure(run.job, run.partition, error),
-            "attempt": run.attempt,
-            "generation": run.generation,
-            **{name: str(file) if file.exists() else None for name, file in files.items()},
-        }
+        for name, file in files.items():
+            failure[name] = str(file) if file.exists() else None
+        failure |= timeline_of(run)
         write_json(run.ledger / "failure.json", failure)
     except lease.LeaseLost:
         raise
     except Exception as problem:
         get_run_logger().warning("cannot write failure.json in %s: %s", run.ledger, problem)
+    return failure
+
+
+def _described(run: Run, error: OvernightError) -> dict[str, Any]:
+    identity = {"attempt": run.attempt, "generation": run.generation}
+    return describe_failure(run.job, run.partition, error) | identity
 
 
 def _resumed(run: Run, generation: str) -> Run:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 import httpx
 import psutil
 from prefect.client.base import ServerType
@@ -176,6 +175,11 @@ def running_server() -> str | None:
     return _running(_home(), show=False)
 
 
+def _say(line: str) -> None:
+    """Write a line to stderr as it is now: a screen may have replaced it, and `click.echo` would write over that."""
+    print(line, file=sys.stderr)
+
+
 def _home() -> Path:
     return Path(get_current_settings().home)
 
@@ -209,7 +213,7 @@ def _running(home: Path, show: bool) -> str | None:
         if not _is_alive(home, url) or time.monotonic() > deadline:
             return None
         if show:
-            click.echo(f"Waiting for the Prefect server at {url}, which is busy", err=True)
+            _say(f"Waiting for the Prefect server at {url}, which is busy")
             show = False
         time.sleep(0.2)
     return url
@@ -262,10 +266,9 @@ def _check_login(home: Path, url: str) -> None:
     """
     version = f"{url}/admin/version"
     if _status(version) == 200:
-        click.echo(
+        _say(
             f"Warning: the Prefect server at {url} has no login, so other users of this machine can run code in your "
-            "name. When no run uses it, call `prefect server stop`: the next command starts one with a login.",
-            err=True,
+            "name. When no run uses it, call `prefect server stop`: the next command starts one with a login."
         )
     elif _status(version, client_login(home) or "") == 401:
         settings = get_current_settings()
@@ -282,7 +285,7 @@ def _start(home: Path, show: bool) -> str:
     """Start the server, wait until it answers, and return the URL of its API."""
     login = make_login(home)
     if show:
-        click.echo("Starting a Prefect server, about 10 s", err=True)
+        _say("Starting a Prefect server, about 10 s")
     (home / "server.pid").unlink(missing_ok=True)  # a server that no longer answers left it
     for pattern in PRIVATE:
         for file in home.glob(pattern):

@@ -13,22 +13,28 @@ from uuid import UUID
 
 import prefect.runtime
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+from overnight.flows.ledger.forecast import NEWEST, Experience, Forecast, experience
+from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.flow_run import Reasons
 from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import artifact_key, cell, dispensable, markdown_table
-from overnight.tasks.config.masking import filled_in
+from overnight.tasks.config.masking import filled_in, masked
+from overnight.tasks.engine.progress import Progress
+from overnight.tasks.engine.progress_text import line_of
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
 from overnight.tasks.rows.reasons import count_reasons, short_reason
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
 ROWS_SHOWN = 100  # of the quarantine
@@ -55,6 +61,7 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
     reasons = count_reasons(rows.to_pylist())
     places = {
         "rows": filled_in(table),
+        "report": filled_in(str(run.ledger / REPORT)),
         "receipt": filled_in(str(run.ledger / "receipt.json")),
         "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
@@ -80,6 +87,7 @@ def _show_failed(run: Run, error: OvernightError) -> None:
     rows = _quarantine(run.failure_quarantine)
     reasons = count_reasons(rows.to_pylist())
     places = {
+        "report": filled_in(str(run.ledger / REPORT)),
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }
@@ -206,23 +214,24 @@ def _links_and_places(links: Links, places: Places) -> str:
 
 
 @contextlib.contextmanager
-def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float | None, str]]], None]]:
-    """Yield a function that shows the progress of all stages in one artifact of the current task.
+def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
+    """Yield a function that shows a progress, with the time left, in one artifact of the current task.
 
-    It takes a percentage or None, and a text, for each stage. The metadata has the percentages, for the terminal.
+    The description has all facts, and the metadata the progress itself, for the terminal.
     """
     artifact_id: UUID | None = None
+    forecast = Forecast(_experience(run), _size(run))
     # One client and one change of settings serve all updates, because making them costs 27 and 45 ms of CPU. The client
     # would retry for minutes on a server that it reached before; the next update is retry enough.
     with get_client(sync_client=True) as client, temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
 
-        def show(stages: Mapping[str, tuple[float | None, str]]) -> None:
+        def show(progress: Progress) -> None:
             nonlocal artifact_id
-            shares = {stage: share for stage, (share, _) in stages.items()}
+            progress = forecast.added_to(progress)
             content: dict[str, Any] = {
-                "data": round(list(shares.values())[-1] or 0.0, 1),
-                "description": " · ".join(text for _, text in stages.values()),
-                "metadata_": {stage: "" if share is None else f"{share:.1f}" for stage, share in shares.items()},
+                "data": round(100 * (progress.share("write") or 0.0), 1),
+                "description": masked(line_of(progress)),
+                "metadata_": {"partition": run.partition, **progress.as_texts()},
             }
             if artifact_id:
                 client.update_artifact(artifact_id, ArtifactUpdate(**content))
@@ -232,3 +241,18 @@ def progress_shown(run: Run) -> Iterator[Callable[[Mapping[str, tuple[float | No
             artifact_id = client.create_artifact(ArtifactCreate(key=key, type="progress", **owner, **content)).id
 
         yield show
+
+
+def _size(run: Run) -> int | None:
+    with dispensable():
+        table, _ = read_manifest(run.manifest, ["size"])
+        return int(pc.sum(table["size"]).as_py() or 0)
+    return None
+
+
+def _experience(run: Run) -> Experience:
+    """Return what earlier receipts show of the run's rate; nothing if they cannot be read, because it only informs."""
+    with dispensable():
+        receipts = earlier_receipts(run.state, run.partition_column, run.job, NEWEST, run.ledger.name)
+        return experience(receipts, run.fingerprint)
+    return Experience()

@@ -30,8 +30,11 @@ def receipt_as_html(receipt: "Receipt") -> str:
     return f"<div>{title}{counts}{warnings}{rows}</div>"
 
 
-def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
-    """Return HTML with a line for each of the newest partitions, newest first, and the number of the others."""
+def statuses_as_html(entries: "Sequence[PartitionStatus]", reports: str = "") -> str:
+    """Return HTML with a line for each of the newest partitions, newest first, and the number of the others.
+
+    `reports` is the path of their reports.
+    """
     lines = []
     for entry in list(reversed(entries))[:LISTED]:
         counts = ["", "", ""]
@@ -41,6 +44,8 @@ def statuses_as_html(entries: "Sequence[PartitionStatus]") -> str:
     table = table_as_html(("partition", "status", "rows out", "quarantined", "seconds", "why"), lines)
     if len(entries) > LISTED:
         table += f"<p>and {len(entries) - LISTED:,} more</p>"
+    if reports:
+        table += f"<p>reports: <code>{_text(reports)}</code></p>"
     return f"<div>{table}</div>"
 
 

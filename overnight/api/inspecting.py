@@ -56,7 +56,8 @@ def status(
         from overnight.flows.ledger.late_runs import with_late_runs
         from overnight.flows.ledger.partition_status import read_ledger
 
-        return Statuses(with_late_runs(call.job, read_ledger(call.job, first, last, inputs)), call.job.name)
+        entries = with_late_runs(call.job, read_ledger(call.job, first, last, inputs))
+        return Statuses(entries, call.job.name, call.job.reports)
 
 
 @leaves_no_trace

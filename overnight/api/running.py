@@ -46,7 +46,7 @@ def run(
         limit_rows: Run only this number of rows, the first ones, and publish them to a scratch folder as a sample.
         reason: The reason for this run, for the receipt.
         verbose: Show the log of the run: the output of models and steps.
-        progress: Show the progress: bars on a terminal and in a notebook, otherwise lines on stderr.
+        progress: Show the progress: a screen on a terminal and in a notebook, otherwise lines on stderr.
 
     Returns:
         The receipt, with its keys as attributes: `receipt.rows_out`.
@@ -58,20 +58,20 @@ def run(
     if limit_rows is not None and limit_rows < 1:
         raise JobError(f"limit_rows: expected at least 1, found {limit_rows}.")
     with prepared(job, settings, as_day(partition), data) as call:
-        from overnight.api.local_run import run_locally
+        from overnight.api.local_run import run_locally, screen_for
 
-        receipt = run_locally(
-            call.path,
-            call.job,
-            verbose,
-            progress,
-            partition=call.partition,
-            force=force,
-            reason=masked(reason),
-            limit_rows=limit_rows or 0,
-            settings=list(call.settings),
-            retry_quarantined=retry_quarantined,
-        )
+        with screen_for(progress, verbose) as screen:
+            receipt = run_locally(
+                call.path,
+                call.job,
+                screen,
+                partition=call.partition,
+                force=force,
+                reason=masked(reason),
+                limit_rows=limit_rows or 0,
+                settings=list(call.settings),
+                retry_quarantined=retry_quarantined,
+            )
         return Receipt(receipt, call.job)
 
 
@@ -108,7 +108,7 @@ def backfill(
         settings: Settings to override in every run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
         reason: The reason, for the receipts.
         verbose: Show the log of the runs.
-        progress: Show the progress: bars on a terminal and in a notebook, otherwise lines on stderr.
+        progress: Show the progress: a screen on a terminal and in a notebook, otherwise lines on stderr.
 
     Returns:
         The status of each partition after the backfill, by date.
@@ -126,9 +126,10 @@ def backfill(
             JobFile(call.path), resume or "new", first, last, **options, is_resumed=bool(resume)
         )
         if steps and not dry_run:
-            from overnight.api.local_run import backfill_locally
+            from overnight.api.local_run import backfill_locally, screen_for
 
             options |= {"max_concurrent": max_concurrent, "stop_on_failure": stop_on_failure, "resume": resume}
-            backfill_locally(call.path, call.job, verbose, progress, start=first, end=last, **options)
+            with screen_for(progress, verbose) as screen:
+                backfill_locally(call.path, call.job, screen, start=first, end=last, **options)
         entries = [step.entry for step in steps] if dry_run else entries_of(full_job, request, steps)
-    return Statuses(entries, full_job.name)
+    return Statuses(entries, full_job.name, full_job.reports)

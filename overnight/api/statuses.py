@@ -13,11 +13,11 @@ class Statuses(list["PartitionStatus"]):
     Each entry has `partition`, `status`, `why`, `receipt`, `failure` and `since`.
     """
 
-    def __init__(self, entries: "Iterable[PartitionStatus]", job_name: str) -> None:
+    def __init__(self, entries: "Iterable[PartitionStatus]", job_name: str, reports: str = "") -> None:
         super().__init__(entries)
-        self.job_name = job_name
+        self.job_name, self.reports = job_name, reports
 
     def _repr_html_(self) -> str:
         from overnight.api.html import statuses_as_html
 
-        return statuses_as_html(self)
+        return statuses_as_html(self, self.reports)

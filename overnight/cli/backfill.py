@@ -11,15 +11,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from overnight.api.console import VisibleConsole
-from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server
+from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server, started
 from overnight.tasks.config.masking import masked
+from overnight.tasks.engine.progress_text import duration
 from overnight.tasks.errors import first_line
 from overnight.tasks.workers import fork_server
 
 if TYPE_CHECKING:
-    from overnight.flows.backfill_plan import Step
+    from datetime import date
+
+    from overnight.api.progress_screen import Screen
+    from overnight.flows.backfill_plan import Request, Step
     from overnight.flows.job.model import Job
     from overnight.flows.ledger.partition_status import PartitionStatus
+    from overnight.tasks.errors import OvernightError
 
 
 @click.command(epilog=EXIT_STATUS)
@@ -50,63 +55,92 @@ if TYPE_CHECKING:
 )
 @click.option("--stop-on-failure", is_flag=True, help="Start no more partitions after one has failed.")
 @click.option(
-    "--dry-run", is_flag=True, help="Only print the plan: the partitions, the reasons and the estimated time."
+    "--dry-run", is_flag=True, help="Only print the plan: the partitions, the reasons, and the estimated time and cost."
 )
 @click.option("--resume", metavar="ID", default="", help="Run the unfinished partitions of an earlier backfill.")
 @run_options
-def backfill(job_path: Path, start: str | None, end: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
+def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
     """Run the partitions of a range of dates.
 
     By default these are the missing and the failed ones. Each partition publishes separately.
     """
+    failure = None
+    with started(quiet, verbose) as screen:
+        options |= _days(options["start"], options["end"])
+        if not dry_run:
+            start_fork_server()
+        job, request, steps = _plan(job_path, options)
+        if steps and not dry_run:
+            failure = _run(job_path, job, screen, options)
+    if not steps:
+        _show_nothing(job, request, as_json)
+        return
+    if dry_run:
+        print_result(steps, as_json, lambda: show_steps(job, steps))
+        return
+    from overnight.flows.backfill_plan import entries_of
+
+    entries = entries_of(job, request, steps)
+    if as_json or not quiet:
+        print_result(entries, as_json, lambda: show_outcomes(job, entries))
+    if failure:
+        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
+        sys.exit(1)
+
+
+def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
     from overnight.flows.schedule.partitions import check_range, parse_day
 
     with exit_on_error():
         first, last = (parse_day(day) if day else None for day in (start, end))
         if first and last:
             check_range(first, last)
-    if not dry_run:
-        start_fork_server()
-    from overnight.flows.backfill_plan import entries_of, left_out, nothing_to_do, planned
+    return {"start": first, "end": last}
+
+
+def _plan(job_path: Path, options: dict[str, Any]) -> tuple["Job", "Request", list["Step"]]:
+    """Return the plan of a backfill, and print which partitions of the range it leaves out."""
+    from overnight.flows.backfill_plan import left_out, planned
     from overnight.flows.job.loading import JobFile
-    from overnight.tasks.errors import OvernightError
-    from overnight.tasks.infer.kinds import imports
 
     resume = options["resume"]
     with exit_on_error():
         job, request, steps = planned(
             JobFile(job_path),
             resume or "new",
-            first,
-            last,
+            options["start"],
+            options["end"],
             select=options["select"],
             order=options["order"],
             settings=options["settings"],
             reason=masked(options["reason"]),
             is_resumed=bool(resume),
         )
-    if not steps:
-        print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
-        return
-    if not resume and (partitions := left_out(job, request, steps)):
+    if steps and not resume and (partitions := left_out(job, request, steps)):
         click.echo(f"left out: {partitions}", err=True)
-    if dry_run:
-        print_result(steps, as_json, lambda: show_steps(job, steps))
-        return
-    failure = None
+    return job, request, steps
+
+
+def _show_nothing(job: "Job", request: "Request", as_json: bool) -> None:
+    from overnight.flows.backfill_plan import nothing_to_do
+
+    print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
+
+
+def _run(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
+    """Run the backfill, and return the error that ended it, or None."""
+    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.infer.kinds import imports
+
     fork_server.preload(imports(job.models))
     from overnight.api.local_run import backfill_locally
 
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
         try:
-            backfill_locally(job_path, job, start=first, end=last, **options)
+            backfill_locally(job_path, job, screen, **options)
         except OvernightError as error:
-            failure = error
-    entries = entries_of(job, request, steps)
-    print_result(entries, as_json, lambda: show_outcomes(job, entries))
-    if failure:
-        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
-        sys.exit(1)
+            return error
+    return None
 
 
 def _table(*numbers: str) -> Table:
@@ -121,17 +155,28 @@ def _table(*numbers: str) -> Table:
 
 
 def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
-    """Print the plan of a backfill and its estimated time as a table on stdout."""
+    """Print the plan of a backfill, with the time and the cost of each partition, as a table on stdout."""
     from overnight.flows.backfill_plan import summary
 
     console = VisibleConsole(highlight=False)
-    table = _table("rows, about", "s")
+    has_cost = any(step.cost is not None for step in steps)
+    table = _table("rows, about", "time", "80 %", *["cost"] * has_cost)
     for step in steps:
-        numbers = ("?" if number is None else f"{number:,.0f}" for number in (step.rows, step.seconds))
+        numbers = _forecast(step)
+        if has_cost:
+            numbers.append("?" if step.cost is None else f"{step.cost:,.2f}")
         table.add_row(step.partition, step.entry.status, *numbers, escape(", ".join(map(first_line, step.why))))
     if steps:
         console.print(table)
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
+
+
+def _forecast(step: "Step") -> list[str]:
+    """Return the rows, the time and its interval of a step; question marks if they are unknown."""
+    rows = "?" if step.rows is None else f"{step.rows:,}"
+    if step.time is None:
+        return [rows, "?", "?"]
+    return [rows, duration(step.time.seconds), f"{duration(step.time.low)} to {duration(step.time.high)}"]
 
 
 def show_outcomes(job: "Job", entries: "Sequence[PartitionStatus]") -> None:

@@ -1,13 +1,18 @@
 """The parts that the commands share: options, exit status, the fork server, and how a result is printed."""
 
 import contextlib
+import importlib
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from overnight.api.progress_screen import Screen
 
 EXIT_STATUS = "Exit status: 0 success, 1 failure, 2 bad usage or a bad job file."
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,8 +28,12 @@ json_rows_option = click.option(
     help="Print each row as one line of JSON on stdout, with bytes in Base64; all other output goes to stderr.",
 )
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Show the run's log: the output of models and steps, and full tracebacks."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show the run's log, with the output of models and steps, and what Ray and Prefect write.",
 )
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show only errors, and the JSON document of --json.")
 reason_option = click.option(
     "--reason", metavar="T", default="", help="The reason for this run, recorded in the receipt."
 )
@@ -38,10 +47,39 @@ settings_option = click.option(
 
 
 def run_options(command: Command) -> Command:
-    """Add the argument JOB.yaml and the options `--reason`, `--set`, `--verbose` and `--json` to a command."""
-    for option in (json_option, verbose_option, settings_option, reason_option, job_argument):
+    """Add the argument JOB.yaml and the options that run and backfill share to a command."""
+    for option in (json_option, quiet_option, verbose_option, settings_option, reason_option, job_argument):
         command = option(command)
     return command
+
+
+@contextlib.contextmanager
+def started(quiet: bool, verbose: bool) -> Iterator["Screen"]:
+    """Show a screen while the body imports, starts and follows a run. What a library prints at its import comes last.
+
+    Prefect prints a notice once, on the first import on a terminal.
+    """
+    from overnight.api.progress_screen import Screen, Verbosity
+
+    with Screen(Verbosity(quiet, verbose)) as screen:
+        screen.phase("importing")
+        notice = _Notice()
+        with contextlib.redirect_stderr(notice):
+            importlib.import_module("prefect")
+        if text := notice.getvalue().strip():
+            click.get_current_context().call_on_close(lambda: click.echo(text, err=True))
+        yield screen
+
+
+class _Notice(io.StringIO):
+    """Keeps what a library prints, which is a terminal if stderr is one. Rich writes to stderr itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rich_proxied_file = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+
+    def isatty(self) -> bool:
+        return bool(self.rich_proxied_file.isatty())
 
 
 @contextlib.contextmanager

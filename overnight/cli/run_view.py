@@ -32,25 +32,42 @@ def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
         print_line(line)
     if receipt["rows_out"]:
         _show_first_rows(console, receipt, job)
-    options = day_option(job, receipt["partition"]) + " --sample" * bool(receipt.get("limit_rows"))
+    is_sample = bool(receipt.get("limit_rows"))
+    for line in _report(job, receipt["partition"], is_sample):
+        print_line(line)
+    options = day_option(job, receipt["partition"]) + " --sample" * is_sample
     print_line(f"more: overnight show {shlex.quote(file)}{options}")
 
 
-def next_steps(job: "Job", day: str, file: str, is_sample: bool, options: list[str]) -> list[str]:
-    """Return the commands to type after a failed run: to show the rows that failed, if it kept them, and to run again.
+def next_steps(
+    job: "Job", day: str, file: str, is_sample: bool, options: list[str], is_cancelled: bool = False
+) -> list[str]:
+    """Return the report of a failed run, and the commands to type: to show rows that failed, and to run again.
 
     `file` is the job file as the user wrote it. The second command repeats `options` of the failed run.
     """
     from overnight.flows.ledger.results import Results
 
     partition = f"{shlex.quote(file)}{day_option(job, day)}"
-    lines = []
+    lines: list[str] = []
     try:
-        if Results(job, file).failed_rows(day, is_sample) is not None:
+        results = Results(job, file)
+        if is_cancelled or results.failure(day, is_sample):
+            lines += _report(job, day, is_sample)
+        if results.failed_rows(day, is_sample) is not None:
             lines.append(f"look at its rows: overnight show {partition}{' --sample' * is_sample} --quarantine")
     except Exception:  # a store that is down ended the run, and its error is the one to read
         pass
     return [*lines, " ".join(["run it again: overnight run", partition, *map(shlex.quote, options)])]
+
+
+def _report(job: "Job", day: str, is_sample: bool) -> Iterator[str]:
+    from overnight.flows.ledger.published_rows import records_of
+    from overnight.tasks.state.run import REPORT
+
+    page = records_of(job, day, is_sample) / REPORT
+    if page.exists():
+        yield f"report: {filled_in(str(page))}"
 
 
 def day_option(job: "Job", day: str) -> str:

@@ -38,4 +38,4 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
         entries = with_late_runs(job, read_ledger(job, start and start.date(), end and end.date(), inputs, tell))
-    print_result(entries, as_json, lambda: show_status(job.name, entries))
+    print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports))

@@ -30,8 +30,8 @@ WIDE = 100  # columns: a terminal of this width shows the counts of each month b
 SECONDS_BETWEEN = 5.0
 
 
-def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
-    """Print the partitions of a job on stdout: a calendar, the unpublished ones, and the newest published ones."""
+def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str = "") -> None:
+    """Print the partitions of a job on stdout: a calendar, the unpublished ones, the newest ones, and their reports."""
     console = VisibleConsole(highlight=False)
     counts = calendar_view.count(entries)
     if not entries:
@@ -48,6 +48,8 @@ def show_status(job_name: str, entries: Sequence[PartitionStatus]) -> None:
         console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")
     _show_unpublished(console, calendar_view.unpublished(entries))
     _show_published(console, calendar_view.published(entries))
+    if reports:
+        console.print(f"\nreports: {reports}", markup=False, soft_wrap=True)
 
 
 def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[Text]:

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -88,3 +88,4 @@ class Streamed:
     write_seconds: float = 0.0  # of all writers together
     columns: pa.Schema | None = None  # after all models; None if unknown
     warnings: tuple[str, ...] = ()  # sentences for the receipt
+    samples: dict[str, Any] = field(default_factory=dict)  # of the load, as columns: see `resources/sampler.py`

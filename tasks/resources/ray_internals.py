@@ -121,6 +121,13 @@ def joining(address: str) -> dict[str, str]:
     return variables
 
 
+def nvml() -> Any:
+    """Return NVIDIA's library of the state of GPUs, as Ray contains it. It raises errors of its own without a GPU."""
+    from ray._private.thirdparty import pynvml
+
+    return pynvml
+
+
 def reported_node_groups() -> list[tuple[dict[str, float], int]]:
     """Return the groups of nodes that the autoscaler reports: the resources of a node, and the most nodes.
 

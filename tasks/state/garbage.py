@@ -7,7 +7,7 @@ the partition meanwhile.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +78,8 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
     ledger = _Ledger(run, files, receipt["generation"] if receipt else "")
     items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
     items += ledger.some("receipts", f"older than the newest {keep_receipts}", ledger.old_receipts(keep_receipts))
+    removals = {item.what for item in items}
+    items += ledger.some("reports", "of generations that are removed", ledger.old_reports(removals))
     items += ledger.some("lease", "of runs that ended", ledger.old_leases())
     trees = tuple(f"{item.what}/" for item in items)
     temporary = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *trees))]
@@ -166,6 +168,13 @@ class _Ledger:
             if target_names.isdisjoint(file.rsplit("/", 1)[-1] for file in files):
                 garbage.append(path)
         return garbage
+
+    def old_reports(self, removals: Collection[str]) -> list[str]:
+        """Return the reports of generations that are gone, or whose directory is among `removals`."""
+        names = {path.split("/")[1] for path in self.files if path.startswith("generations/")}
+        kept = {f"reports/{name}.html" for name in names if f"generations/{name}" not in removals}
+        kept.add(f"reports/{self.published}.html")
+        return [path for path in self.files if path.startswith("reports/") and path not in kept]
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""

@@ -4,6 +4,7 @@ A `Run` identifies them. It is small, contains no secret and travels to Ray task
 """
 
 import json
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from overnight.tasks.storage.location import Location
 
 # receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
 # failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
+# report.html  reports/<generation>.html               the page of the latest run, and of each generation
 # receipts/<generation>.json                           every receipt so far
 # generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
 #                          manifest                    Parquet: the inputs, taken once
@@ -26,6 +28,7 @@ from overnight.tasks.storage.location import Location
 #                          nodes.json                  the nodes alive in the cluster, while an attempt runs
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
+#                          attempts/<attempt>/timeline JSON: the stages and the load of this attempt over time
 FORMAT_VERSION = 1
 # The folders of a generation from which a run resumes it, and why `overnight clean` removes what a publish left there.
 RESUMED_FROM = {
@@ -33,6 +36,8 @@ RESUMED_FROM = {
     "duplicates": "decided for rows that are published now",
     "answers": "kept for rows that are published now",
 }
+REPORT = "report.html"
+_NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,10 @@ class Run:
     def sample(self) -> Location:
         return self.home / "attempts" / self.attempt / "sample"
 
+    @property
+    def timeline(self) -> Location:
+        return self.home / "attempts" / self.attempt / "timeline"
+
     def as_new_attempt(self) -> "Run":
         """Return the same run under the name of a new attempt, which no staged part has yet."""
         return replace(self, attempt=new_attempt())
@@ -155,7 +164,9 @@ def parse_json(content: bytes, location: Location) -> dict[str, Any]:
 
 
 def write_json(location: Location, content: dict[str, Any]) -> None:
-    location.write_bytes(json.dumps(content, indent=2, sort_keys=False).encode() + b"\n")
+    text = json.dumps(content, indent=2, sort_keys=False)
+    in_lines = _NUMBERS.sub(lambda match: " ".join(match.group().split()), text)  # a list of numbers takes one line
+    location.write_bytes(in_lines.encode() + b"\n")
 
 
 def published_files(receipt: dict[str, Any] | None) -> list[str]:
@@ -195,6 +206,16 @@ def resumable_generations(ledger: Location, fingerprint: str, published: str) ->
             names.add(name)
             break
     return {name for name in names if name}
+
+
+def timeline_of(run: Run) -> dict[str, Any]:
+    """Return `started_at`, `stages` and `samples` of the run's last attempt, as in a receipt; empty before a stream."""
+    for attempt in reversed((run.home / "attempts").names()):
+        if attempt < run.attempt:  # of an earlier run
+            break
+        if timeline := read_json(replace(run, attempt=attempt).timeline):
+            return timeline
+    return {}
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from overnight.tasks.config.masking import masked
@@ -103,12 +104,15 @@ Event = (
 class Snapshot:
     """What is recorded of a run so far; `ends` and `passed` are counts of one attempt."""
 
-    incidents: list[dict[str, Any]] = field(default_factory=list)  # with `stage`, `what` and `times`
+    incidents: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # with `stage`, `what`, `times`, and `at` of the first
     warnings: tuple[str, ...] = ()  # the incidents that are warnings, each once
     device_memory: int | None = None  # the most bytes that a worker has taken on one accelerator
     batch_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: `rows` and `reason`
     ends: int = 0  # END rows that were read
     passed: dict[str, int] = field(default_factory=dict)  # by stage: rows that passed it inside a worker
+    last_incident: Incident | None = None
 
 
 class Supervisor(PoisonRowTracker):
@@ -120,6 +124,8 @@ class Supervisor(PoisonRowTracker):
         self._quarantined: set[tuple[int, int]] = set()
         self._details: dict[tuple[int, int], dict[str, str]] = {}
         self._incidents: Counter[Incident] = Counter()
+        self._last_incident: Incident | None = None
+        self._first_times: dict[Incident, str] = {}
         self._ends: dict[tuple[str, int], int] = {}
         self._rows_passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
@@ -138,6 +144,8 @@ class Supervisor(PoisonRowTracker):
                 self._rows_passed[key] = max(rows, self._rows_passed.get(key, 0))
             case Incident():
                 self._incidents[event] += 1
+                self._last_incident = event
+                self._first_times.setdefault(event, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
             case DeviceMemoryTaken(size):
                 self._device_memory = max(size, self._device_memory or 0)
             case BatchSizeFound(model):
@@ -183,14 +191,18 @@ class Supervisor(PoisonRowTracker):
         for (of, stage, _), rows in self._rows_passed.items():
             if of == attempt:
                 rows_by_stage[stage] += rows
-        incidents = sorted(self._incidents.items(), key=lambda item: (item[0].stage, item[0].what))
+        incidents = []
+        for event, times in sorted(self._incidents.items(), key=lambda item: (item[0].stage, item[0].what)):
+            times_of_event = {"times": times, "at": self._first_times[event]}
+            incidents.append({"stage": event.stage, "what": event.what} | times_of_event)
         return Snapshot(
-            [{"stage": event.stage, "what": event.what, "times": times} for event, times in incidents],
+            incidents,
             tuple(dict.fromkeys(event.what for event in self._incidents if event.is_warning)),
             self._device_memory,
             {model: {"rows": batch.rows, "reason": batch.reason} for model, batch in self._batch_sizes.items()},
             sum(ends for (of, _), ends in self._ends.items() if of == attempt),
             dict(rows_by_stage),
+            self._last_incident,
         )
 
 

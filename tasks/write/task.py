@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import prefect.runtime
 import pyarrow as pa
+import pyarrow.compute as pc
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -15,6 +15,7 @@ from prefect.states import Completed
 
 from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.rule import Rule
+from overnight.tasks.engine.progress import Progress
 from overnight.tasks.engine.stream import OperatorNames, Sampled, Stager, Streamed
 from overnight.tasks.errors import CheckFailed, ContractError, OvernightError, TooManyQuarantined, detached, explain
 from overnight.tasks.resources.plan import Plan
@@ -46,7 +47,8 @@ from overnight.tasks.write.publish.retried import (
 )
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import Progress, follow, progress_of, with_passed, without_ends
+from overnight.tasks.write.stream.progress import follow
+from overnight.tasks.write.stream.run_progress import RunProgress
 
 if TYPE_CHECKING:
     import ray.data
@@ -190,6 +192,8 @@ def _receipt(
         "columns": summary(columns, checks.drift),
         "incidents": supervisor.snapshot(run).incidents,
         "left_out": sorted(left_out.difference(ready.schema.names)),
+        "bytes_in": int(pc.sum(staged.counts["size"]).as_py() or 0),
+        "samples": streamed.samples,
     }
     files = sink.published(run, ready)
     if retry:
@@ -239,14 +243,11 @@ def _stream(
     names: OperatorNames,
     show_progress: ShowProgress,
 ) -> Streamed:
-    total = None
-    if counts["rows"].null_count == 0:
-        total = sum(count or 0 for count, _ in read_plan.read_summaries(run.order))
     failure = None
     try:
         with (
             show_progress(run) as show,
-            follow(dataset, names, partial(_show, run, total, staging, show), run.stall_timeout_seconds) as streamed,
+            follow(dataset, names, RunProgress(run, counts, staging, show).look, run.stall_timeout_seconds) as streamed,
         ):
             for bundle in dataset.iter_internal_ref_bundles():
                 for block in bundle.blocks:
@@ -260,25 +261,3 @@ def _stream(
     if staging.times:
         streamed.times["write"] = staging.times
     return streamed
-
-
-def _show(
-    run: Run,
-    total: int | None,
-    staging: "Staging",
-    show: Callable[[Progress], None],
-    rows: dict[str, int],
-    finished: bool,
-) -> None:
-    """Show the source rows that each stage has done, and begin a part that is due: this is called every few seconds.
-
-    In the end, `staging` has the rows of all stages.
-    """
-    staging.begin_if_due()
-    staged_rows = staging.staged.rows
-    if not finished:
-        snapshot = supervisor.snapshot(run)
-        rows = with_passed(rows, snapshot.passed)
-        if total is None:
-            rows = without_ends(rows, snapshot.ends)
-    show(progress_of(staged_rows if finished else rows | {"write": staged_rows["write"]}, total, finished))

@@ -174,7 +174,10 @@ def test_after_a_failure_of_the_inputs_they_are_listed_anew_and_after_another_th
     with pytest.raises(CheckFailed, match="1 of 2 files cannot be read") as caught:
         run_job(job)
     assert str(kept) in str(caught.value)
-    assert json.loads(failure.read_text())["quarantine"] == str(kept)
+    record = json.loads(failure.read_text())
+    assert record["quarantine"] == str(kept)
+    assert record["stages"]["ingest"]["rows"] >= 10
+    assert record["started_at"] <= record["samples"]["started_at"] <= record["failed_at"]
     [row] = pq.read_table(kept).to_pylist()
     assert (row["row_id"], row["stage"]) == ("b.parquet", "ingest")
 

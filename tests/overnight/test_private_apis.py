@@ -58,6 +58,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
                 "tasks/resources/ray_internals.py": {
                     "ray._private.ray_constants",
                     "ray._private.state.state",
+                    "ray._private.thirdparty.pynvml",
                     "ray._private.worker",
                     "ray.data._internal.execution.execution_callback.ExecutionCallback",
                 }

@@ -7,67 +7,40 @@ import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
 
+from overnight.tasks.engine.progress import QUIET_SECONDS
 from overnight.tasks.engine.stream import OperatorNames, Streamed
-from overnight.tasks.errors import STREAM_STAGES, StageFailed
+from overnight.tasks.errors import StageFailed
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators
+from overnight.tasks.resources.sampler import Devices, Pace, Sample, Series, read_sample
 from overnight.tasks.state.run import now as utc_now
 
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-Progress = Mapping[str, tuple[float | None, str]]  # by stage: percent, None if unknown, and text
 SECONDS_BETWEEN, SECONDS_BETWEEN_LATER = 1.0, 10.0  # in a run's first seconds, and after three minutes
 
 
-def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
-    """Return `rows` (stage -> finished rows) without END rows. `ends` is the number of END rows read so far.
+@dataclass(frozen=True)
+class Moment:
+    """What a stream shows at one moment: the finished rows of each stage before the write, its load and its result.
 
-    How many of them each stage has finished is unknown, so each count is reduced by the same fraction.
+    `is_last` if the stream has ended, and `is_complete` if it has done so without an error.
     """
-    share = ends / max([*rows.values(), ends, 1])
-    return {stage: round(count * (1 - share)) for stage, count in rows.items()}
 
-
-def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
-    """Return `rows` (stage -> finished rows) with those inside workers, which Ray Data counts only after all stages.
-
-    A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
-    """
-    return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}
-
-
-def progress_of(rows: Mapping[str, int], total: int | None, finished: bool) -> Progress:
-    """Return the percent and the text of each stage. `rows` has finished rows by stage; `total` is None if unknown."""
-    progress: dict[str, tuple[float | None, str]] = {}
-    for stage in STREAM_STAGES:
-        count = rows.get(stage, 0)
-        percent = None
-        if total is not None:
-            count = min(count, total)  # Ray Data counts a weight as a row
-            percent = min(99.9, 100 * count / max(total, 1))
-        if finished:
-            progress[stage] = (100.0, described(stage, count, rows["ingest"], finished))
-        else:
-            progress[stage] = (percent, described(stage, count, total, finished))
-    return progress
-
-
-def described(stage: str, done: int, total: int | None, finished: bool) -> str:
-    """Return a stage's progress as text, such as `infer: 10 of 20 rows`.
-
-    In a finished stream, the other rows ended in an earlier stage: `infer: 18 rows; 2 ended before it`.
-    """
-    if finished and total and 0 < done < total:  # with none the job has no such stage
-        return f"{stage}: {done:,} rows; {total - done:,} ended before it"
-    if total is None or (finished and not done):
-        return f"{stage}: {done:,} rows"
-    return f"{stage}: {done:,} of {total:,} rows"
+    seconds: float
+    rows: dict[str, int]
+    wait: str  # what the stream waits for, empty while rows move
+    load: Sample
+    streamed: Streamed
+    is_last: bool = False
+    is_complete: bool = False
 
 
 def stalled(event: str, seconds: float, detail: str, stage: str) -> StageFailed:
@@ -127,10 +100,11 @@ class _Steps:
     streamed: Streamed = field(default_factory=Streamed)
     counts: list[tuple[int, int]] = field(default_factory=list)  # of rows in and out, at the last movement
     moved: float = 0.0  # seconds at the last movement
+    states: list[OperatorState] = field(default_factory=list)  # at the last step
 
     def on_step(self, executor: Any) -> None:
         """Update the rows and the result. Raise `StageFailed`, of type Stalled, if no row moved for too long."""
-        states = list(operators(executor))
+        states = self.states = list(operators(executor))
         for state in states:  # an operator into which Ray Data fused several stages counts for each of them
             self.rows.update(dict.fromkeys(_stages(state, self.names), state.rows_out))
         moment = utc_now()
@@ -146,6 +120,18 @@ class _Steps:
         """Return the seconds since the beginning of the stream."""
         return time.monotonic() - self.began
 
+    def moment(self, load: "_Load") -> Moment:
+        """Return what the stream shows now, and note the samples in its result."""
+        self.streamed.samples = {"started_at": load.began, **load.series.as_json()}
+        return Moment(self.seconds(), dict(self.rows), self._wait(), load.pace.latest, self.streamed)
+
+    def _wait(self) -> str:
+        """Return what the stream waits for, if no row has moved for `QUIET_SECONDS`, otherwise an empty string."""
+        if not self.states or self.seconds() - self.moved < QUIET_SECONDS:
+            return ""
+        stage, wait = describe_wait(self.states, self.names)
+        return f"{stage}: {wait}"
+
     def _raise_if_stalled(self, states: list[OperatorState]) -> None:
         counts = [(state.rows_out, state.rows_in) for state in states]
         if counts != self.counts:
@@ -160,21 +146,27 @@ class _Steps:
 def follow(
     dataset: "Dataset",
     names: OperatorNames,
-    show: Callable[[dict[str, int], bool], None],
+    show: Callable[[Moment], None],
     stall_timeout_seconds: float | None = None,
 ) -> Iterator[Streamed]:
-    """Show the progress of `dataset` from a thread while the body runs it, and end its workers with the body.
+    """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
-    `show` gets stage -> finished rows, and True in the last call after success. Raise `StageFailed` for a stall.
+    Yield the stream's result, which is filled in meanwhile. Raise `StageFailed` for a stall.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
-    steps, stop = _Steps(names, stall_timeout_seconds), threading.Event()
+    steps, stop = _Steps(names, stall_timeout_seconds, rows=dict.fromkeys(names, 0)), threading.Event()
+    load = _Load(Devices())
 
     def keep_showing() -> None:
-        # Each update costs the Prefect server CPU, and a long run needs them less often.
-        while not stop.wait(min(SECONDS_BETWEEN + steps.seconds() / 20, SECONDS_BETWEEN_LATER)):
-            with contextlib.suppress(Exception):  # progress must never cost the run
-                show(dict(steps.rows), False)
+        due = 0.0
+        while not stop.wait(SECONDS_BETWEEN):
+            with contextlib.suppress(Exception):  # neither the load nor the progress may cost the run
+                load.look(steps)
+            with contextlib.suppress(Exception):
+                if steps.seconds() >= due:
+                    # Each update costs the Prefect server CPU, and a long run needs them less often.
+                    due = steps.seconds() + min(steps.seconds() / 20, SECONDS_BETWEEN_LATER)
+                    show(steps.moment(load))
 
     # a thread has no context of its own; without this one it would use other settings of Prefect
     context = contextvars.copy_context()
@@ -190,4 +182,22 @@ def follow(
         stop.set()
         thread.join()
         with contextlib.suppress(Exception):
-            show(dict(steps.rows), is_complete)
+            show(replace(steps.moment(load), wait="", is_last=True, is_complete=is_complete))
+
+
+@dataclass
+class _Load:
+    """The load of this machine and the rows of the stages over time, for the receipt."""
+
+    devices: Devices
+    began: str = field(default_factory=utc_now)
+    pace: Pace = field(default_factory=Pace)
+    series: Series = field(default_factory=Series)
+
+    def look(self, steps: _Steps) -> None:
+        """Add a sample to the series if it is due."""
+        seconds = steps.seconds()
+        if not self.pace.sample(seconds, partial(read_sample, self.devices)):
+            return
+        rows = {f"rows_{stage}": steps.rows.get(stage, 0) for stage in steps.names}
+        self.series.add({"seconds": seconds, **self.pace.latest, **rows})

@@ -19,7 +19,7 @@ import ray
 from overnight.tasks.engine.passing_on import without_weights
 from overnight.tasks.errors import STREAM_STAGES, ContractError
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
-from overnight.tasks.rows.blocks import END, LIVE, MEASURED_STAGES, left_out
+from overnight.tasks.rows.blocks import END, FILTERED, LIVE, MEASURED_STAGES, left_out
 from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
@@ -34,19 +34,33 @@ BYTES_A_PART = 128 * 2**20  # in memory, at most
 SHARE_OF_MEMORY = 1 / 8  # two parts are written while a third is gathered
 SECONDS_FIRST = 5.0  # of the first part, which shows early whether the sink takes the rows
 LARGE_BYTES = 16 * 2**20  # of a part in memory: its file may be published as it is
+TOKENS = ("prompt_tokens", "completion_tokens")  # the ends of the names of columns
 SECONDS_A_LOOK = 1.0  # between two looks at the writing tasks, so that the process can be interrupted
 
 
 @dataclass
 class Staged:
-    """The seconds that staging took, and how many source rows reached each stage; those of `write` are written."""
+    """The seconds that staging took, and how many source rows reached each stage; those of `write` are written.
+
+    `tokens` and `cost` are the sums of the columns of chat models, None for a cost that no column has.
+    """
 
     seconds: float = 0.0
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STREAM_STAGES, 0))
+    filtered: int = 0
+    tokens: int = 0
+    cost: float | None = None
 
     def __add__(self, other: "Staged") -> "Staged":
         rows = {stage: self.rows[stage] + other.rows[stage] for stage in STREAM_STAGES}
-        return Staged(self.seconds + other.seconds, rows)
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Staged(
+            seconds=self.seconds + other.seconds,
+            rows=rows,
+            filtered=self.filtered + other.filtered,
+            tokens=self.tokens + other.tokens,
+            cost=sum(costs) if costs else None,
+        )
 
 
 class Staging:
@@ -149,22 +163,24 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
     Rows that `sink` refuses are quarantined. Raise `ContractError` for a column that it refuses, or whose types differ.
     """
     start = time.perf_counter()
-    rows = _write(run, sink, name, blocks)
+    staged = _write(run, sink, name, blocks)
     supervisor.report_storage_problems(run, "write")
-    return Staged(time.perf_counter() - start, rows)
+    staged.seconds = time.perf_counter() - start
+    return staged
 
 
-def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> dict[str, int]:
-    """Write a part, and return the number of source rows by the stage that they reached."""
+def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Staged:
+    """Write a part, and return what it has."""
     try:
         before = without_weights(joined(blocks))
     except pa.ArrowException as error:
         raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
     if not len(before):
-        return Staged().rows
+        return Staged()
     table, places, block = rows_to_publish(before, run, sink)
     supervisor.report_quarantined(block, before, run)
     statistics = describe(table) if table.nbytes >= LARGE_BYTES else None
+    tokens, cost = tokens_and_cost(table)
     for column in staged_parts.SOURCE_ROW:
         table = table.append_column(column, block[column].take(places))
     measures = _measures(block)
@@ -181,7 +197,22 @@ def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> dic
         left_out(block),
         statistics,
     )
-    return rows | {"write": int(np.count_nonzero(block["__state"].to_numpy() == LIVE))}
+    states = block["__state"].to_numpy()
+    rows["write"] = int(np.count_nonzero(states == LIVE))
+    return Staged(rows=rows, filtered=int(np.count_nonzero(states == FILTERED)), tokens=tokens, cost=cost)
+
+
+def tokens_and_cost(table: pa.Table) -> tuple[int, float | None]:
+    """Return the sums of the columns that chat models add, with or without a model's name before theirs."""
+    tokens, costs = 0.0, list[float]()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            continue
+        if name.endswith(TOKENS):
+            tokens += _sum(column)
+        elif name == "cost" or name.endswith("_cost"):
+            costs.append(_sum(column))
+    return round(tokens), sum(costs) if costs else None
 
 
 def _measures(block: pa.Table) -> staged_parts.Measures:

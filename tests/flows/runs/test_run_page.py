@@ -12,6 +12,7 @@ from prefect.client.schemas.objects import State
 
 from overnight.flows.runs.flow_run import in_one_sentence
 from overnight.flows.runs.run_page import failure_shown, of_published, progress_shown, show_published
+from overnight.tasks.engine.progress import Progress, StageProgress, parsed
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE
@@ -97,12 +98,15 @@ def test_a_failed_run_shows_the_quarantine_that_it_kept_and_its_state_has_the_st
     assert "The rows are kept." in found["summary"]["data"]
 
 
-def test_progress_is_one_artifact_with_the_figures_of_every_stage(prefect_api: str, run: Run) -> None:
+def test_progress_is_one_artifact_with_all_facts_and_the_progress_itself(prefect_api: str, run: Run) -> None:
+    stages = {"ingest": StageProgress(2), "write": StageProgress(1)}
+    half = Progress(9.0, stages, 2, filtered=1)
+
     @task(persist_result=False)
     def streams() -> None:
         with progress_shown(run) as show:
-            show({"ingest": (50.0, "ingest: 1 of 2 rows"), "write": (0.0, "write: 0 of 2 rows")})
-            show({"ingest": (100.0, "ingest: 2 of 2 rows"), "write": (50.0, "write: 1 of 2 rows")})
+            show(Progress(1.0, {stage: StageProgress() for stage in stages}, 2))
+            show(half)
 
     @flow(persist_result=False)
     def runs() -> None:
@@ -111,6 +115,8 @@ def test_progress_is_one_artifact_with_the_figures_of_every_stage(prefect_api: s
     found = artifacts(prefect_api, runs(return_state=True))
     assert found.keys() == {"progress"}
     assert float(found["progress"]["data"]) == 50
-    assert found["progress"]["description"] == "ingest: 2 of 2 rows · write: 1 of 2 rows"
-    assert found["progress"]["metadata_"] == {"ingest": "100.0", "write": "50.0"}
+    assert found["progress"]["description"].startswith("ingest: 2 of 2 rows · write: 1 of 2 rows · ")
+    assert "1 filtered" in found["progress"]["description"]
+    assert found["progress"]["metadata_"]["partition"] == run.partition
+    assert parsed(found["progress"]["metadata_"]).stages == stages
     assert found["progress"]["task_run_id"]

@@ -108,6 +108,7 @@ def test_the_page_escapes_texts_and_shows_images(tmp_path: Path) -> None:
 
 def test_the_page_of_statuses_has_the_newest_first() -> None:
     entries = [PartitionStatus(f"2026-01-0{day}", "failed", ("infer: a <b>",)) for day in (1, 2)]
-    page = Statuses(entries, "job")._repr_html_()
+    page = Statuses(entries, "job", "/a <b>/report.html")._repr_html_()
     assert page.index("2026-01-02") < page.index("2026-01-01")
     assert "infer: a &lt;b&gt;" in page
+    assert "<code>/a &lt;b&gt;/report.html</code>" in page

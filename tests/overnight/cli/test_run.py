@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from overnight.cli.run import run
-from overnight.cli.run_view import show_receipt
+from overnight.cli.run_view import next_steps, show_receipt
 from tests import jobs
 from tests.flows.conftest import Overnight
 
@@ -31,6 +31,23 @@ RETRIED = {"rows_quarantined_before": 3, "rows_written": 2, "rows_filtered": 0, 
 def test_a_receipt_is_lines_for_a_user(more: dict[str, Any], line: str, tmp_path, capsys) -> None:
     show_receipt(RECEIPT | more, jobs.load(tmp_path), "job.yaml")
     assert f"  {line.format(out=f'{tmp_path}/out')}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_sample", [False, True])
+def test_the_last_lines_of_a_run_name_its_report(is_sample: bool, tmp_path, capsys) -> None:
+    ledger = tmp_path / "out/_overnight" / ("samples/all" if is_sample else "all")
+    job = jobs.load(tmp_path, source={"kind": "parquet", "path": "in/"})
+    show_receipt(RECEIPT | {"limit_rows": 5 * is_sample}, job, "job.yaml")
+    assert "report:" not in capsys.readouterr().out
+    ledger.mkdir(parents=True)
+    (ledger / "report.html").touch()
+    show_receipt(RECEIPT | {"limit_rows": 5 * is_sample}, job, "job.yaml")
+    assert f"  report: {ledger}/report.html\n" in capsys.readouterr().out
+    line = f"report: {ledger}/report.html"
+    assert line not in next_steps(job, "all", "job.yaml", is_sample, [])  # its latest run did not fail
+    assert next_steps(job, "all", "job.yaml", is_sample, [], is_cancelled=True)[0] == line
+    (ledger / "failure.json").write_text('{"quarantine": null}')
+    assert next_steps(job, "all", "job.yaml", is_sample, [])[0] == line
 
 
 @pytest.mark.parametrize("other", ["--force", "--limit-rows=5"])

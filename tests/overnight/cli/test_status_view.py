@@ -14,6 +14,7 @@ from overnight.flows.job.loading import JobFile
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.artifacts import calendar_markdown, partitions_shown
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, Status
+from overnight.tasks.engine.progress import Interval
 from overnight.tasks.errors import OvernightError
 from tests import jobs
 from tests.flows.conftest import RunJob
@@ -95,11 +96,25 @@ def test_dates_and_statuses_of_a_backfill_are_never_cut(
     why = f"ingest: expected {'a file, ' * 30}found [none]"
     entries = [entry("2026-01-04", "published"), entry("2026-01-05", "failed", why)]
     show_outcomes(jobs.load(tmp_path), entries)
-    show_steps(jobs.load(tmp_path), [Step(found, False, 12345, 61.5) for found in entries])
+    show_steps(jobs.load(tmp_path), [Step(found, False, 12345, Interval(61.5, 50.0, 80.0), 1.5) for found in entries])
     lines = capsys.readouterr().out.splitlines()
     for day, status in (("2026-01-04", "published"), ("2026-01-05", "failed")):
         assert sum(line.startswith(day) and status in line for line in lines) == 2, lines
     assert width < 80 or lines[1].split() == ["2026-01-04", "published", "12,345", "3", "62"]
+
+
+def test_a_plan_has_the_time_of_each_partition_with_its_interval_and_its_cost_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    day = entry("2026-01-04", "missing")
+    show_steps(jobs.load(tmp_path), [Step(day, False, 1200, Interval(61.5, 50.0, 80.0), 1.5)] * 2)
+    header, first, _, last = capsys.readouterr().out.splitlines()
+    assert header.split() == ["partition", "status", "rows,", "about", "time", "80", "%", "cost", "why"]
+    assert " ".join(first.split()) == "2026-01-04 missing 1,200 1 min 2 s 50 s to 1 min 20 s 1.50 never run"
+    assert last.endswith("2,400 rows and 2 min 3 s one after the other (80 %: 1 min 38 s to 2 min 34 s), cost 3.00")
+    show_steps(jobs.load(tmp_path), [Step(day, False, None, None)])
+    assert "cost" not in capsys.readouterr().out
 
 
 def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -> None:
@@ -108,6 +123,13 @@ def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -
     assert sum("why" in line for line in lines) == 20
     assert any("why 29" in line for line in lines)
     assert lines[-1] == "and 10 more"
+
+
+def test_the_last_line_names_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = jobs.load(tmp_path)
+    show_status("numbers", [entry("2026-01-02", "published")], job.reports)
+    last_line = f"reports: {tmp_path}/out/_overnight/date=D/report.html"
+    assert capsys.readouterr().out.splitlines()[-1] == last_line
 
 
 def test_a_job_without_days_has_no_calendar(shown: Any) -> None:

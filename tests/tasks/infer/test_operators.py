@@ -50,7 +50,7 @@ def test_reading_and_preprocessing_are_recognized_by_their_operators(ray_session
     reports: list[dict[str, int]] = []
     with ray.data.DataContext.current(context()):
         dataset = on_ray(run, segments)
-    with follow(dataset, names, lambda rows, finished: reports.append(rows)):
+    with follow(dataset, names, lambda moment: reports.append(moment.rows)):
         assert sum(bundle.num_rows() for bundle in dataset.iter_internal_ref_bundles()) == 10
     assert reports[-1] == {"ingest": 20, "preprocess": 10}
 

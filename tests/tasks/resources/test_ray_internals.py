@@ -18,7 +18,7 @@ from overnight.tasks.errors import PlanError
 from overnight.tasks.resources import ray_internals
 from overnight.tasks.resources.cluster import read_nodes_to_come
 from overnight.tasks.resources.node_types import NodeType, to_come
-from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators, reported_node_groups
+from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, nvml, operators, reported_node_groups
 
 LOOPBACK = """
 from ray._private import services
@@ -154,6 +154,12 @@ def test_a_ray_that_this_process_started_does_not_grow(ray_session: None, monkey
     assert read_nodes_to_come(t4, []) == []
     monkeypatch.setattr(ray_internals.worker._global_node, "head", False)  # as if it had connected to a cluster
     assert len(read_nodes_to_come(t4, [])) == 2
+
+
+def test_ray_contains_the_library_of_the_state_of_gpus() -> None:
+    library = nvml()
+    for name in ("nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo"):
+        assert callable(getattr(library, name))
 
 
 def test_another_version_of_ray_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,9 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         (run.ledger / file).write_bytes(b"torn")
     for file in ("lease/00000002", "lease/00000002.1.tmp", "lease/00000009", "lease/00000010", "something else"):
         (run.ledger / file).write_bytes(b"123")
+    for name in (REPLACED, CURRENT, NEWER, "gone"):
+        (run.ledger / f"reports/{name}.html").write_bytes(b"<p>")
+    (run.ledger / "report.html").write_bytes(b"<p>")
     published(run, REPLACED, "old.parquet")
     items = found(run, published(run, CURRENT, "new.parquet"))
     superseded = "no run would resume it: a newer one began, or settings changed"
@@ -74,6 +77,7 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         (f"{NEWER}/attempts", "plans of attempts that ended", 1, 1),
         ("no-record", "its process died while making or removing it", 1, 1),
         ("receipts", "older than the newest 1", 1, items[9].size),
+        ("reports", "of generations that are removed", 2, 6),
         ("lease", "of runs that ended", 3, 9),
         ("*.tmp", "half-written by a process that died", 2, 8),
     ]
@@ -88,6 +92,8 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         *(f"generations/{NEWER}/{name}" for name in ("generation.json", "parts/a.part")),
         "lease/00000010",
         f"receipts/{CURRENT}.json",
+        "report.html",
+        *(f"reports/{name}.html" for name in (CURRENT, NEWER)),
         "something else",
     ]
     assert found(run, {"generation": CURRENT}) == []

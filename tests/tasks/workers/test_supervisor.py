@@ -5,8 +5,10 @@ A process that was forked for a worker reports through that worker, here through
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +32,14 @@ def details(count: int) -> list[dict[str, str]]:
 
 def allowed(limit: int, already: int = 0) -> supervisor.QuarantineAllowed:
     return supervisor.QuarantineAllowed(limit, already, "of the 300 rows")
+
+
+def test_a_snapshot_has_the_last_incident_also_if_it_happened_before() -> None:
+    state = Supervisor()
+    assert state.snapshot("a").last_incident is None
+    for what in ("a worker died", "the store was waited for", "a worker died"):
+        state.on(Incident("infer", what))
+    assert state.snapshot("a").last_incident == Incident("infer", "a worker died")
 
 
 def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once() -> None:
@@ -77,12 +87,19 @@ def test_blocks_that_are_reported_again_count_once_and_only_for_their_attempt() 
     assert state.snapshot("c") == Snapshot()
 
 
-def test_equal_incidents_are_counted_warnings_stand_once_and_the_most_memory_is_kept() -> None:
+def test_equal_incidents_are_counted_from_the_first_warnings_stand_once_and_the_most_memory_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     state = Supervisor()
+    moments = iter([datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(3)])
+    monkeypatch.setattr(supervisor, "datetime", SimpleNamespace(now=lambda zone: next(moments)))
     for stage, what, is_warning in (("infer", "b", True), ("infer", "b", True), ("ingest", "a", False)):
         state.on(Incident(stage, what, is_warning))
     found = state.snapshot("a")
-    assert [tuple(incident.values()) for incident in found.incidents] == [("infer", "b", 2), ("ingest", "a", 1)]
+    assert [tuple(incident.values()) for incident in found.incidents] == [
+        ("infer", "b", 2, "2026-01-01T00:00:00Z"),
+        ("ingest", "a", 1, "2026-01-01T00:00:02Z"),
+    ]
     assert (found.warnings, found.device_memory) == (("b",), None)
     for size in (5, 9, 7):
         state.on(supervisor.DeviceMemoryTaken(size))
@@ -164,7 +181,10 @@ def test_an_incident_has_no_secret_and_the_log_is_written_once_there_is_one(stat
     run = make_run(tmp_path)
     found, no_log, log, lines = forked(state, report_all, run)
     masked, waited = "cannot read https://***:***@host/x", "waited for the storage: host: 503"
-    assert [tuple(incident.values()) for incident in found.incidents] == [("infer", masked, 1), ("ingest", waited, 1)]
+    assert [tuple(incident.values())[:3] for incident in found.incidents] == [
+        ("infer", masked, 1),
+        ("ingest", waited, 1),
+    ]
     assert found.warnings == (masked,)
     assert (no_log, log, lines) == (None, str(run.log), (2, ["you"]))
     assert run.log.read_bytes().decode().splitlines() == ["hello", "you"]

@@ -7,13 +7,7 @@ import pyarrow.parquet as pq
 import ray.data
 
 from overnight.tasks.resources.ray_internals import OperatorState
-from overnight.tasks.write.stream.progress import (
-    described,
-    follow,
-    stages_at_work,
-    with_passed,
-    without_ends,
-)
+from overnight.tasks.write.stream.progress import Moment, follow, stages_at_work
 
 
 def run_steps(table: pa.Table) -> pa.Table:
@@ -23,27 +17,6 @@ def run_steps(table: pa.Table) -> pa.Table:
 class Worker:
     def __call__(self, table: pa.Table) -> pa.Table:
         return table
-
-
-def test_marks_of_files_ends_are_no_rows_of_a_stage() -> None:
-    assert without_ends({"ingest": 404, "infer": 101}, 4) == {"ingest": 400, "infer": 100}
-    assert without_ends({"ingest": 3}, 3) == {"ingest": 0}
-    assert without_ends({}, 4) == {}
-
-
-def test_rows_inside_a_worker_count_for_the_stages_that_they_have_passed() -> None:
-    rows = {"ingest": 60, "preprocess": 60, "infer": 10}  # as Ray Data counts them
-    assert with_passed(rows, {"ingest": 40, "preprocess": 25}) == {"ingest": 40, "preprocess": 25, "infer": 10}
-    assert with_passed(rows, {"preprocess": 5}) == {"ingest": 60, "preprocess": 10, "infer": 10}
-    assert with_passed(rows, {}) == rows
-
-
-def test_words_count_what_reached_a_stage_and_name_the_rest_in_the_end() -> None:
-    assert described("infer", 50, 202, finished=False) == "infer: 50 of 202 rows"
-    assert described("infer", 50, None, finished=False) == "infer: 50 rows"
-    assert described("infer", 200, 202, finished=True) == "infer: 200 rows; 2 ended before it"
-    assert described("ingest", 202, 202, finished=True) == "ingest: 202 of 202 rows"
-    assert described("infer", 0, 202, finished=True) == "infer: 0 rows"
 
 
 def test_a_stage_is_at_work_while_one_of_its_operators_has_a_running_ray_task() -> None:
@@ -61,12 +34,13 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
     dataset = ray.data.read_parquet(str(tmp_path / "a.parquet"))
     dataset = dataset.map_batches(run_steps, batch_size=None, batch_format="pyarrow", num_cpus=0.5)
     dataset = dataset.map_batches(Worker, batch_size=100, batch_format="pyarrow", concurrency=1, num_cpus=0.6)
-    told: list[tuple[dict[str, int], bool]] = []
+    told: list[Moment] = []
     names = {"ingest": ("Read",), "preprocess": (run_steps.__name__,), "infer": (Worker.__name__,)}
-    with follow(dataset, names, lambda rows, done: told.append((rows, done))) as streamed:
+    with follow(dataset, names, told.append) as streamed:
         assert sum(bundle.num_rows() for bundle in dataset.iter_internal_ref_bundles()) == 500
-    rows, done = told[-1]
-    assert done
+    rows = told[-1].rows
+    assert told[-1].is_complete
     assert rows == dict.fromkeys(("ingest", "preprocess", "infer"), 500)
     assert streamed.times.keys() == rows.keys()
+    assert streamed.samples["started_at"] <= streamed.times["infer"][1]
     assert streamed.times["ingest"][0] <= streamed.times["infer"][0] <= streamed.times["infer"][1]

@@ -25,7 +25,7 @@ from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream import staging as staging_module
-from overnight.tasks.write.stream.staging import Staging, write_part
+from overnight.tasks.write.stream.staging import Staged, Staging, write_part
 from tests.tasks.blocks import source_block
 from tests.tasks.runs import make_run
 
@@ -49,6 +49,16 @@ def write(tmp_path: Path, blocks: list[pa.Table], task: int = 0, **run: Any) -> 
     lengths = [1 if r["state"] == rows.END else r["stop"] - r["start"] for r in record.ranges.to_pylist()]
     assert sum(lengths) == sum(map(len, blocks))
     return record
+
+
+def test_tokens_and_costs_of_chat_models_are_summed_with_and_without_a_models_name() -> None:
+    table = pa.table({"prompt_tokens": [3, None], "judge_completion_tokens": [4, 5], "cost": [0.5, 0.25], "x": [9, 9]})
+    assert staging_module.tokens_and_cost(table) == (12, 0.75)
+    assert staging_module.tokens_and_cost(pa.table({"cost": ["dear"]})) == (0, None)
+    with_cost, without = Staged(tokens=1, filtered=2, cost=0.5), Staged(tokens=2)
+    total = with_cost + without + with_cost
+    assert (total.tokens, total.filtered, total.cost) == (4, 4, 1.0)
+    assert (without + without).cost is None
 
 
 def test_a_part_tells_which_columns_of_its_rows_are_not_published(tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""Compare each output column with the previous partition and with the mean of the last seven, from receipts alone.
+
+Drift is measured as `checks.drift` measures it: by the means, and by the shares of values. A column without a bound is
+marked beyond the usual bounds below.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from overnight.tasks.write.in_process import mean_shift, share_distance
+from overnight.tasks.write.kinds import Checks
+
+USUAL_MEAN, USUAL_SHARES = 0.5, 0.1  # bounds for the mark of a column that the job does not bound
+VALUES_SHOWN = 12
+FIGURES = ("mean", "standard_deviation", "min", "max")
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a column: now, in the previous partition, and as the mean of the last seven. None is unknown."""
+
+    name: str
+    now: float | None
+    before: float | None
+    mean: float | None
+    is_share: bool = False
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A distance from the previous partition, with its bound. `is_checked` if the bound is that of `checks.drift`."""
+
+    figure: str
+    distance: float
+    bound: float
+    is_checked: bool
+
+    @property
+    def is_marked(self) -> bool:
+        return self.distance > self.bound
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A bin of a histogram: its lower edge and its rows. Heights are fractions of the highest bar of both."""
+
+    low: float
+    rows: int
+    before: int
+    height: float
+    height_before: float
+
+
+@dataclass
+class Column:
+    """An output column beside the same column of earlier partitions."""
+
+    name: str
+    type: str
+    figures: list[Figure]
+    values: list[Figure]  # the shares of the most frequent values
+    more_values: int = 0
+    drift: list[Drift] = field(default_factory=list)
+    edges: np.ndarray | None = None
+    counts: np.ndarray | None = None  # rows per bin
+    counts_before: np.ndarray | None = None
+
+    @property
+    def has_drift(self) -> bool:
+        return any(drift.is_marked for drift in self.drift)
+
+    @property
+    def largest_share(self) -> float:
+        shares = [share for value in self.values for share in (value.now, value.before) if share]
+        return max(shares, default=1.0)
+
+    @property
+    def are_lengths(self) -> bool:
+        return "string" in self.type
+
+    @property
+    def bins(self) -> list[Bin]:
+        """Return the bins of the histogram, without the empty ones at both ends."""
+        if self.edges is None or self.counts is None:
+            return []
+        before = np.zeros_like(self.counts) if self.counts_before is None else self.counts_before
+        shares, shares_before = self.counts / max(self.counts.sum(), 1), before / max(before.sum(), 1)
+        highest = max(shares.max(), shares_before.max()) or 1.0
+        filled = np.flatnonzero(self.counts + before)
+        bins = []
+        for number in range(filled.min(initial=len(before)), filled.max(initial=-1) + 1):
+            heights = float(shares[number] / highest), float(shares_before[number] / highest)
+            bins.append(Bin(float(self.edges[number]), int(self.counts[number]), int(before[number]), *heights))
+        return bins
+
+
+def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) -> list[Column]:
+    """Return the columns of a receipt; those with drift first. `earlier` are receipts, the newest first."""
+    columns = []
+    for name, record in (receipt.get("columns") or {}).items():
+        past = [(other.get("columns") or {}).get(name) or {} for other in earlier]
+        columns.append(_column(name, record, past, checks))
+    return sorted(columns, key=lambda column: not column.has_drift)
+
+
+def _column(name: str, now: Record, past: Sequence[Record], checks: Checks) -> Column:
+    before = past[0] if past else {}
+    figures = [Figure("without a value", *_beside(_missing, now, past), is_share=True)]
+    for figure in FIGURES:
+        if now.get(figure) is not None:
+            figures.append(Figure(figure.replace("_", " "), *_beside(partial(_figure, figure), now, past)))
+    classes = list(now.get("classes") or ())
+    classes += [value for value in before.get("classes") or () if value not in classes]
+    if len(classes) > VALUES_SHOWN and now.get("mean") is not None:
+        classes = []  # a histogram shows the numbers
+    values = []
+    for value in classes[:VALUES_SHOWN]:
+        values.append(Figure(value, *_beside(partial(_share, value), now, past), is_share=True))
+    column = Column(name, str(now.get("type", "")), figures, values, max(len(classes) - VALUES_SHOWN, 0))
+    column.drift = _drift(name, now, before, checks)
+    return column
+
+
+def _beside(
+    figure: Callable[[Record], float | None], now: Record, past: Sequence[Record]
+) -> tuple[float | None, float | None, float | None]:
+    """Return a figure of a column now, before, and as the mean of the earlier columns that have it."""
+    earlier = list(map(figure, past))
+    present = [value for value in earlier if value is not None]
+    mean = fmean(present) if present else None
+    return figure(now), next(iter(earlier), None), mean
+
+
+def _missing(record: Record) -> float | None:
+    """Return the share of rows that are null or NaN."""
+    if not record.get("rows"):
+        return None
+    return float((record.get("nulls", 0) + record.get("nan", 0)) / record["rows"])
+
+
+def _figure(name: str, record: Record) -> float | None:
+    figure: float | None = record.get(name)
+    return figure
+
+
+def _share(value: str, record: Record) -> float | None:
+    classes = record.get("classes")
+    if not classes:
+        return None
+    return float(classes.get(value, 0) / sum(classes.values()))
+
+
+def _drift(name: str, now: Record, before: Record, checks: Checks) -> list[Drift]:
+    is_checked = name in checks.drift
+    bounds = checks.drift_bounds(name, dict(now)) if is_checked else _usual_bounds(now, before)
+    drift = []
+    for figure, bound in bounds.items():
+        measure = share_distance if figure == "shares" else mean_shift
+        distance = measure(dict(now), dict(before))
+        if distance is not None:
+            drift.append(Drift(figure, distance, bound, is_checked))
+    return drift
+
+
+def _usual_bounds(now: Record, before: Record) -> dict[str, float]:
+    """Return the bound on the mean of numbers, or on the shares of other values, of a column that no check names.
+
+    Shares differ by chance, the more the more values and the fewer rows there are: at most this much on average.
+    """
+    if now.get("mean") is not None:
+        return {"mean": USUAL_MEAN}
+    classes, classes_before = now.get("classes"), before.get("classes")
+    if not classes or not classes_before:
+        return {}
+    chance = len(classes | classes_before) * (1 / sum(classes.values()) + 1 / sum(classes_before.values()))
+    return {"shares": USUAL_SHARES + math.sqrt(chance / (2 * math.pi))}

@@ -1,0 +1,210 @@
+"""Make cards of rows to look at: a small picture with its boxes, a sound to play, texts, labels and numbers.
+
+A card keeps texts as they are; the page escapes and shortens them. `Budget` bounds the bytes of pictures and sounds.
+"""
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.flows import preview_cells
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.chosen_rows import with_inputs
+from overnight.flows.report.document_pages import draw_pages
+from overnight.flows.report.row_sample import Roles
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.storage.location import Location
+
+PICTURE_PIXELS, PICTURE_QUALITY = 208, 76
+SOUND_BYTES = 200_000  # of the largest sound that the page holds
+BUDGET_BYTES = 3_000_000  # of all pictures and sounds; Base64 makes a third more of them
+LONG_TEXT = 60  # characters from which a text gets a line of its own
+SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "m4a": "audio/mp4"}
+BOX_COLOUR = (255, 196, 0)
+
+
+@dataclass
+class Budget:
+    """The bytes that pictures and sounds may still take."""
+
+    left_bytes: int = BUDGET_BYTES
+
+    def take(self, size: int) -> bool:
+        """Return True and count the bytes if there is room for them."""
+        if size > self.left_bytes:
+            return False
+        self.left_bytes -= size
+        return True
+
+
+@dataclass
+class Card:
+    """A row of the gallery. `picture` and `sound` are data URLs, or empty."""
+
+    row_id: str
+    picture: str = ""
+    sound: str = ""
+    labels: list[tuple[str, str]] = field(default_factory=list)  # name and value of short columns
+    texts: list[tuple[str, str]] = field(default_factory=list)  # name and value of long texts
+
+    differs: bool = False  # the prediction from the label
+
+    @property
+    def alternative(self) -> str:
+        """Return what a screen reader reads in place of the picture."""
+        values = ", ".join(f"{name} {value}" for name, value in self.labels[:3])
+        return f"row {self.row_id}: {values}" if values else f"row {self.row_id}"
+
+
+@dataclass
+class Group:
+    """Cards with a title. `is_plain` if no card has a picture, a sound or a long text, so that a table shows them."""
+
+    title: str
+    cards: list[Card]
+
+    @property
+    def is_plain(self) -> bool:
+        return not any(card.picture or card.sound or card.texts for card in self.cards)
+
+    @property
+    def is_wide(self) -> bool:
+        """Return True if the cards have long texts, or no pictures, and need room."""
+        return any(card.texts for card in self.cards) or not any(card.picture for card in self.cards)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the columns, for a table."""
+        names: dict[str, str] = {}
+        for card in self.cards:
+            names.update(card.labels)
+        return list(names)
+
+
+def make_groups(tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: Budget) -> list[Group]:
+    """Return the groups of drawn rows. Columns with a role come first on each card."""
+    groups = []
+    for title, table in tables.items():
+        rows = _with_pages(with_inputs(table, job), job)
+        values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
+        group = Group(title, [])
+        for number in range(len(rows)):
+            group.cards.append(_card(values, number, job, roles, budget))
+        groups.append(group)
+    return groups
+
+
+def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
+    """Return rows of documents with a column `image` added: the page that a row was made of."""
+    if job.source.kind != "pdf" or not {"uri", "page"} <= {*rows.column_names}:
+        return rows
+    files = {uri: _content(uri) for uri in set(rows["uri"].to_pylist())}
+    places = zip(rows["uri"].to_pylist(), rows["page"].to_pylist(), strict=True)
+    pages = [(files[uri], page) for uri, page in places]
+    return rows.append_column("image", pa.array(draw_pages(pages), pa.large_binary()))
+
+
+def cards_of_failed_rows(rows: Iterable[Mapping[str, Any]], job: Job, budget: Budget) -> list[Card]:
+    """Return a card for each row of a quarantine, with its picture or sound if its file can be read."""
+    cards = []
+    for row in rows:
+        card = Card(str(row["row_id"]))
+        content = b""
+        if job.source.holds_images or job.source.kind == "audio":
+            content = _content(row.get("uri"))
+        image = preview_cells.pixels(content)
+        if image is not None:
+            card.picture = picture_of(image, budget)
+        card.sound = _sound(str(row.get("uri") or ""), job, budget)
+        cards.append(card)
+    return cards
+
+
+def _card(values: Mapping[str, list[Any]], number: int, job: Job, roles: Roles, budget: Budget) -> Card:
+    row = {name: column[number] for name, column in values.items()}
+    card = Card(str(row.get("row_id", number)))
+    boxes = _boxes(row, job)
+    if boxes and "labels" in row and "scores" in row:
+        row["objects"] = _objects(row.pop("labels"), row.pop("scores"))
+        del row["boxes"]
+    if roles.truth:
+        card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
+    names = [name for name in (roles.truth, roles.prediction, roles.score) if name in row]
+    names += [name for name in row if name not in (*names, "row_id", "uri")]
+    for name in names:
+        value = row[name]
+        image = preview_cells.pixels(value)
+        if image is not None:
+            card.picture = card.picture or picture_of(image, budget, boxes)
+        elif isinstance(value, str) and len(value) > LONG_TEXT:
+            card.texts.append((name, value))
+        elif not isinstance(value, bytes):
+            card.labels.append((name, preview_cells.text_of(value)))
+    card.sound = _sound(str(row.get("uri") or ""), job, budget)
+    return card
+
+
+def picture_of(image: np.ndarray, budget: Budget, boxes: Sequence[Sequence[float]] = ()) -> str:
+    """Return an image, uint8 H x W x 3, as the data URL of a small JPEG, or an empty text without room for it."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.fromarray(image)
+    picture.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
+    scale = picture.width / image.shape[1]
+    for box in boxes:
+        left, top, right, bottom = np.array(box) * scale
+        if right > left and bottom > top:
+            ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=BOX_COLOUR, width=2)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=PICTURE_QUALITY, optimize=True)
+    if not budget.take(buffer.tell()):
+        return ""
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
+    """Return the boxes of a row in pixels of its file, if no step but `resize_image` changed the image."""
+    boxes = row.get("boxes")
+    steps = [step for step in job.steps if step.kind != "decode_image"]
+    if not boxes or "image" not in row or any(step.kind != "resize_image" for step in steps):
+        return []
+    if not steps:
+        return list(boxes)
+    image = preview_cells.pixels(row["image"])
+    size = getattr(steps[-1], "size", None)
+    if image is None or size is None or len(steps) > 1:
+        return []
+    height, width = np.broadcast_to(size, 2)
+    # resize_image scales the image to cover the size, and crops its centre.
+    scale = max(height / image.shape[0], width / image.shape[1])
+    offset = np.array([image.shape[1] * scale - width, image.shape[0] * scale - height] * 2) / 2
+    moved: list[list[float]] = ((np.array(boxes) + offset) / scale).tolist()
+    return moved
+
+
+def _objects(labels: Sequence[str], scores: Sequence[float]) -> str:
+    """Return the objects in the boxes with their scores, such as `dog 0.93, cat 0.58`."""
+    return ", ".join(f"{label} {score:.2f}" for label, score in zip(labels, scores, strict=False))
+
+
+def _sound(uri: str, job: Job, budget: Budget) -> str:
+    kind = SOUNDS.get(uri.rpartition(".")[2].lower())
+    if job.source.kind != "audio" or not kind:
+        return ""
+    content = _content(uri)
+    if not 0 < len(content) <= SOUND_BYTES or not budget.take(len(content)):
+        return ""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _content(uri: str | None) -> bytes:
+    """Return the bytes of a file, or none if it cannot be read: the page only shows it."""
+    try:
+        return Location(uri).read_bytes() if uri else b""
+    except (OSError, OvernightError):
+        return b""

@@ -1,0 +1,106 @@
+"""Render a report as one HTML page: no script, nothing from a network, and every text of data escaped.
+
+Texts of data are masked, their control characters and marks of direction are written out, and long ones are cut.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
+
+from overnight.flows.report.report import Report
+from overnight.flows.report.spending import total_of
+from overnight.tasks.config.masking import masked, printable
+
+LONGEST = 300  # characters of a text of data
+LONGEST_MESSAGE = 2000
+UNKNOWN = "\u2013"
+WHOLE = 10**15  # below this, a float shows whole numbers exactly
+TITLES = {"trust": "Trust it", "look": "Look first", "no": "Not published"}
+
+
+def render(report: Report) -> str:
+    """Return the page of a report."""
+    page = _environment().get_template("report.html.j2")
+    return page.render(
+        report=report, record=report.record, title=TITLES[report.verdict.level], total=total_of(report.uses)
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("overnight.flows.report"),
+        autoescape=True,
+        undefined=ChainableUndefined,  # receipts of earlier versions lack fields
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "data": text_of_data,
+        "message": lambda value: text_of_data(value, LONGEST_MESSAGE),
+        "number": number,
+        "share": share,
+        "duration": duration,
+        "moment": moment,
+        "size": size,
+    }
+    return environment
+
+
+def text_of_data(value: Any, longest: int = LONGEST) -> str:
+    """Return a text that comes from data, without secrets and control characters, and cut to `longest` characters."""
+    text = str("" if value is None else value)
+    line = printable(masked(text[: 4 * longest]))  # masked first: half a secret has no form
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def number(value: Any) -> str:
+    """Return a number with its thousands apart, and with four digits if it is not whole; a dash for an unknown one."""
+    if not _is_number(value):
+        return UNKNOWN
+    if float(value).is_integer() and abs(value) < WHOLE:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if 1000 <= abs(value) < WHOLE else f"{value:.4g}"
+
+
+def share(value: Any) -> str:
+    """Return a fraction as a percentage; a dash for an unknown one."""
+    if not _is_number(value):
+        return UNKNOWN
+    return f"{value:.2%}" if 0 < value < 0.01 else f"{value:.1%}"
+
+
+def duration(seconds: Any) -> str:
+    """Return seconds as `850 ms`, `42.1 s`, `3 min 20 s` or `2 h 5 min`; a dash for unknown ones."""
+    if not _is_number(seconds):
+        return UNKNOWN
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {remainder} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def moment(text: Any) -> str:
+    """Return a time of a receipt as `2026-11-19 02:00:05 UTC`; a dash for an unknown one."""
+    return f"{text[:19].replace('T', ' ')} UTC" if text else UNKNOWN
+
+
+def size(count: Any) -> str:
+    """Return bytes in a unit that makes the number short; a dash for an unknown number."""
+    if not _is_number(count):
+        return UNKNOWN
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,94 @@
+"""What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of
+from overnight.flows.ledger.results import FAILED
+from overnight.tasks.errors import STAGES, OvernightError
+from overnight.tasks.state import row_ranges, staged_parts
+from overnight.tasks.state.manifest import COUNTS, read_manifest
+from overnight.tasks.state.run import parse_json, read_json
+from overnight.tasks.storage.location import Location
+
+COMPARED = 7  # earlier partitions
+LOOK_BACK = 14  # partitions
+
+Record = Mapping[str, Any]
+
+
+def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
+    """Return at most `COMPARED` receipts, the newest first: of earlier partitions, then of earlier runs of this one.
+
+    A sample is compared with nothing, because its rows may differ from the others.
+    """
+    if record.get("limit_rows"):
+        return []
+    state, ledger = job.state_location, _ledger(job, record).name
+    prefix = f"{job.sink.partition_column}="
+    days = [name for name in state.names() if name.startswith(prefix) and name < ledger]
+    own = (state / ledger / "receipts").names()
+    runs = [name for name in own if name < f"{record.get('generation')}.json"]  # names of generations sort by time
+    paths = [f"{name}/receipt.json" for name in days[::-1][:LOOK_BACK]]
+    paths += [f"{ledger}/receipts/{name}" for name in runs[::-1][:COMPARED]]
+    contents = state.read_each(paths)
+    receipts = []
+    for path in paths:
+        receipt = parse_json(contents[path], state / path) if path in contents else {}
+        if receipt.get("job") == record["job"] and receipt["generation"] != record.get("generation"):
+            receipts.append(receipt)
+    return receipts[:COMPARED]
+
+
+def quarantined_rows(job: Job, record: Record) -> pa.Table:
+    """Return the quarantine of a run, or an empty table if it has none or the file is gone."""
+    try:
+        if record.get("status") == "published":
+            return quarantine_of(job, record)
+        return read_parquet(_ledger(job, record) / FAILED)
+    except FileNotFoundError:
+        return staged_parts.QUARANTINE.empty_table()
+
+
+def attempt_names(job: Job, record: Record) -> list[str]:
+    """Return the names of the attempts of a run's generation, the oldest first."""
+    folder = _ledger(job, record) / "generations" / str(record.get("generation")) / "attempts"
+    return folder.names() or [str(record["attempt"])] if record.get("attempt") else []
+
+
+def with_work(job: Job, record: Record) -> dict[str, Any]:
+    """Return the record of a run that did not publish with the counts and the stages of its staged rows.
+
+    They are missing if the run staged nothing, or its files are gone.
+    """
+    home = _ledger(job, record) / "generations" / str(record.get("generation"))
+    started_at = (read_json(home / "generation.json") or {}).get("created_at")
+    result = {"started_at": started_at, "finished_at": record.get("failed_at"), **record}
+    try:
+        manifest, _ = read_manifest(home / "manifest", COUNTS)
+        parts = staged_parts.read_records(home / "parts")
+        totals = row_ranges.count(manifest, row_ranges.merge([part.ranges for part in parts]))
+    except (OSError, OvernightError, ValueError):  # pyarrow raises ValueError for a file that is cut off
+        return result
+    work: dict[str, dict[str, float]] = {name: {"seconds": 0.0, "rows": 0, "bytes": 0} for name in STAGES}
+    for part in parts:
+        for name, measures in part.stages.items():
+            for figure, amount in measures.items():
+                work[name][figure] += amount
+    counts = {"rows_in": totals.rows, "rows_kept": totals.written + totals.filtered + totals.quarantined}
+    counts |= {"rows_filtered": totals.filtered, "rows_quarantined": totals.quarantined}
+    timeline = record.get("stages") or {}
+    stages = {name: measures | timeline.get(name, {}) for name, measures in work.items()}
+    return {**result, **counts, "stages": stages}
+
+
+def has_published(job: Job, record: Record) -> bool:
+    """Return True if the partition has published rows."""
+    return (_ledger(job, record) / "receipt.json").exists()
+
+
+def _ledger(job: Job, record: Record) -> Location:
+    return records_of(job, record["partition"], bool(record.get("limit_rows")))

@@ -1,0 +1,76 @@
+"""What a run used, and its price: tokens, costs of answers, hours of devices and of CPU workers."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from overnight.tasks.errors import JobError
+
+SUMS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "cost": "cost of answers"}
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The prices of an hour of a device and of a CPU, in a currency of yours; None if they are unknown."""
+
+    gpu_hour: float | None = None
+    cpu_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """One line: an amount, its unit, and its price if it is known."""
+
+    name: str
+    amount: float
+    unit: str = ""
+    price: float | None = None
+
+
+def prices_of(job: Any) -> Prices:
+    """Return the prices of a job, or those of `OVERNIGHT_PRICE_PER_GPU_HOUR` and `OVERNIGHT_PRICE_PER_CPU_HOUR`."""
+    return Prices(_price(job, "price_per_gpu_hour"), _price(job, "price_per_cpu_hour"))
+
+
+def _price(job: Any, key: str) -> float | None:
+    setting: float | None = getattr(job, key, None)
+    variable = f"OVERNIGHT_{key.upper()}"
+    text = os.environ.get(variable)
+    if setting is not None or not text:
+        return setting
+    try:
+        return float(text)
+    except ValueError:
+        raise JobError(f"{variable}: expected a number, found {text!r}.") from None
+
+
+def uses_of(receipt: Mapping[str, Any], prices: Prices) -> list[Use]:
+    """Return what a run used. Sums of columns are of the whole partition, and hours are of this attempt."""
+    uses = []
+    for name, record in (receipt.get("columns") or {}).items():
+        for ending, title in SUMS.items():
+            if record.get("sum") is None or not (name == ending or name.endswith(f"_{ending}")):
+                continue
+            unit, price = "tokens", None
+            if ending == "cost":
+                unit, price = "", record["sum"]
+            model = "" if name == ending else f" ({name})"
+            uses.append(Use(title + model, record["sum"], unit, price))
+    device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
+    if device_hours:
+        uses.append(Use("models on devices", device_hours, "hours", _cost(device_hours, prices.gpu_hour)))
+    seconds = sum(stage.get("seconds") or 0.0 for stage in (receipt.get("stages") or {}).values())
+    worker_hours = max(seconds / 3600 - device_hours, 0.0)
+    uses.append(Use("workers on CPUs", worker_hours, "hours", _cost(worker_hours, prices.cpu_hour)))
+    return uses
+
+
+def total_of(uses: list[Use]) -> float | None:
+    """Return the sum of all prices, or None if none is known."""
+    prices = [use.price for use in uses if use.price is not None]
+    return sum(prices) if prices else None
+
+
+def _cost(hours: float, price: float | None) -> float | None:
+    return None if price is None else hours * price

@@ -1,0 +1,162 @@
+"""Arrange a run on the axis of its time: its stages with their rates and incidents, its attempts, and its load."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Record = Mapping[str, Any]
+Numbers = Sequence[float | None]
+# Columns of `samples` in a receipt -> their names and units on the page.
+LOAD = {
+    "cpus_busy": ("CPUs busy", "share"),
+    "memory_bytes": ("memory in use", "size"),
+    "object_store_bytes": ("object store", "size"),
+    "devices_busy": ("devices busy", "share"),
+    "device_memory_bytes": ("device memory", "size"),
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: its bar and its incidents as fractions of the run, its work in worker seconds, and its rows.
+
+    `start` is None if the receipt has no times of the stage.
+    """
+
+    name: str
+    rows: int
+    size: int  # bytes
+    seconds: float
+    share: float  # of the worker seconds of all stages
+    incidents: int
+    marks: tuple[float, ...] = ()  # the first times of its incidents
+    start: float | None = None
+    width: float = 0.0
+    rows_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measure over time: points as fractions of the run and of the top, and the largest value in its unit."""
+
+    name: str
+    unit: str  # number, share or size
+    points: list[tuple[float, float]]
+    largest: float
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt of the generation: the text of its beginning, and its place if it is in the time of this run."""
+
+    moment: str
+    mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The stages of a run, its seconds, and the seconds until the first stage began and after the last one ended."""
+
+    stages: list[Stage]
+    seconds: float
+    seconds_before: float | None = None
+    seconds_after: float | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    begin: datetime | None
+    seconds: float
+
+    def place(self, moment: datetime | None) -> float | None:
+        """Return a moment as a fraction of the run, or None if it is outside of it."""
+        if not self.begin or not moment or not self.seconds:
+            return None
+        fraction = (moment - self.begin).total_seconds() / self.seconds
+        return fraction if 0 <= fraction <= 1 else None
+
+
+def arrange(record: Record, attempts: Iterable[str] = ()) -> Timeline:
+    """Return the timeline of a receipt. `attempts` are the names of the generation's attempts."""
+    begin, end = _moment(record.get("started_at")), _moment(record.get("finished_at"))
+    seconds = (end - begin).total_seconds() if begin and end else 0.0
+    axis = _Axis(begin, seconds)
+    measures: Mapping[str, Record] = record.get("stages") or {}
+    work = sum(stage.get("seconds") or 0.0 for stage in measures.values()) or 1.0
+    incidents, marks = _incidents(record, axis)
+    stages, starts, ends = [], [], []
+    for name, stage in measures.items():
+        first, last = _moment(stage.get("started_at")), _moment(stage.get("finished_at"))
+        bar: dict[str, Any] = {"marks": tuple(marks.get(name, ()))}
+        if begin and first and last and seconds:
+            duration = max((last - first).total_seconds(), 0.001)
+            starts.append((first - begin).total_seconds())
+            ends.append((last - begin).total_seconds())
+            bar["start"] = min(max(starts[-1] / seconds, 0.0), 1.0)
+            bar["width"] = min(duration / seconds, 1.0 - bar["start"])
+            bar["rows_per_second"] = stage.get("rows", 0) / duration
+        amounts = int(stage.get("rows") or 0), int(stage.get("bytes") or 0), float(stage.get("seconds") or 0.0)
+        stages.append(Stage(name, *amounts, amounts[2] / work, incidents.get(name, 0), **bar))
+    before, after = None, None
+    if starts:
+        before, after = max(min(starts), 0.0), max(seconds - max(ends), 0.0)
+    beginnings = [_attempt(name, axis) for name in attempts]
+    return Timeline(stages, seconds, before, after, beginnings, list(_curves(record.get("samples") or {}, axis)))
+
+
+def _incidents(record: Record, axis: _Axis) -> tuple[dict[str, int], dict[str, list[float]]]:
+    """Return the number of incidents of each stage, and the places of their first times."""
+    counts: dict[str, int] = {}
+    marks: dict[str, list[float]] = {}
+    for incident in record.get("incidents") or ():
+        stage, place = str(incident.get("stage")), axis.place(_moment(incident.get("at")))
+        counts[stage] = counts.get(stage, 0) + int(incident.get("times", 1))
+        if place is not None:
+            marks.setdefault(stage, []).append(place)
+    return counts, marks
+
+
+def _curves(samples: Record, axis: _Axis) -> Iterator[Curve]:
+    """Yield the rate of the last stage with rows, and the load of the machine, from the samples of a receipt."""
+    start = axis.place(_moment(samples.get("started_at")))
+    seconds: Numbers = samples.get("seconds") or ()
+    if start is None or len(seconds) < 2:
+        return
+    places = [start + (second or 0.0) / axis.seconds for second in seconds]
+    rows = [values for name, values in samples.items() if name.startswith("rows_") and any(values)]
+    if rows:
+        yield _curve("rows/s", "number", places[1:], _rates(seconds, rows[-1]))
+    for name, (title, unit) in LOAD.items():
+        if samples.get(name):
+            yield _curve(title, unit, places, samples[name])
+
+
+def _rates(seconds: Numbers, rows: Numbers) -> list[float]:
+    rates = []
+    for number in range(1, len(rows)):
+        duration = (seconds[number] or 0.0) - (seconds[number - 1] or 0.0)
+        rates.append(max((rows[number] or 0.0) - (rows[number - 1] or 0.0), 0.0) / max(duration, 0.001))
+    return rates
+
+
+def _curve(name: str, unit: str, places: Sequence[float], values: Numbers) -> Curve:
+    known = [(place, value) for place, value in zip(places, values, strict=False) if value is not None]
+    largest = max((value for _, value in known), default=0.0)
+    top = 1.0 if unit == "share" else largest or 1.0
+    return Curve(name, unit, [(min(place, 1.0), min(value / top, 1.0)) for place, value in known], largest)
+
+
+def _attempt(name: str, axis: _Axis) -> Attempt:
+    """Return an attempt by its name, which begins with its moment in UTC."""
+    try:
+        moment = datetime.strptime(name[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return Attempt(name)
+    return Attempt(f"{moment:%Y-%m-%d %H:%M:%S}", axis.place(moment))
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

@@ -1,0 +1,134 @@
+"""Judge a run in one sentence: whether to trust its rows, and why. List the checks with their bounds and values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from overnight.flows.report.columns import Column
+from overnight.tasks.errors import first_line
+from overnight.tasks.write.kinds import Checks
+
+Level = Literal["trust", "look", "no"]
+State = Literal["passed", "failed", "not compared"]
+Record = Mapping[str, Any]
+NAMED = 3
+USUAL_FALL = 0.02  # of the agreement with labels, from one partition to the next
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to trust the rows, and the sentence with the reason."""
+
+    level: Level
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of the job: its setting, its bound, the value, and how it ended."""
+
+    name: str
+    bound: str
+    value: str
+    state: State = "passed"
+
+
+def judge(
+    record: Record,
+    checks: Sequence[Check],
+    columns: Sequence[Column],
+    published_before: bool,
+    agreement: Sequence[float | None] = (None, None),
+) -> Verdict:
+    """Return the verdict on a receipt, or on the record of a run that did not publish.
+
+    `agreement` has the share of predictions that agree with their labels, now and in the previous partition.
+    """
+    if record.get("status") != "published":
+        stays = "no rows of this partition are published"
+        if published_before:
+            stays = "the rows that were published before stay"
+        stage = record.get("stage") or "an unknown stage"
+        if record.get("status") == "cancelled":
+            return Verdict("no", f"Nothing new to trust: the run was cancelled in {stage}, and {stays}.")
+        reason = first_line(str(record.get("error_message") or "")).split(". ")[0].rstrip(".")
+        return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. Its error: {reason}.")
+    counts = f"{_rows(record['rows_out'])} published of {record['rows_in']:,} read"
+    if quarantined := record.get("rows_quarantined"):
+        counts += f", {quarantined:,} quarantined"
+    passed = sum(check.state == "passed" for check in checks)
+    passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
+    if doubts := _doubts(record, columns, *agreement):
+        return Verdict("look", f"Look before you use it: {'; '.join(doubts)}. {counts}; {passed_checks}.")
+    if record.get("limit_rows"):
+        return Verdict("look", f"A sample, nothing is published: {counts}; {passed_checks}.")
+    drift = "no column drifted"
+    if not any(column.drift for column in columns):
+        drift = "there is no earlier partition to compare with"
+    return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.")
+
+
+def _doubts(record: Record, columns: Sequence[Column], agreement: float | None, before: float | None) -> list[str]:
+    doubts = [str(warning).rstrip(".") for warning in (record.get("warnings") or [])[:NAMED]]
+    names = [column.name for column in columns if column.has_drift]
+    if names:
+        more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+        doubts.append(f"drift in {', '.join(names[:NAMED])}{more}")
+    if agreement is not None and before is not None and agreement < before - USUAL_FALL:
+        doubts.append(f"the agreement with the labels fell from {before:.1%} to {agreement:.1%}")
+    return doubts
+
+
+def list_checks(record: Record, checks: Checks) -> list[Check]:
+    """Return the checks of a job with their bounds, and with the values of a receipt.
+
+    A run that a check refused has no values: its message has a sentence for each failure.
+    """
+    if record.get("status") != "published":
+        return list(_refusals(record))
+    total, quarantined = record["rows_in"], record["rows_quarantined"]
+    limit = checks.quarantine_limit(total)
+    written = record.get("rows_written", record["rows_out"])
+    rows = [
+        Check("min_rows", f"at least {checks.min_rows:,}", f"{written:,}"),
+        Check("max_quarantined", f"at most {limit:,} ({checks.max_quarantined:.3g})", f"{quarantined:,}"),
+    ]
+    columns = record.get("columns") or {}
+    for name, fraction in checks.max_null.items():
+        column = columns.get(name) or {}
+        count = column.get("nulls", 0) + column.get("nan", 0)
+        rows.append(Check(f"max_null.{name}", f"at most {fraction:.3g} of the rows", f"{_rows(count)} without a value"))
+    for name in checks.not_constant:
+        rows.append(Check(f"not_constant.{name}", "different values", "different values"))
+    rows += _drift_checks(record, checks)
+    if checks.python:
+        rows.append(Check(f"python: {checks.python}", "no problem", "no problem"))
+    return rows
+
+
+def _drift_checks(record: Record, checks: Checks) -> list[Check]:
+    comparison = record.get("checks") or {}
+    rows = []
+    for name in checks.drift:
+        column = (record.get("columns") or {}).get(name)
+        measured = (comparison.get("drift") or {}).get(name, {})
+        for figure, bound in checks.drift_bounds(name, column or {}).items():
+            setting, limit = f"drift.{name}.{figure}", f"at most {bound:g}"
+            if figure in measured:
+                rows.append(Check(setting, limit, f"{measured[figure]:.3g}"))
+            else:
+                rows.append(Check(setting, limit, "nothing to compare with", "not compared"))
+    return rows
+
+
+def _refusals(record: Record) -> list[Check]:
+    checks = []
+    for line in str(record.get("error_message") or "").splitlines():
+        name, colon, sentence = line.strip().partition(": ")
+        if colon and name.startswith(("checks.", "source.allow_empty")):
+            checks.append(Check(name.removeprefix("checks."), "", sentence, "failed"))
+    return checks
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"

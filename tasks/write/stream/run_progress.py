@@ -1,0 +1,119 @@
+"""The progress of a run: counts of the stream, of the staged parts and of the supervisor become one value."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overnight.tasks.engine.progress import Look, Progress, never_less, progress_of
+from overnight.tasks.state import read_plan
+from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.supervisor import Snapshot, Supervisor
+from overnight.tasks.write.stream.progress import Moment
+from overnight.tasks.write.stream.timeline import Timeline
+
+if TYPE_CHECKING:
+    from overnight.tasks.write.stream.staging import Staging
+
+LOOKS = 120  # of the last minutes
+
+
+@dataclass
+class RunProgress:
+    """Makes a progress of each look at a stream, and shows it. `counts` has the size and the rows of each unit."""
+
+    run: Run
+    counts: pa.Table
+    staging: "Staging"
+    show: Callable[[Progress], None]
+    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    latest: Progress | None = None
+
+    def __post_init__(self) -> None:
+        self.timeline = Timeline(self.run)
+        self.total: int | None = None
+        self.resumed = 0
+        if self.counts["rows"].null_count == 0:
+            self.total = int(pc.sum(self.counts["rows"]).as_py() or 0)
+            pending = sum(count or 0 for count, _ in read_plan.read_summaries(self.run.order))
+            self.resumed = max(self.total - pending, 0)
+        self.already = read_plan.read_quarantined(self.run.order)
+
+    def look(self, moment: Moment) -> None:
+        """Show the source rows that each stage has done, and begin a part that is due, every few seconds.
+
+        In the end, the staged parts have the rows of all stages.
+        """
+        rows = moment.rows
+        self.staging.begin_if_due()
+        self._keep(moment)
+        snapshot = supervisor.snapshot(self.run)
+        quarantined, _ = supervisor.ask(self.run, Supervisor.quarantined_since, 0, 0) or (0, [])
+        staged = self.staging.staged
+        if moment.is_complete:
+            rows = {stage: staged.rows[stage] for stage in (*rows, "write")}
+        else:
+            rows = with_passed(rows, snapshot.passed)
+            if self.total is None:
+                rows = without_ends(rows, snapshot.ends)
+            rows = rows | {"write": staged.rows["write"]}
+        began = datetime.fromisoformat(self.run.started_at)
+        look = Look(
+            seconds=(datetime.now(UTC) - began).total_seconds(),
+            rows=self._of_partition(rows),
+            total=self.total,
+            resumed=self.resumed,
+            filtered=staged.filtered,
+            quarantined=quarantined + self.already,
+            tokens=staged.tokens,
+            cost=staged.cost,
+            load=moment.load,
+            incident=_last_incident(snapshot),
+            wait=moment.wait,
+        )
+        self.looks.append(look)
+        self.latest = never_less(progress_of(self.looks, moment.is_complete), self.latest)
+        self.show(self.latest)
+
+    def _keep(self, moment: Moment) -> None:
+        rows = moment.rows | {"write": self.staging.staged.rows["write"]}
+        if moment.is_last:
+            self.timeline.finish(moment.streamed, rows)
+        else:
+            self.timeline.keep(moment.streamed, rows, moment.seconds)
+
+    def _of_partition(self, rows: Mapping[str, int]) -> dict[str, int]:
+        """Return `rows` of this attempt with those of earlier attempts, and without Ray Data's weights."""
+        counts = {stage: count + self.resumed for stage, count in rows.items()}
+        if self.total is not None:
+            counts = {stage: min(count, self.total) for stage, count in counts.items()}
+        return counts
+
+
+def _last_incident(snapshot: Snapshot) -> str:
+    if not snapshot.last_incident:
+        return ""
+    incident = snapshot.last_incident
+    return f"{incident.stage}: {incident.what}"
+
+
+def without_ends(rows: dict[str, int], ends: int) -> dict[str, int]:
+    """Return `rows` (stage -> finished rows) without END rows. `ends` is the number of END rows read so far.
+
+    How many of them each stage has finished is unknown, so each count is reduced by the same fraction.
+    """
+    share = ends / max([*rows.values(), ends, 1])
+    return {stage: round(count * (1 - share)) for stage, count in rows.items()}
+
+
+def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, int]:
+    """Return `rows` (stage -> finished rows) with those inside workers, which Ray Data counts only after all stages.
+
+    A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
+    """
+    return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}

@@ -1,0 +1,110 @@
+"""One pass over rows draws rows, counts values, compares predictions with labels, and ends at its bounds."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from overnight.flows.report import row_sample
+from overnight.flows.report.row_sample import LENGTHS, Roles, bin_edges, light_tables, roles_of, sample_rows
+
+
+def tables(count: int = 1000, size: int = 100) -> list[pa.Table]:
+    scores = np.random.default_rng(3).permutation(count) / count
+    rows = pa.table(
+        {
+            "row_id": [f"r{number}" for number in range(count)],
+            "score": scores,
+            "label": ["a" if number % 2 else "b" for number in range(count)],
+            "predicted_label": ["a" if number % 2 or number % 10 == 0 else "b" for number in range(count)],
+            "text": ["x" * (number % 7) for number in range(count)],
+        }
+    )
+    return [rows[start : start + size] for start in range(0, count, size)]
+
+
+ROLES = Roles("score", "predicted_label", "label")
+
+
+def test_the_least_and_the_most_sure_rows_come_from_all_tables() -> None:
+    sample = sample_rows(tables(), ROLES, ("a", "b"), {}, 6, seed=1)
+    assert sample.groups["Least sure"]["score"].to_pylist() == [0.0, 0.001, 0.002]
+    assert sample.groups["Most sure"]["score"].to_pylist() == [0.999, 0.998, 0.997]
+    assert sample.groups["One per predicted_label"]["predicted_label"].to_pylist() == ["a", "b"]
+
+
+def test_the_same_seed_draws_the_same_rows_and_another_seed_others() -> None:
+    drawn = [
+        sample_rows(tables(), ROLES, (), {}, 6, seed).groups["Random rows"]["row_id"].to_pylist() for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) == 6
+
+
+def test_every_row_is_as_likely_as_the_others() -> None:
+    hits = np.zeros(100)
+    for seed in range(400):
+        for row in sample_rows(tables(100, 10), ROLES, (), {}, 10, seed).groups["Random rows"]["row_id"].to_pylist():
+            hits[int(row[1:])] += 1
+    assert hits.min() > 15
+    assert hits.max() < 70  # 40 on average, with a standard deviation of 6
+
+
+def test_histograms_count_numbers_and_lengths_of_texts() -> None:
+    edges = {"score": np.array([0, 0.5, 1.0]), "text": LENGTHS}
+    sample = sample_rows(tables(), ROLES, (), edges, 0, 0)
+    assert sample.histograms["score"].tolist() == [500, 500]
+    assert sample.histograms["text"][:3].tolist() == [143, 143, 429]  # 0, 1 and 2 to 4 characters
+    assert sample.groups == {}
+
+
+def test_agreement_counts_equal_rows_and_names_the_confusions() -> None:
+    agreement = sample_rows(tables(), ROLES, (), {}, 0, 0).agreement
+    assert agreement
+    assert (agreement.rows, agreement.share, agreement.confusions) == (1000, 0.9, {("b", "a"): 100})
+
+
+def test_a_pass_ends_at_its_bound_and_is_then_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_sample, "MOST_ROWS", 250)
+    sample = sample_rows(tables(), ROLES, (), {}, 4, 0)
+    assert (sample.rows, sample.is_whole) == (300, False)
+
+
+def test_rows_without_a_finite_score_are_neither_least_nor_most_sure() -> None:
+    rows = pa.table({"row_id": ["a", "b", "c"], "scores": [[0.9, 0.1], [], None]})
+    groups = sample_rows([rows], Roles("scores"), (), {}, 6, 0).groups
+    assert groups["Least sure"]["row_id"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "roles"),
+    [
+        ({"label": {}, "predicted_label": {}, "confidence": {}}, Roles("confidence", "predicted_label", "label")),
+        ({"resnet_predicted_label": {}, "resnet_confidence": {}}, Roles("resnet_confidence", "resnet_predicted_label")),
+        ({"label": {}, "embedding": {}}, Roles("", "label")),
+        ({"digit": {"classes": {"1": 3, "2": 4}}, "label": {}}, Roles("", "digit", "label")),
+        ({"amount": {"mean": 3.0}}, Roles()),
+    ],
+)
+def test_columns_get_their_roles_by_name(columns: dict[str, dict[str, object]], roles: Roles) -> None:
+    assert roles_of(columns, "label") == roles
+
+
+def test_bins_cover_the_earlier_column_too() -> None:
+    edges = bin_edges({"type": "double", "min": 0, "max": 1, "mean": 0.5}, {"min": -1, "max": 0.5})
+    assert edges is not None
+    assert (edges[0], edges[-1]) == (-1, 1)
+    assert bin_edges({"type": "double", "min": 1, "max": 1, "mean": 1}, {}) is None
+
+
+def test_embeddings_are_not_read() -> None:
+    rows = pa.table(
+        {"row_id": ["a"], "embedding": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), "scores": [[0.5]]}
+    )
+    asked = []
+
+    def read(names: list[str] | None):  # type: ignore[no-untyped-def]
+        asked.append(names)
+        yield rows.select(names or rows.column_names)
+
+    assert [table.column_names for table in light_tables(read)] == [["row_id", "scores"]]
+    assert asked == [None, ["row_id", "scores"]]

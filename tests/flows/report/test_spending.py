@@ -1,0 +1,38 @@
+"""Tokens, costs and hours of a run, and their price from the job or the environment."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from overnight.flows.report.spending import Prices, Use, prices_of, total_of, uses_of
+from overnight.tasks.errors import JobError
+
+RECEIPT = {
+    "columns": {"prompt_tokens": {"sum": 1200}, "gpt_cost": {"sum": 0.5}, "other": {"sum": 3}},
+    "performance": {"device_seconds": 7200.0},
+    "stages": {"ingest": {"seconds": 3600.0}, "infer": {"seconds": 7200.0}},
+}
+
+
+def test_a_run_used_tokens_devices_and_cpus() -> None:
+    uses = uses_of(RECEIPT, Prices(gpu_hour=2.0, cpu_hour=0.1))
+    assert uses == [
+        Use("prompt tokens", 1200, "tokens"),
+        Use("cost of answers (gpt_cost)", 0.5, "", 0.5),
+        Use("models on devices", 2.0, "hours", 4.0),
+        Use("workers on CPUs", 1.0, "hours", 0.1),
+    ]
+    assert total_of(uses) == pytest.approx(4.6)
+
+
+def test_without_prices_there_is_no_total() -> None:
+    assert total_of(uses_of({"stages": RECEIPT["stages"]}, Prices())) is None
+
+
+def test_prices_of_the_job_come_before_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERNIGHT_PRICE_PER_GPU_HOUR", "3")
+    monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "0.2")
+    assert prices_of(SimpleNamespace(price_per_gpu_hour=2.5)) == Prices(2.5, 0.2)
+    monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "cheap")
+    with pytest.raises(JobError, match="expected a number, found 'cheap'"):
+        prices_of(SimpleNamespace())
