@@ -2,7 +2,7 @@
 
 A stage's load is its worker seconds / (workers x seconds). Stages on the same CPUs have one load together, and writing
 has `WRITES_AT_ONCE` workers. The stage with the greatest load bounded the run. If no load is above one half, start-up
-or waiting for storage bounded it, or the work was too little for many workers.
+or waiting bounded it (for storage, or for space in the object store), or the work was too little for many workers.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ from typing import Any
 
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 
-READING, DECODING, MODEL, WRITING, START = "reading", "preprocessing", "the model", "writing", "start-up"
+READING, DECODING, MODEL, WRITING = "reading", "preprocessing", "the model", "writing"
+START, WAITING = "start-up", "waiting"
 ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 
@@ -53,7 +54,7 @@ class _Load:
         has_one_worker = self.gpus_busy is None and on_cpu[longest] >= ENOUGH * self.working_seconds
         if self.cpus_busy >= ENOUGH or has_one_worker:
             return longest
-        return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WRITING
+        return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WAITING
 
     def advice(self, bound: str, stream_seconds: float) -> str:
         """Return a sentence about the bound, with what to do."""
@@ -66,7 +67,7 @@ class _Load:
                 f"bound by start-up: {self.start_seconds:.0f} of {stream_seconds:.0f} s; larger partitions waste less "
                 "of it"
             )
-        if self.gpus_busy is None and self.cpus_busy < ENOUGH and bound != WRITING:
+        if self.gpus_busy is None and self.cpus_busy < ENOUGH and bound not in (WRITING, WAITING):
             return f"bound by {bound}, on few workers: there was too little work for more"
         if bound == DECODING:
             remedy = "add CPUs, or, for JPEG files, decode: fast if it is not set yet"
@@ -76,9 +77,9 @@ class _Load:
         if bound == MODEL:
             share = f"{self.seconds['infer'] / work:.0%} of the work"
             return f"model-bound ({share}): add {devices}, or try dtype: bfloat16"
-        if self.writers_busy > ENOUGH:
+        if bound == WRITING:
             return f"write-bound:{idle} check the sink's storage"
-        return f"bound by no measured stage, most likely by waiting:{idle} check the sink's storage"
+        return f"bound by no measured stage, but by waiting:{idle} check the storage, and Ray's object store"
 
 
 def bottleneck(

@@ -19,7 +19,7 @@ def stages(ingest: float, preprocess: float, infer: float, rows: int = 1000, wri
         (stages(2, 50, 130), Capacity(2, 0), 5, "the model", "model-bound (71% of the work): add CPUs, or a GPU"),
         (stages(130, 2, 50), Capacity(2, 0), 5, "reading", "read-bound"),
         (stages(1, 1, 1), Capacity(2, 0), 60, "start-up", "60 of 100 s"),
-        (stages(1, 1, 1), Capacity(2, 0), 5, "writing", "no measured stage, most likely by waiting: check"),
+        (stages(1, 1, 1), Capacity(2, 0), 5, "waiting", "no measured stage, but by waiting: check"),
         (stages(1, 50, 80, write=150), Capacity(2, 0), 5, "writing", "write-bound: check the sink's storage"),
         (stages(2, 200, 30, write=150), Capacity(16, 1), 0, "writing", "write-bound: the GPUs waited 70% of the time;"),
         (stages(1, 50, 130, write=150), Capacity(2, 0), 5, "the model", "model-bound"),
