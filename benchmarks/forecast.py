@@ -24,7 +24,7 @@ import yaml
 
 from overnight.flows.ledger.forecast import experience, run_seconds
 
-LEAST, MOST = 100, 1000  # files of a partition, drawn evenly on a logarithmic scale
+LEAST, MOST = 50, 500  # files of a partition, drawn evenly on a logarithmic scale
 WARM_UP = 3
 FIRST_DAY = date(2026, 1, 1)
 LEFT = re.compile(r"left \(80 %: (?P<low>.+?)(?: to (?P<high>.+?))?\)")

@@ -17,7 +17,7 @@ import numpy as np
 from overnight.tasks.engine.progress import Interval, Progress
 
 Timings: TypeAlias = np.ndarray
-NEWEST = 14  # older receipts count no more
+NEWEST = 6  # older receipts count no more: of 14, a machine that other work leaves takes too long to be seen
 SHARE = 0.8  # of runs that should end within the interval
 SPREAD, SPREAD_WEIGHT = 0.25, 1  # the spread before any receipt is known, which counts as much as one
 UNLIKE = 0.7  # the spread between runs of other settings

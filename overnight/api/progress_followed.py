@@ -28,6 +28,7 @@ TASKS = {
     "write": "checking the rows and publishing them",
 }
 RUNNING = "infer: running the stream"
+BACKFILL = "running the partitions"
 
 
 @contextlib.contextmanager
@@ -44,7 +45,9 @@ def _follow(screen: Screen, job_name: str, flow_run_id: UUID, since: str, stop: 
     with get_client(sync_client=True) as client:
         while not stop.wait(seconds):
             with contextlib.suppress(Exception):  # a display that fails must not fail the run
-                if task := _running_task(client, flow_run_id):
+                if screen.view.backfill:
+                    screen.phase(BACKFILL)
+                elif task := _running_task(client, flow_run_id):
                     screen.begin()
                     progress = screen.view.progress
                     is_running = task == "infer" and progress is not None and not progress.is_complete

@@ -82,7 +82,7 @@ class Progress:
         return min(self.stages[stage].rows / max(self.total, 1), 1.0)
 
     def as_texts(self) -> dict[str, str]:
-        """Return the fields as JSON texts, none of which is too long for the metadata of an artifact in Prefect."""
+        """Return the fields as JSON texts that are short enough for the metadata of an artifact in Prefect."""
         values = asdict(self)
         for stage in values["stages"].values():
             stage["rate"] = stage["rate"] and round(stage["rate"], 3)

@@ -50,5 +50,5 @@ def test_without_a_terminal_lines_name_the_task_that_runs_and_the_rows_of_each_s
         complete = replace(SEVEN, stages={"ingest": StageProgress(10), "infer": StageProgress(10)}, is_complete=True)
         facts = {"partition": "2026-11-17", **complete.as_texts()}
         ask(prefect_api, "/artifacts/", {**artifact, "data": 100, "metadata_": facts})
-        wait_for(" s  backfill: 1 of 2 · ingest: 10 rows · infer: 10 rows · infer: ")
+        wait_for(" s  backfill: 1 of 2 · ingest: 10 rows · infer: 10 rows · running the partitions")
     ask(prefect_api, f"/flows/{flow}", method="DELETE")
