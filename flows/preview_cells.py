@@ -1,4 +1,7 @@
-"""Prepare the values of a preview for display: short texts, descriptions of bytes and arrays, and images as pixels."""
+"""Prepare the values of rows for display: short texts, descriptions of bytes and arrays, and images as pixels.
+
+A preview, the report of a run, `overnight diff` and notebooks show them.
+"""
 
 import io
 import json

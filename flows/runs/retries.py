@@ -26,7 +26,10 @@ from overnight.flows.runs.local_ray import RayEnded
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
 
-NAME_FILES = ("infer", "write")  # their files carry the attempt's name, so that no try replaces the files of another
+TASKS_WITH_FILES = (
+    "infer",
+    "write",
+)  # their files carry the attempt's name, so that no try replaces the files of another
 JITTER = 0.5  # of a delay, so that the runs of a cluster do not all come back at the same time
 REPEATED_REPORT_SECONDS = 10
 
@@ -58,7 +61,7 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, error)
         pause(delays[number - 1])
         number += 1
-        if task.name in NAME_FILES:
+        if task.name in TASKS_WITH_FILES:
             run = run.as_new_attempt()
         options["task_run_name"] = f"{task.name} (attempt {number} of {retries.attempts}: worker died)"
 

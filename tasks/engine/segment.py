@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from overnight.tasks.engine.passing_on import without_weights
+from overnight.tasks.engine.passing_on import without_padding
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.rows import rebatch
 from overnight.tasks.state.read_plan import read_block
@@ -36,19 +36,20 @@ def run_stages(
     stages: Sequence[Stage], loaded: Sequence[Loaded], block: pa.Table, run: Run, isolation: RowIsolation | None
 ) -> Iterator[pa.Table]:
     """Yield the blocks that the `loaded` stages make of a block of rows, or of numbers of blocks to read."""
-    if "block" in block.column_names and "__state" not in block.column_names:
+    holds_block_numbers = "__state" not in block.column_names
+    if holds_block_numbers:
         numbers = block["block"].to_pylist()
         first = (numbers[0], 0)
         blocks: Iterator[pa.Table] = (read_block(run.order, number) for number in numbers)
     else:
-        block = without_weights(block)
+        block = without_padding(block)
         if not len(block):
             return
         first = (block["__unit"][0].as_py(), block["__row"][0].as_py())
         blocks = iter((block,))
     for stage, work in zip(stages, loaded, strict=True):
         blocks = work.on(blocks, isolation)
-        if stage is not stages[-1]:
+        if stage is not stages[-1]:  # Ray Data counts the rows of the last
             blocks = _counted(blocks, run, stage.counts_as, first)
     yield from blocks
 

@@ -81,7 +81,8 @@ def size_of(versions: Versions) -> int:
 def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
     """Fetch the files of `versions` into `folder`, unless an earlier try did, and remove all others there.
 
-    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder.
+    The folder is for these versions alone: a file of the listed size is one that an earlier try has fetched. Raise
+    `JobError` if a file is not in its listed version, or if a name leads out of the folder.
     """
     for name in versions:
         if {"", ".", ".."} & set(name.split("/")) or "\0" in name:

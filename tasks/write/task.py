@@ -31,7 +31,7 @@ from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.checks.unreadable_files import unreadable
 from overnight.tasks.write.checks.user_check import probe
 from overnight.tasks.write.merge.drop_duplicates import drop_duplicates, require_keys
-from overnight.tasks.write.merge.known_types import columns_left_out, typed, warnings_of_left_out
+from overnight.tasks.write.merge.known_types import statistics_of_left_out, warnings_of_left_out, with_known_types
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.publish.publish import Repaired, audit, is_under_way, prepared, publish, repair
@@ -170,7 +170,7 @@ def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
         schemas = [read_schema(run.manifest)]
         if streamed.columns:
             schemas.append(publishable(streamed.columns.empty_table()).schema)
-        records = typed(records, schemas, run)
+        records = with_known_types(records, schemas, run)
     ranges = row_ranges.merge([record.ranges for record in records])
     records, ranges, duplicates = drop_duplicates(run.parts, records, ranges, rules)
     duplicates += decision.count_all(run.duplicates)
@@ -182,7 +182,7 @@ def _receipt(
 ) -> dict[str, Any]:
     """Return the receipt before the checks."""
     records, totals, retry = staged.records, staged.totals, staged.retried
-    columns = {**ready.columns, **columns_left_out(records, ready)}
+    columns = {**ready.columns, **statistics_of_left_out(records, ready)}
     left_out = set(columns_not_published(records))
     facts = {
         "rows_duplicate": staged.rows_duplicate,

@@ -174,7 +174,7 @@ class GumbelNoise:
             self.cuts.append(TopPLogitsWarper(sampling.top_p))
         self.generators = []
         for name in names:
-            seed = number_of(f"{sampling.seed} {name}")
+            seed = seed_of(f"{sampling.seed} {name}")
             self.generators.append(torch.Generator(device).manual_seed(seed))
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
@@ -190,7 +190,7 @@ class GumbelNoise:
         return scores - noise.clamp_min(torch.finfo(noise.dtype).tiny).log()
 
 
-def number_of(name: str) -> int:
+def seed_of(name: str) -> int:
     """Return a seed of 56 bits for a random generator, which depends only on `name`."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 

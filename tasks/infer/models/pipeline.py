@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.huggingface import model_location
-from overnight.tasks.infer.huggingface.generation import number_of
+from overnight.tasks.infer.huggingface.generation import seed_of
 from overnight.tasks.infer.huggingface.media import require_rate
 from overnight.tasks.infer.huggingface.pipeline_io import (
     WORDS,
@@ -131,7 +131,7 @@ class TransformersPipeline(PretrainedPredictor):
                 else:
                     results = []
                     for row, values, row_id in zip(rows, arguments, batch["row_id"], strict=True):
-                        results.append(_run_row(pipe, task, row, values, number_of(f"{self.seed} {row_id}")))
+                        results.append(_run_row(pipe, task, row, values, seed_of(f"{self.seed} {row_id}")))
             except ImportError as error:
                 raise library_missing(task, error) from error
             return columns_of(results, types)

@@ -1,4 +1,4 @@
-"""The most frequent reasons of a quarantine, one per line."""
+"""The most frequent reasons of a quarantine, one per line: for the message of a failed check and the terminal."""
 
 from collections import Counter
 

@@ -45,7 +45,7 @@ def json_texts(column: pa.ChunkedArray) -> pa.Array:
 
 def _json_ready(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values as a list of Python values that `dump` writes with every digit."""
-    if has_infinite(column):
+    if has_non_finite(column):
         return list(map(spelled, values(column)))
     return values(column)
 
@@ -68,7 +68,7 @@ def spelled(value: Any) -> Any:
     return value
 
 
-def has_infinite(column: pa.ChunkedArray) -> bool:
+def has_non_finite(column: pa.ChunkedArray) -> bool:
     """Return True if NaN or an infinity is among the values of a column, also in lists and structs."""
     for chunk in column.chunks:
         for leaf in leaves(chunk):

@@ -20,7 +20,7 @@ from overnight.tasks.write.merge.merge_parts import Prepared, published_schema
 from overnight.tasks.write.merge.output_schema import unified
 
 
-def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
+def with_known_types(records: list[Record], known: Iterable[pa.Schema | None], run: Run) -> list[Record]:
     """Return the footers of staged parts, in which columns of type null have a type if one is known.
 
     Types come from the schemas `known`, in order, and then from the job's other partitions.
@@ -31,7 +31,7 @@ def typed(records: list[Record], known: Iterable[pa.Schema | None], run: Run) ->
     kinds: dict[str, pa.DataType] = {}
     for schema in (*known, *other_schemas(run)):
         for field in schema or ():
-            if field.name in names and _known_part(field.type) == field.type:
+            if field.name in names and _is_known(field):
                 kinds.setdefault(field.name, field.type)
         if names <= kinds.keys():
             break
@@ -51,7 +51,7 @@ def of_known_types(schema: pa.Schema, keep: str | None = None) -> pa.Schema:
     return pa.schema(fields)
 
 
-def columns_left_out(records: list[Record], ready: Prepared) -> Columns:
+def statistics_of_left_out(records: list[Record], ready: Prepared) -> Columns:
     """Return the statistics, all nulls, of the staged columns that `ready` lacks because their type is unknown."""
     names = _unknown(published_schema(records)).difference(ready.schema.names)
     return describe(pa.table({name: pa.nulls(ready.rows) for name in sorted(names)}))
@@ -73,7 +73,7 @@ def warnings_of_left_out(records: list[Record], ready: Prepared) -> list[str]:
 
 def _with_types(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
     for number, field in enumerate(schema):
-        if field.name in kinds and _known_part(field.type) != field.type:
+        if field.name in kinds and not _is_known(field):
             try:
                 schema = schema.set(number, field.with_type(unified(field.name, kinds[field.name], field.type)))
             except ContractError:  # here the column is a list, and the known type is not
@@ -83,7 +83,11 @@ def _with_types(schema: pa.Schema, kinds: dict[str, pa.DataType]) -> pa.Schema:
 
 def _unknown(schema: pa.Schema) -> set[str]:
     """Return the columns whose type, or an inner type, is null."""
-    return {field.name for field in schema if _known_part(field.type) != field.type}
+    return {field.name for field in schema if not _is_known(field)}
+
+
+def _is_known(field: pa.Field) -> bool:
+    return bool(_known_part(field.type) == field.type)
 
 
 def _known_part(kind: pa.DataType) -> pa.DataType | None:

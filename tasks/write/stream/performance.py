@@ -51,8 +51,8 @@ class _Load:
         elif self.gpus_busy >= max(self.cpus_busy, ENOUGH):
             return MODEL
         longest = max(on_cpu, key=lambda stage: on_cpu[stage])
-        has_one_worker = self.gpus_busy is None and on_cpu[longest] >= ENOUGH * self.working_seconds
-        if self.cpus_busy >= ENOUGH or has_one_worker:
+        fills_one_worker = self.gpus_busy is None and on_cpu[longest] >= ENOUGH * self.working_seconds
+        if self.cpus_busy >= ENOUGH or fills_one_worker:
             return longest
         return READING if seconds["ingest"] > max(seconds["preprocess"], seconds["infer"]) else WAITING
 
@@ -95,6 +95,7 @@ def bottleneck(
     """
     rows = stages["ingest"]["rows"]
     seconds = {stage: measures["seconds"] for stage, measures in stages.items()}
+    # the first rows are one block, which passed one worker after the other
     start_seconds = max(first_seconds - _work(seconds) * min(first_rows / max(rows, 1), 1), 0.0)
     working_seconds = max(stream_seconds - start_seconds, 1e-3)
     cpu_seconds, device_seconds = seconds["ingest"] + seconds["preprocess"] + seconds["infer"], 0.0

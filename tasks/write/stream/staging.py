@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 
-from overnight.tasks.engine.passing_on import without_weights
+from overnight.tasks.engine.passing_on import without_padding
 from overnight.tasks.errors import STREAM_STAGES, ContractError
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 from overnight.tasks.rows.blocks import END, FILTERED, LIVE, MEASURED_STAGES, left_out
@@ -172,7 +172,7 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
 def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Staged:
     """Write a part, and return what it has."""
     try:
-        before = without_weights(joined(blocks))
+        before = without_padding(joined(blocks))
     except pa.ArrowException as error:
         raise ContractError(f"rows of one column differ in type: {error}. Return one type.", "write") from error
     if not len(before):

@@ -14,7 +14,7 @@ from pyarrow import types
 from overnight.tasks.errors import ContractError, OvernightError, RowError
 from overnight.tasks.rows.arrow_types import is_text, kinds_in, leaves
 from overnight.tasks.state.run import Run
-from overnight.tasks.write.merge.json_values import has_infinite, plain
+from overnight.tasks.write.merge.json_values import has_non_finite, plain
 
 
 def unfit_rows(table: pa.Table, take: Callable[[pa.Table], None]) -> dict[int, Exception]:
@@ -95,7 +95,7 @@ def refuse_nan(table: pa.Table, what: str) -> None:
 def refuse_infinite(table: pa.Table, what: str) -> None:
     """Raise `RowError` for NaN or an infinity in the columns of the table, also in lists and structs."""
     for name in table.column_names:
-        if has_infinite(table[name]):
+        if has_non_finite(table[name]):
             raise RowError(
                 f"column {name!r}: expected finite numbers or null, which {what} can store, found NaN or an infinity. "
                 "Make it null where it is made, or publish it as text."

@@ -4,7 +4,7 @@ import math
 
 import pyarrow as pa
 
-from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on, without_weights
+from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on, without_padding
 from overnight.tasks.rows.rebatch import cut
 from tests.tasks.blocks import source_block
 
@@ -17,7 +17,7 @@ def block(first: int, count: int, size: int) -> pa.Table:
 
 
 def names(pieces: list[pa.Table]) -> list[str]:
-    found: list[str] = pa.concat_tables(map(without_weights, pieces))["row_id"].to_pylist()
+    found: list[str] = pa.concat_tables(map(without_padding, pieces))["row_id"].to_pylist()
     return found
 
 
@@ -25,7 +25,7 @@ def test_large_rows_are_passed_on_in_blocks_of_bounded_bytes() -> None:
     pieces = list(passed_on([block(0, 400, LARGE)], LARGEST_BLOCK_BYTES, 3600))
     assert max(piece.nbytes for piece in pieces) <= LARGEST_BLOCK_BYTES
     assert names(pieces) == [f"a#{row}" for row in range(400)]
-    assert sum(map(len, pieces)) == 400, "without weights"
+    assert sum(map(len, pieces)) == 400, "without padding"
 
 
 def test_a_task_that_lasts_passes_on_what_it_has_as_a_full_block() -> None:
@@ -35,7 +35,7 @@ def test_a_task_that_lasts_passes_on_what_it_has_as_a_full_block() -> None:
     assert names(pieces) == [f"a#{row}" for row in range(12)]
 
 
-def test_a_full_block_gets_no_weight_although_its_task_lasts() -> None:
+def test_a_full_block_gets_no_padding_although_its_task_lasts() -> None:
     assert [len(piece) for piece in passed_on([block(0, 40, SMALL)], 10_000, 0)] == [40]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from overnight.tasks.infer.huggingface.generation import GumbelNoise, Sampling, number_of, unpadded_processors
+from overnight.tasks.infer.huggingface.generation import GumbelNoise, Sampling, seed_of, unpadded_processors
 
 PAD = 0  # also the end token
 TOKENS = torch.tensor([[PAD, PAD, 3], [4, 5, 3]])
@@ -81,4 +81,4 @@ def test_the_random_numbers_of_a_row_depend_on_its_id_its_prompt_and_the_number_
     rows = [("a", "p", 0), ("b", "p", 0), ("a", "q", 0), ("a", "p", 1), ("a", "p", 2)]
     assert len({first_of(*row) for row in rows}) == len(rows)
     assert Sampling(0, 0).noises({}, ["p"], CPU, 2) == [None, None], "temperature 0 draws nothing"
-    assert number_of("a") == 0xCA978112CA1BBD, "a later version must draw the same"
+    assert seed_of("a") == 0xCA978112CA1BBD, "a later version must draw the same"

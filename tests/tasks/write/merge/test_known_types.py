@@ -13,10 +13,10 @@ from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.run_checks import null_violations, unknown_columns
 from overnight.tasks.write.checks.settings import Checks
 from overnight.tasks.write.merge.known_types import (
-    columns_left_out,
     of_known_types,
-    typed,
+    statistics_of_left_out,
     warnings_of_left_out,
+    with_known_types,
 )
 from overnight.tasks.write.publish.publish import prepared, publish
 from tests.contracts.sinks.adapters import ADAPTERS
@@ -31,7 +31,7 @@ def publish_day(run: Run, columns: dict[str, Any], known: pa.Schema | None = Non
     stage(run, columns)
     sink = sink_of(kind, "-")
     records, merged = records_of(run)
-    records = typed(records, [known], run)
+    records = with_known_types(records, [known], run)
     with holding(run) as held, prepared(held, sink, records, merged) as ready:
         warnings = warnings_of_left_out(records, ready)
         publish(held, sink, ready, NO_ERRORS, receipt_of(run, sink, ready))
@@ -126,7 +126,7 @@ def test_checks_see_a_column_that_is_left_out_as_null(tmp_path: Path) -> None:
     stage(run, {"x": NULL})
     records, merged = records_of(run)
     with holding(run) as held, prepared(held, sink_of("parquet", "-"), records, merged) as ready:
-        columns = summary({**ready.columns, **columns_left_out(records, ready)}, {})
+        columns = summary({**ready.columns, **statistics_of_left_out(records, ready)}, {})
     checks = Checks(max_null={"x": 0.5})
     assert list(unknown_columns(checks, columns)) == []
     assert "x" in next(iter(null_violations(checks, columns)))

@@ -18,7 +18,7 @@ from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import describe
-from overnight.tasks.write.merge.known_types import typed
+from overnight.tasks.write.merge.known_types import with_known_types
 from overnight.tasks.write.merge.merge_parts import OutputFormat, Prepared, merge, published_schema
 from tests.tasks.runs import make_run
 from tests.tasks.write.merge.parts import stage, stage_as_before
@@ -195,7 +195,7 @@ def test_a_part_that_is_not_the_file_to_publish_is_merged(run: Run, case: str) -
 def test_a_column_of_nulls_that_gets_a_type_from_elsewhere_is_merged(run: Run) -> None:
     stage(run, "a", [(0, 0, None)])
     records, known = staged_parts.read_records(run.parts), pa.schema([("x", pa.float32())])
-    records = typed(records, [known], run)
+    records = with_known_types(records, [known], run)
     ranges = row_ranges.merge([record.ranges for record in records])
     schema = published_schema(records)
     [file] = merge(run.parts, records, ranges, schema, run.sink, "f-", "", "zstd", 1).files
