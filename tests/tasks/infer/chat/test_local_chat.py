@@ -54,7 +54,7 @@ class Generation:
 
 
 def test_a_model_whose_forward_names_no_attention_mask_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_chat, "load_on_devices", lambda *_: (Model(), "cpu"))
+    monkeypatch.setattr(Chat, "load_on_devices", lambda *_: (Model(), "cpu"))
     monkeypatch.setattr(local_chat, "Generation", Generation)
     predict: Any = Chat(model="m", user="{text}").answering(None, Tokenizer(), None, None)  # type: ignore[arg-type]
     columns = predict({"text": np.array(["a", "b"], object), "row_id": np.array(["1", "2"], object)}).columns
