@@ -148,6 +148,22 @@ def test_a_model_of_a_table_reads_the_columns_with_numbers_unless_you_name_one(t
         assert (model.file, model.columns) == (os.path.abspath("m.joblib"), columns)
 
 
+@pytest.mark.parametrize(("work", "model"), [("torch", "m.pt2"), ("sklearn", "m.joblib"), ("openai", "a-model")])
+def test_what_holds_for_the_model_that_ships_is_not_in_a_job_with_another_one(
+    tmp_path: Path, work: str, model: str
+) -> None:
+    [job_file] = create(Answers(tmp_path, "it", "in", "csv", work, model, "says"))
+    [entry] = load_job(job_file).inference
+    of_one_model = {"outputs", "probabilities", "price_per_million_input_tokens", "price_per_million_output_tokens"}
+    assert not entry.model_fields_set & of_one_model
+
+
+def test_a_job_with_the_usual_model_of_an_endpoint_has_its_prices(tmp_path: Path) -> None:
+    [job_file] = create(Answers(tmp_path, "it", "in", "csv", "openai", offers()["openai"].model, "says"))
+    [entry] = load_job(job_file).inference
+    assert entry.price_per_million_input_tokens
+
+
 def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "my_models.py").write_text("precious")
     answers = Answers(tmp_path, "of-mine", "data", "csv", "python")
