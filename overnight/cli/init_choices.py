@@ -27,7 +27,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
     "pdf": {"text": ["{kind: pdf_text}", "{kind: split_text, size: 1000, overlap: 100}"]},
     "text": {"text": []},
 }
-IMAGE_SIZE = 224  # pixels, unless all pictures are smaller
+IMAGE_SIZE = 224  # pixels, unless the pictures that init opens are smaller
 # Chains of models that read columns of earlier ones, with a usual name for each model.
 CHAINS = {
     "object_classification": Offer(

@@ -5,6 +5,7 @@ read the rows, so that the columns have the same names as in a run.
 """
 
 import io
+import math
 import os
 import re
 import tempfile
@@ -38,7 +39,7 @@ class Inputs:
     source: str | None = None  # the kind of most files
     rows: int = 0  # of each partition; 0 if unknown
     has_folders: bool = False
-    longest_side: int = 0  # of the first pictures, in pixels; 0 if unknown
+    longest_side: int = 0  # of a few pictures, in pixels; 0 if unknown
     names: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # the column of the longest texts first
     numbers: tuple[str, ...] = ()
@@ -67,10 +68,10 @@ def source_kinds() -> dict[str, tuple[str, ...]]:
 
 
 def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
-    """Return what the first pictures, or the first rows of the first file, show."""
+    """Return what a few pictures, or the first rows of the first file, show."""
     if kind == "images":
         sides = []
-        for file in files[:PICTURES]:
+        for file in files[:: math.ceil(len(files) / PICTURES)]:  # the first ones may be in a folder of thumbnails
             with Location(file.uri).open() as content:
                 sides.append(_longest_side(content))
         return Inputs(longest_side=max(sides) if all(sides) else 0)

@@ -20,6 +20,7 @@ from overnight.tasks.storage.location import expand
 # In a checkout a link to deployments/jobs
 SHIPPED = Path(overnight.flows.deploy.__file__).parent / "shipped/jobs"
 LONGEST_LINE = 116
+PRICES = ("price_per_million_input_tokens", "price_per_million_output_tokens")  # of one model
 MODULE = "my_models"
 # For each content: its variable in the skeleton, its description, and a result and its expression.
 EXAMPLES = {
@@ -125,7 +126,8 @@ def _models(answers: Answers, entries: list[dict[str, Any]]) -> list[dict[str, A
         ]
     entry = next((entry for entry in entries if entry["kind"] == work), {"kind": work})
     entry.pop("name", None)
-    settings = offers()[work].settings(answers.column)
+    offer = offers()[work]
+    settings = offer.settings(answers.column)
     reads_table = answers.content != "image" and not answers.text_column
     if "columns" in settings and reads_table and inputs.numbers:
         settings["columns"] = list(inputs.numbers)
@@ -133,7 +135,10 @@ def _models(answers: Answers, entries: list[dict[str, Any]]) -> list[dict[str, A
     model = answers.model
     if key != "model" and is_relative(model):
         model = absolute(model)
-    return [entry | {key: model, **settings}]
+    settings = entry | {key: model, **settings}
+    if model != offer.model:
+        settings |= dict.fromkeys(PRICES)
+    return [{name: value for name, value in settings.items() if value is not None}]
 
 
 def _entry(settings: dict[str, Any]) -> str:

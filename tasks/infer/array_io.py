@@ -26,7 +26,12 @@ Outputs = Annotated[
     Field(min_length=1, description="Names of the model's outputs, in their order; default: its own names."),
 ]
 
-MODEL_IN_A_FILE = Offer("results of a model that you saved in a file", "any", "", lambda column: {"columns": [column]})
+MODEL_IN_A_FILE = Offer(
+    "results of a model that you saved in a file",
+    "any",
+    "",
+    lambda column: {"columns": [column], "outputs": None, "probabilities": None},
+)
 Call = Callable[[list[np.ndarray]], Mapping[str, Any]]  # a list in place of an array has one value per row
 
 

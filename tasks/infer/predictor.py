@@ -38,7 +38,8 @@ class Offer:
     words: str  # the task
     column: str  # that the model needs: `image`, `audio`, `text` or `any`
     model: str  # the hub name of a usual model; empty if there is none
-    settings: Callable[[str], dict[str, Any]] = lambda column: {}  # from the column's name, further settings
+    # from the column's name, further settings; None leaves out a setting of the job that ships
+    settings: Callable[[str], dict[str, Any]] = lambda column: {}
     whole_images: bool = False  # cropped images would spoil the result
     architecture: str = ""  # the `model_type` in the config of the usual model
 

@@ -6,7 +6,7 @@ the rows, so that an empty list has the same type in every batch, and a missing 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from overnight.tasks.infer.huggingface.media import channel, require_image
 from overnight.tasks.infer.predictor import Batch
 from overnight.tasks.rows.plain_values import arrow_column, plain_column
 from overnight.tasks.rows.tensors import Column
+from overnight.tasks.rows.unstorable import PLAIN
 
 MEDIA = frozenset({"image", "images", "audio"})  # names of inputs that are not texts
 WORDS = "word_boxes"  # pairs of a word and its box, in Arrow structs
@@ -156,13 +157,27 @@ def _column(name: str, values: Sequence[Any], declared_type: pa.DataType | None)
 
 
 def _exact(value: Any) -> Any:
-    """Return a result with numbers of two bytes in tensors as float32, and a tensor of one number as this number."""
+    """Return a result whose numbers keep their type; float16 and bfloat16 in tensors become float32."""
     if hasattr(value, "detach"):
         is_narrow = value.dtype.itemsize == 2 and value.is_floating_point()
-        array = (value.float() if is_narrow else value).detach().cpu().numpy()
-        return array if array.ndim else array[()]
+        value = (value.float() if is_narrow else value).detach().cpu().numpy()
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return value[()]
     if isinstance(value, Mapping):
-        return {name: _exact(inner) for name, inner in value.items()}
+        return {name: _inside(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return list(map(_exact, value))
+        return _entries(value)
     return value
+
+
+def _inside(value: Any) -> Any:
+    """Return a value inside another one. Arrow takes arrays of one dimension there, and lists of them."""
+    value = _exact(value)
+    return _entries(value) if isinstance(value, np.ndarray) and value.ndim > 1 else value
+
+
+def _entries(values: Iterable[Any]) -> list[Any]:
+    entries = list(values)
+    if set(map(type, entries)) <= PLAIN:  # vectors of tokens are long
+        return entries
+    return list(map(_inside, entries))

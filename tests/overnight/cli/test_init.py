@@ -129,7 +129,8 @@ def test_every_kind_of_model_is_offered_and_begins_as_a_job_that_ships(tmp_path:
         source = next(source for source, work in OFFERED if work == kind)
         [job_file] = create(Answers(tmp_path, kind, "in", source, kind, "a/b"))
         assert "\n# docs/how-to/" in job_file.read_text()
-        assert "${OVERNIGHT_DEMO}" not in job_file.read_text()
+        for words in ("${OVERNIGHT_DEMO}", "real weights", "MiniLM", "LLaVA", "the same", "one model each"):
+            assert words not in job_file.read_text()
 
 
 def test_a_job_has_the_settings_of_the_one_that_ships_and_its_texts_are_those_of_the_user(tmp_path: Path) -> None:
@@ -146,6 +147,22 @@ def test_a_model_of_a_table_reads_the_columns_with_numbers_unless_you_name_one(t
         [job_file] = create(Answers(tmp_path, name, "a.csv", "csv", "sklearn", "m.joblib", column, inputs))
         [model] = load_job(job_file).inference
         assert (model.file, model.columns) == (os.path.abspath("m.joblib"), columns)
+
+
+@pytest.mark.parametrize(("work", "model"), [("torch", "m.pt2"), ("sklearn", "m.joblib"), ("openai", "a-model")])
+def test_what_holds_for_the_model_that_ships_is_not_in_a_job_with_another_one(
+    tmp_path: Path, work: str, model: str
+) -> None:
+    [job_file] = create(Answers(tmp_path, "it", "in", "csv", work, model, "says"))
+    [entry] = load_job(job_file).inference
+    of_one_model = {"outputs", "probabilities", "price_per_million_input_tokens", "price_per_million_output_tokens"}
+    assert not entry.model_fields_set & of_one_model
+
+
+def test_a_job_with_the_usual_model_of_an_endpoint_has_its_prices(tmp_path: Path) -> None:
+    [job_file] = create(Answers(tmp_path, "it", "in", "csv", "openai", offers()["openai"].model, "says"))
+    [entry] = load_job(job_file).inference
+    assert entry.price_per_million_input_tokens
 
 
 def test_a_second_model_of_your_own_in_a_folder_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -218,8 +235,7 @@ def test_a_person_is_asked_for_what_is_not_given(overnight: Overnight, tmp_path:
     assert deployable(tmp_path / "mood.yaml").name == "mood"
     expected = f"""
         # Run it in this folder: overnight run mood.yaml
-        # docs/how-to/text-classification.md: write a label and its confidence for each text. With real weights:
-        # distilbert/distilbert-base-uncased-finetuned-sst-2-english
+        # docs/how-to/text-classification.md: write a label and its confidence for each text.
         name: mood
         source: {{kind: csv, path: {tmp_path}/reviews.csv}}
         inference:

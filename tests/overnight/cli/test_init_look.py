@@ -150,6 +150,15 @@ def test_small_pictures_keep_their_size(tmp_path: Path, sizes: list[tuple[int, i
     assert step.size == size
 
 
+def test_a_folder_of_thumbnails_does_not_decide_the_size_of_photos(tmp_path: Path) -> None:
+    for number in range(12):
+        file = tmp_path / "in" / ("a-thumbnails" if number < 6 else "photos") / f"{number:02}.png"
+        touch(file)
+        Image.new("RGB", (28, 28) if number < 6 else (900, 600)).save(file)
+    [step] = written(tmp_path, f"{tmp_path}/in", "image_embedding").preprocess
+    assert step.size == 224
+
+
 def test_half_of_the_rows_that_are_there_is_the_least_that_a_run_publishes(tmp_path: Path) -> None:
     for day, count in (("2026-01-01", 7), ("2026-01-02", 30)):
         for row in range(count):

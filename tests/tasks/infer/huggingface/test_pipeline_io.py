@@ -31,6 +31,19 @@ def test_numbers_keep_their_types_and_a_missing_field_is_null() -> None:
     assert [array.dtype for array in to_numpy(found["d"])] == [np.uint8, np.uint8]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float32])
+def test_arrays_of_any_dimension_inside_a_value_keep_the_type_of_their_numbers(dtype: type) -> None:
+    kind = pa.from_numpy_dtype(dtype)
+    number, masks = np.array(3, dtype), np.ones((2, 3), dtype)
+    row = {"number": number, "masks": [{"mask": masks}], "both": {"numbers": [number], "stack": masks[None]}}
+    found = columns_of([row], {})
+    assert found["number"].type == kind
+    assert found["masks"].type == pa.list_(pa.struct([("mask", pa.list_(pa.list_(kind)))]))
+    both = [("numbers", pa.list_(kind)), ("stack", pa.list_(pa.list_(pa.list_(kind))))]
+    assert found["both"].type == pa.struct(both)
+    assert found["masks"].to_pylist() == [[{"mask": masks.tolist()}]]
+
+
 def test_results_that_are_no_dicts_are_one_column() -> None:
     assert columns_of([["a"], []], {})["output"].to_pylist() == [["a"], []]
     assert columns_of([{"a": 1}, [2]][1:], {})["output"].to_pylist() == [[2]]
