@@ -40,6 +40,13 @@ def test_without_a_terminal_each_phase_is_a_line_with_its_second(output: io.Stri
     assert lines_of(output) == "   0 s  importing\n   0 s  Starting Ray, about 10 s\n"
 
 
+def test_a_terminal_without_a_cursor_gets_lines(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with Screen(console=console(output, True)) as screen:
+        screen.phase("importing")
+    assert lines_of(output) == "   0 s  importing\n"
+
+
 def test_without_a_terminal_a_line_with_all_facts_comes_when_it_is_due(
     output: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
