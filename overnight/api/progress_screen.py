@@ -116,7 +116,9 @@ class Screen:
         """Show the progress of a run. Within one run, no stage falls back."""
         with self._lock:
             before = self.view.progress if run == self._run else None
-            self._run, self._read_at = run, time.monotonic()
+            if before is None or progress.seconds != before.seconds:  # the server has each one for some seconds
+                self._read_at = time.monotonic()
+            self._run = run
             self.view = replace(self.view, partition=partition, progress=never_less(progress, before))
 
     def backfill(self, text: str, share: float) -> None:
