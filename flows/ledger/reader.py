@@ -3,12 +3,14 @@
 This file defines which files of a ledger are read. `partition_status.py` derives the status of a partition from them.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import parse_json
 from overnight.tasks.storage.location import Location
@@ -60,16 +62,20 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
 
 
 def earlier_receipts(state: Location, column: str, job: str, newest: int, ledger: str = "") -> list[dict[str, Any]]:
-    """Return receipts of a job: those of the `newest` partitions, and all kept ones of the partition in `ledger`."""
+    """Return receipts of a job: of its `newest` partitions, and the `newest` kept ones of the partition in `ledger`.
+
+    They inform a forecast, so a corrupt one is left out: only the run of its own partition must refuse it.
+    """
     days = [name for name in state.names() if name.startswith(f"{column}=")]
     paths = [f"{name}/receipt.json" for name in days[-newest:]]
     if ledger:
         paths += [f"{ledger}/receipts/{name}" for name in (state / ledger / "receipts").names()[-newest:]]
     receipts = []
     for path, content in state.read_each(paths).items():
-        receipt = parse_json(content, state / path)
-        if receipt.get("job") == job and receipt not in receipts:
-            receipts.append(receipt)
+        with contextlib.suppress(LedgerCorrupt):
+            receipt = parse_json(content, state / path)
+            if receipt.get("job") == job and receipt not in receipts:
+                receipts.append(receipt)
     return receipts
 
 

@@ -56,6 +56,7 @@ def _follow(screen: Screen, job_name: str, flow_run_id: UUID, since: str, stop: 
                 for artifact in client.read_latest_artifacts(artifact_filter=query, limit=len(keys)):
                     if artifact.updated and artifact.updated >= start:
                         _show(screen, artifact)
+            with contextlib.suppress(Exception):
                 screen.tick()
 
 

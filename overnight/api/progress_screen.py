@@ -62,7 +62,7 @@ class Screen:
     def _begin(self) -> None:
         if self.console.is_jupyter:
             self._display = _notebook_output(self)
-        elif self.console.is_terminal:
+        elif self.is_live:
             live = Live(console=self.console, transient=True, refresh_per_second=FRAMES_PER_SECOND)
             live.get_renderable = self._drawn  # type: ignore[method-assign]
             self._display = live
@@ -78,8 +78,12 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Return True if a terminal or a notebook shows the view, so that no lines are needed."""
-        return self.console.is_terminal or self.console.is_jupyter
+        """Return True if a terminal or a notebook shows the view, so that no lines are needed.
+
+        A terminal that cannot move its cursor, such as Emacs' with `TERM=dumb`, shows lines.
+        """
+        has_cursor = self.console.is_terminal and not self.console.is_dumb_terminal
+        return has_cursor or self.console.is_jupyter
 
     def now(self) -> View:
         """Return the view with the seconds of now."""
@@ -112,7 +116,9 @@ class Screen:
         """Show the progress of a run. Within one run, no stage falls back."""
         with self._lock:
             before = self.view.progress if run == self._run else None
-            self._run, self._read_at = run, time.monotonic()
+            if before is None or progress.seconds != before.seconds:  # the server has each one for some seconds
+                self._read_at = time.monotonic()
+            self._run = run
             self.view = replace(self.view, partition=partition, progress=never_less(progress, before))
 
     def backfill(self, text: str, share: float) -> None:

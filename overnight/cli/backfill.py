@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from overnight.api.console import VisibleConsole
-from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server, started
+from overnight.cli.command import EXIT_STATUS, print_result, run_options, start_fork_server, started
 from overnight.tasks.config.masking import masked
 from overnight.tasks.engine.progress_text import duration
 from overnight.tasks.errors import first_line
@@ -69,7 +69,7 @@ def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose:
         options |= _days(options["start"], options["end"])
         if not dry_run:
             start_fork_server()
-        job, request, steps = _plan(job_path, options)
+        job, request, steps = _plan(job_path, screen, options)
         if steps and not dry_run:
             failure = _run(job_path, job, screen, options)
     if not steps:
@@ -91,33 +91,31 @@ def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose:
 def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
     from overnight.flows.schedule.partitions import check_range, parse_day
 
-    with exit_on_error():
-        first, last = (parse_day(day) if day else None for day in (start, end))
-        if first and last:
-            check_range(first, last)
+    first, last = (parse_day(day) if day else None for day in (start, end))
+    if first and last:
+        check_range(first, last)
     return {"start": first, "end": last}
 
 
-def _plan(job_path: Path, options: dict[str, Any]) -> tuple["Job", "Request", list["Step"]]:
+def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["Job", "Request", list["Step"]]:
     """Return the plan of a backfill, and print which partitions of the range it leaves out."""
     from overnight.flows.backfill_plan import left_out, planned
     from overnight.flows.job.loading import JobFile
 
     resume = options["resume"]
-    with exit_on_error():
-        job, request, steps = planned(
-            JobFile(job_path),
-            resume or "new",
-            options["start"],
-            options["end"],
-            select=options["select"],
-            order=options["order"],
-            settings=options["settings"],
-            reason=masked(options["reason"]),
-            is_resumed=bool(resume),
-        )
+    job, request, steps = planned(
+        JobFile(job_path),
+        resume or "new",
+        options["start"],
+        options["end"],
+        select=options["select"],
+        order=options["order"],
+        settings=options["settings"],
+        reason=masked(options["reason"]),
+        is_resumed=bool(resume),
+    )
     if steps and not resume and (partitions := left_out(job, request, steps)):
-        click.echo(f"left out: {partitions}", err=True)
+        screen.say(f"left out: {partitions}")
     return job, request, steps
 
 

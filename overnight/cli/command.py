@@ -57,11 +57,12 @@ def run_options(command: Command) -> Command:
 def started(quiet: bool, verbose: bool) -> Iterator["Screen"]:
     """Show a screen while the body imports, starts and follows a run. What a library prints at its import comes last.
 
-    Prefect prints a notice once, on the first import on a terminal.
+    Prefect prints a notice once, on the first import on a terminal. An `OvernightError` of the body is printed once the
+    screen has ended, because click would write it into the last line of the screen.
     """
     from overnight.api.progress_screen import Screen, Verbosity
 
-    with Screen(Verbosity(quiet, verbose)) as screen:
+    with exit_on_error(), Screen(Verbosity(quiet, verbose)) as screen:
         screen.phase("importing")
         notice = _Notice()
         with contextlib.redirect_stderr(notice):

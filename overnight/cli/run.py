@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from overnight.cli.command import EXIT_STATUS, exit_on_error, print_result, run_options, start_fork_server, started
+from overnight.cli.command import EXIT_STATUS, print_result, run_options, start_fork_server, started
 from overnight.cli.run_view import next_steps, show_receipt
 from overnight.tasks.config.masking import masked
 from overnight.tasks.workers import fork_server
@@ -72,9 +72,8 @@ def _run(
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports
 
-    with exit_on_error():
-        job = load_job(job_path, options["settings"])
-        day = resolve_partition(job, options["partition"], None, datetime.now(UTC))
+    job = load_job(job_path, options["settings"])
+    day = resolve_partition(job, options["partition"], None, datetime.now(UTC))
     fork_server.preload(imports(job.models))
     from overnight.api.local_run import run_locally
 

@@ -56,9 +56,8 @@ def show_matches(answer: dict[str, Any]) -> None:
     console = VisibleConsole(highlight=False, soft_wrap=False)
     matches = answer["matches"]
     names = dict.fromkeys(chain.from_iterable(matches))
-    del names["score"], names["row_id"]
-    if answer["partitions"] == ["all"]:
-        names.pop("partition", None)
+    for name in ("score", "row_id", *["partition"] * (answer["partitions"] == ["all"])):
+        names.pop(name, None)  # without a match there is no name
     table = Table(Column("score", justify="right"), "row_id", *map(escape, names))
     for match in matches:
         values = [match["row_id"], *map(match.get, names)]

@@ -152,13 +152,17 @@ def _wait(looks: Sequence[Look]) -> str:
 
 
 def never_less(progress: Progress, before: Progress | None) -> Progress:
-    """Return `progress` with no count below that of `before`: an attempt that resumes reads some rows again."""
+    """Return `progress` with no count below that of `before`: an attempt that resumes reads some rows again.
+
+    The stages of a complete run have their own rows, because those before it were estimates.
+    """
     if before is None:
         return progress
-    stages = {}
-    for stage, now in progress.stages.items():
-        former = before.stages.get(stage, StageProgress())
-        stages[stage] = StageProgress(max(now.rows, former.rows), now.rate)
+    stages = dict(progress.stages)
+    if not progress.is_complete:
+        for stage, now in progress.stages.items():
+            former = before.stages.get(stage, StageProgress())
+            stages[stage] = StageProgress(max(now.rows, former.rows), now.rate)
     counts = {}
     for name in ("filtered", "quarantined", "tokens"):
         counts[name] = max(getattr(progress, name), getattr(before, name))

@@ -4,6 +4,7 @@ A sample is one row of `SAMPLED` numbers, null if unknown. `Series` keeps at mos
 full, two neighbours become one. The memory in use counts, whatever process uses it.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,8 +30,10 @@ def read_sample(devices: "Devices | None" = None) -> dict[str, float | None]:
     The object store and the devices are those of the cluster. `cpus_busy` of the first call in a process is 0.
     """
     sample: dict[str, float | None] = dict.fromkeys(SAMPLED)
-    sample["cpus_busy"] = psutil.cpu_percent() / 100
-    sample["memory_bytes"] = psutil.virtual_memory().used
+    with contextlib.suppress(OSError, psutil.Error):  # a container may hide /proc/stat
+        sample["cpus_busy"] = psutil.cpu_percent() / 100
+    with contextlib.suppress(OSError, psutil.Error):
+        sample["memory_bytes"] = psutil.virtual_memory().used
     if ray.is_initialized():
         total, free = ray.cluster_resources(), ray.available_resources()
         for name, resource in (("object_store_bytes", "object_store_memory"), ("devices", "GPU")):
@@ -60,11 +63,16 @@ class Devices:
 
     def read(self) -> dict[str, float | None]:
         """Return the mean fraction of time in which the devices computed lately, and the memory in use on all."""
-        percent, memory = 0, 0
-        for handle in self._handles:
-            percent += self._library.nvmlDeviceGetUtilizationRates(handle).gpu
-            memory += self._library.nvmlDeviceGetMemoryInfo(handle).used
-        return {"devices_busy": percent / 100 / len(self), "device_memory_bytes": memory}
+        percent = self._sum(lambda handle: self._library.nvmlDeviceGetUtilizationRates(handle).gpu)
+        memory = self._sum(lambda handle: self._library.nvmlDeviceGetMemoryInfo(handle).used)
+        return {"devices_busy": None if percent is None else percent / 100 / len(self), "device_memory_bytes": memory}
+
+    def _sum(self, read: Callable[[Any], float]) -> float | None:
+        """Return the sum over all devices; None if one has no such figure: MIG has no utilization."""
+        try:
+            return sum(map(read, self._handles))
+        except Exception:  # the library raises errors of its own
+            return None
 
 
 @dataclass

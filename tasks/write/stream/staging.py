@@ -203,15 +203,20 @@ def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Sta
 
 
 def tokens_and_cost(table: pa.Table) -> tuple[int, float | None]:
-    """Return the sums of the columns that chat models add, with or without a model's name before theirs."""
+    """Return the sums of the columns that chat models add, with or without a model's name before theirs.
+
+    A column of the user may have such a name too: its values without a number, such as NaN, do not count.
+    """
     tokens, costs = 0.0, list[float]()
     for name, column in zip(table.column_names, table.columns, strict=True):
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             continue
+        numbers = pc.cast(column, pa.float64(), safe=False)
+        numbers = numbers.filter(pc.is_finite(numbers))
         if name.endswith(TOKENS):
-            tokens += _sum(column)
+            tokens += _sum(numbers)
         elif name == "cost" or name.endswith("_cost"):
-            costs.append(_sum(column))
+            costs.append(_sum(numbers))
     return round(tokens), sum(costs) if costs else None
 
 

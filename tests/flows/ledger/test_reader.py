@@ -22,3 +22,5 @@ def test_receipts_are_those_of_the_newest_days_and_all_of_the_own_day_each_once(
     assert days(3) == [3, 4]
     assert days(3, "date=2026-01-04") == [3, 4, 0]
     assert earlier_receipts(state / "gone", "date", "a", 3) == []
+    (state / "date=2026-01-03" / "receipt.json").write_bytes(b"{")  # a corrupt one costs no other
+    assert days(3) == [4]

@@ -13,7 +13,7 @@ from overnight.flows.report.report import keep_report, read_report
 from overnight.flows.runs.attempt import opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import StageFailed
-from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.state.run import Run, read_json, write_json
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from tests.flows.report.runs import job_of, publish, receipt_of, write_quarantine
 
@@ -105,6 +105,18 @@ def test_a_run_that_does_not_publish_leaves_its_page(tmp_path: Path, error: Base
     assert 'aria-label="at most 90.0%"' in pages(run)[0].read_text()
     assert [sentence in page.read_text() for page in pages(run)] == [True, True]
     assert "overnight run &#39;a job.yaml&#39; --partition 2026-01-09" in pages(run)[0].read_text()
+
+
+def test_a_timeline_that_cannot_be_read_does_not_hide_the_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = job_of(tmp_path)
+    run = describe_run(job, "2026-01-09")
+    with disable_run_logger(), pytest.raises(StageFailed), opened(job, run, False) as run:  # noqa: PT012 - as above
+        run.timeline.write_bytes(b"{")
+        raise StageFailed("the model crashed", "infer")
+    assert "failure.json has no timeline: LedgerCorrupt" in caplog.text
+    assert (read_json(run.ledger / "failure.json") or {})["error_message"] == "the model crashed"
 
 
 def test_a_page_that_cannot_be_made_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from overnight.api import progress_screen
 from overnight.api.console import VisibleConsole
 from overnight.api.progress_screen import Screen, Verbosity, logged
-from overnight.tasks.engine.progress import Progress, StageProgress
+from overnight.tasks.engine.progress import Interval, Progress, StageProgress
 
 HALF = Progress(10.0, {"ingest": StageProgress(10), "write": StageProgress(5)}, 10)
 
@@ -38,6 +39,13 @@ def test_without_a_terminal_each_phase_is_a_line_with_its_second(output: io.Stri
         screen.phase("importing")
         screen.phase("Starting Ray, about 10 s")
     assert lines_of(output) == "   0 s  importing\n   0 s  Starting Ray, about 10 s\n"
+
+
+def test_a_terminal_without_a_cursor_gets_lines(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with Screen(console=console(output, True)) as screen:
+        screen.phase("importing")
+    assert lines_of(output) == "   0 s  importing\n"
 
 
 def test_without_a_terminal_a_line_with_all_facts_comes_when_it_is_due(
@@ -85,6 +93,24 @@ def test_no_stage_falls_back_within_a_run_and_the_next_partition_begins_again(ou
     screen.progress("next", "2026-11-18", replace(HALF, stages={"ingest": StageProgress(2)}))
     assert screen.view.progress.stages["ingest"].rows == 2
     assert screen.view.partition == "2026-11-18"
+
+
+def test_the_time_left_runs_down_while_the_server_has_the_same_progress(
+    output: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(progress_screen, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+    screen = Screen(console=console(output, False))
+    progress = replace(HALF, time_left=Interval(30.0, 20.0, 40.0))
+    left = []
+    for later, seconds in ((0.0, 10.0), (1.0, 10.0), (5.0, 10.0), (6.0, 15.0)):
+        clock.seconds = 100.0 + later
+        screen.progress("run", "2026-11-17", replace(progress, seconds=seconds))
+        current = screen.now().current
+        assert current
+        assert current.time_left
+        left.append(current.time_left.seconds)
+    assert left == [30.0, 29.0, 25.0, 30.0]
 
 
 def test_a_quiet_screen_shows_nothing(output: io.StringIO) -> None:

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from overnight.cli.run import run
 from overnight.cli.run_view import next_steps, show_receipt
+from overnight.tasks.storage.location import Location
 from tests import jobs
 from tests.flows.conftest import Overnight
 
@@ -48,6 +49,17 @@ def test_the_last_lines_of_a_run_name_its_report(is_sample: bool, tmp_path, caps
     assert next_steps(job, "all", "job.yaml", is_sample, [], is_cancelled=True)[0] == line
     (ledger / "failure.json").write_text('{"quarantine": null}')
     assert next_steps(job, "all", "job.yaml", is_sample, [])[0] == line
+
+
+def test_a_storage_that_fails_after_the_publish_costs_only_the_line_of_the_report(
+    tmp_path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Location) -> bool:
+        raise OSError("the store is down")
+
+    monkeypatch.setattr(Location, "exists", refuse)
+    show_receipt(RECEIPT, jobs.load(tmp_path), "job.yaml")
+    assert "more: overnight show job.yaml" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("other", ["--force", "--limit-rows=5"])

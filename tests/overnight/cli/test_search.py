@@ -33,6 +33,12 @@ def test_matches_are_a_table_where_it_fits_and_otherwise_long_texts_are_whole(sh
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
+def test_a_search_without_a_match_prints_what_it_compared(shown: Callable[..., str]) -> None:
+    assert "texts: compared with 2 rows of 1 partitions in 1.0 s; 2 without an embedding" in shown(
+        rows_without_embedding=2
+    )
+
+
 @pytest.mark.parametrize("width", [300, 30])  # a table, and lines
 def test_what_is_printed_cannot_act_on_the_terminal(shown: Callable[..., str], width: int) -> None:
     printed = shown(EVIL, width=width, sheet=EVIL, skipped=[{"partition": "all", "why": EVIL}])

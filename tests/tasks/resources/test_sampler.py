@@ -2,7 +2,12 @@
 
 import json
 import time
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from overnight.tasks.resources import sampler
 from overnight.tasks.resources.sampler import POINTS, SAMPLED, Devices, Pace, Series, read_sample
 
 
@@ -10,6 +15,25 @@ def test_a_sample_has_the_load_of_this_machine() -> None:
     sample = read_sample(Devices())
     assert tuple(sample) == SAMPLED
     assert 0 <= (sample["cpus_busy"] or 0) <= 1
+    assert (sample["memory_bytes"] or 0) > 2**20
+
+
+def test_what_a_machine_does_not_report_is_null_and_costs_no_other_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise PermissionError("/proc/stat")
+
+    library = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetUtilizationRates=refuse,  # as of a GPU with MIG
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=5),
+    )
+    monkeypatch.setattr(sampler, "nvml", lambda: library)
+    monkeypatch.setattr(sampler.psutil, "cpu_percent", refuse)
+    sample = read_sample(Devices())
+    assert tuple(sample) == SAMPLED
+    assert (sample["cpus_busy"], sample["devices_busy"], sample["device_memory_bytes"]) == (None, None, 10)
     assert (sample["memory_bytes"] or 0) > 2**20
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.engine.progress import Progress
+from overnight.tasks.engine.progress_text import line_of
 from overnight.tasks.engine.stream import Streamed
 from overnight.tasks.resources.sampler import Sample
 from overnight.tasks.state.manifest import COUNTS, UNITS
@@ -70,14 +71,25 @@ def test_rows_of_earlier_attempts_are_done_from_the_start(of_run: Any) -> None:
     assert (first.tokens, first.cost, first.load) == (9, 0.5, {"cpus_busy": 0.5})
 
 
-def test_in_the_end_the_staged_parts_have_the_rows_and_no_stage_falls_back(of_run: Any) -> None:
+def test_in_the_end_the_staged_parts_have_the_rows(of_run: Any) -> None:
     progress, shown, staging = of_run()
     progress.look(moment({"ingest": 64, "infer": 60}))
     assert shown[0].stages["ingest"].rows == 100  # Ray Data counts a weight as a row
     staging.staged = Staged(rows={"ingest": 60, "preprocess": 0, "infer": 59, "write": 58})
     progress.look(moment({"ingest": 64, "infer": 60}, is_complete=True))
-    assert {name: stage.rows for name, stage in shown[1].stages.items()} == {"ingest": 100, "infer": 100, "write": 98}
+    assert {name: stage.rows for name, stage in shown[1].stages.items()} == {"ingest": 100, "infer": 99, "write": 98}
     assert shown[1].share("write") == 1.0
+    assert line_of(shown[1]).startswith(
+        "ingest: 100 rows · infer: 99 rows; 1 ended before it · write: 98 rows; 2 ended"
+    )
+
+
+def test_the_last_count_of_files_of_unknown_length_is_not_that_of_ray_data(of_run: Any) -> None:
+    progress, shown, staging = of_run(rows=None)
+    progress.look(moment({"ingest": 64, "infer": 60}))  # with weights
+    staging.staged = Staged(rows={"ingest": 50, "preprocess": 0, "infer": 50, "write": 50})
+    progress.look(moment({"ingest": 64, "infer": 60}, is_complete=True))
+    assert line_of(shown[1]).startswith("ingest: 50 rows · infer: 50 rows · write: 50 rows")
 
 
 def test_files_of_unknown_length_have_no_total(of_run: Any) -> None:

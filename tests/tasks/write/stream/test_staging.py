@@ -61,6 +61,15 @@ def test_tokens_and_costs_of_chat_models_are_summed_with_and_without_a_models_na
     assert (without + without).cost is None
 
 
+def test_columns_of_the_user_that_are_named_like_those_of_chat_models_end_no_run() -> None:
+    nan, infinity = float("nan"), float("inf")
+    table = pa.table(
+        {"prompt_tokens": [nan, 3.0, None], "completion_tokens": [2**60, 1, None], "cost": [infinity, 2.0, nan]}
+    )
+    assert staging_module.tokens_and_cost(table) == (2**60, 2.0)
+    assert staging_module.tokens_and_cost(table[:0]) == (0, 0.0)
+
+
 def test_a_part_tells_which_columns_of_its_rows_are_not_published(tmp_path: Path) -> None:
     pictures = rows.leaving_out(block(0, 0, 2, image=[b"a", b"b"], x=[1, 2]), ["image"])
     record = write(tmp_path, [pictures, block(1, 0, 1, x=[3]), bad(2, 0)])
