@@ -99,7 +99,7 @@ class PatientS3(S3FileSystem):
 
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
         with log_wait(f"GetObject on {paths[0]}{more}"):
-            return list(_threads().map(get, paths, etags or [""] * len(paths)))
+            return list(_threads(os.getpid()).map(get, paths, etags or [""] * len(paths)))
 
     def get_file(self, rpath: str, lpath: str, callback: Callback = DEFAULT_CALLBACK, **_: Any) -> None:
         """Copy an object in its current version to a local file, in pieces side by side."""
@@ -177,6 +177,6 @@ class PinnedObject(io.RawIOBase):
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the process's threads for requests. They start at the first request."""
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return a process's threads for requests. A fork lacks the threads of its parent, so it has its own."""
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="get")

@@ -178,7 +178,8 @@ def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS
 
     def read() -> None:
         PatientS3.clear_instance_cache()
-        os._exit(0 if open_filesystem(place.uri)[0].bucket(bucket).get("deep/a") == b"one" else 1)
+        content = open_filesystem(place.uri)[0].bucket(bucket).get("deep/a")
+        os._exit(0 if content == pinned(place / "a") == b"one" else 1)
 
     forked = multiprocessing.get_context("fork").Process(target=read)
     forked.start()
