@@ -39,7 +39,7 @@ ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be rene
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
 _STATUS = re.compile(r"status code: (([1-5]\d\d)[\w ]*)")
-_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]+)</Message>")
 _WITHOUT_PATH = re.compile(r"(^|/)\.{0,2}(/|$)|[\x00-\x1f\x7f]")
 _used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
@@ -118,10 +118,12 @@ def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
 def _passing_problem(error: Exception) -> str:
     """Return a phrase on an error of obstore that may pass, such as `503 Slow Down`; empty for other errors."""
     text = str(error)
+    if status := _STATUS.search(text):
+        code = _CODE.search(text)
+        is_passing = is_passing_status(int(status[2]), code[1] if code else "")
+        return status[1].strip() if is_passing else ""
     if not isinstance(error, GenericError):
         return ""
-    if status := _STATUS.search(text):
-        return status[1].strip() if is_passing_status(int(status[2])) else ""
     return "no whole answer" if "HTTP error" in text or "invalid list response" in text else ""
 
 

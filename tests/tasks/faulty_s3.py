@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 REFUSALS = {
     "throttle": (503, "SlowDown", "Please reduce your request rate."),
+    "time_out": (400, "RequestTimeout", "Your socket connection to the server was not read from in time."),
     "fail": (500, "InternalError", "We encountered an internal error."),
     "forbid": (403, "AccessDenied", "Access Denied"),
     "exist": (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"),
