@@ -133,6 +133,8 @@ def _python_error(error: Exception) -> OSError:
     sent, status = _MESSAGE.search(text), _STATUS.search(text)
     message = sent[1] if sent else text
     code = status[2] if status else ""  # a listing's errors have no other kind
+    if status and not sent and code in ("401", "403"):  # an answer to HEAD has no message
+        message = status[1]
     if isinstance(error, FileNotFoundError) or code == "404":
         return FileNotFoundError(message)
     if isinstance(error, PreconditionError):
