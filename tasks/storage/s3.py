@@ -3,6 +3,7 @@
 Both retry requests in the same way (`s3_retries.py`).
 """
 
+import errno
 import functools
 import io
 import os
@@ -163,8 +164,11 @@ class PinnedObject(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
-        return self._position
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        if position < 0:  # to `Bucket.get` it would be a distance from the end
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = position
+        return position
 
     def tell(self) -> int:
         return self._position

@@ -131,6 +131,9 @@ def test_an_object_is_read_piece_by_piece_in_one_version(
         assert opened.tell() == plain.tell()
     opened.seek(0)
     assert opened.read(5) == content[:5]
+    with pytest.raises(OSError, match="Invalid argument"):  # as in a local file
+        opened.seek(-1001, io.SEEK_END)
+    assert opened.read(5) == content[5:10]
     (place / "a").write_bytes(content[::-1])
     with pytest.raises(ObjectChanged):
         opened.read()
