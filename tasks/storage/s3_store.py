@@ -26,6 +26,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from overnight.tasks.errors import AccessDenied
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.s3_retries import seconds_to_wait
 from overnight.tasks.storage.transient_errors import is_passing_status
@@ -109,7 +110,7 @@ def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
         except (BaseError, FileNotFoundError) as error:
             problem = _passing_problem(error)
             if not problem:
-                raise _python_error(error) from error
+                raise _python_error(error, request) from error
             first_failure = first_failure or time.monotonic()
             time.sleep(seconds_to_wait(request, f"s3://{bucket}", tries, first_failure, problem, problem))
     raise AssertionError
@@ -127,7 +128,7 @@ def _passing_problem(error: Exception) -> str:
     return "no whole answer" if "HTTP error" in text or "invalid list response" in text else ""
 
 
-def _python_error(error: Exception) -> OSError:
+def _python_error(error: Exception, request: str) -> Exception:
     """Return Python's error for an error of obstore, with the server's own message if it sent one."""
     text = str(error).partition("\n\nDebug source")[0]
     sent, status = _MESSAGE.search(text), _STATUS.search(text)
@@ -135,6 +136,9 @@ def _python_error(error: Exception) -> OSError:
     code = status[2] if status else ""  # a listing's errors have no other kind
     if status and not sent and code in ("401", "403"):  # an answer to HEAD has no message
         message = status[1]
+    if "<Code>ExpiredToken</Code>" in text:  # no fault of the object, so it does not cost its row
+        advice = "Nothing was published. Renew the credentials, then run again."
+        return AccessDenied(f"no permission for {request}: {message.rstrip('.')}. {advice}")
     if isinstance(error, FileNotFoundError) or code == "404":
         return FileNotFoundError(message)
     if isinstance(error, PreconditionError):

@@ -250,6 +250,16 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location) -> None
         assert len(store.seen) == len(set(store.seen)), "asked again"
 
 
+def test_credentials_that_expired_end_the_run_and_cost_no_row(store: FaultyS3, place: Location) -> None:
+    (place / "a.png").write_bytes(b"a")
+    source = Images(path=place.uri)
+    units = source.units(list_inputs(source, "all"))
+    store.always = "expire"
+    for read in ((place / "a.png").read_bytes, lambda: read_all(source, units)):
+        with pytest.raises(AccessDenied, match=r"GetObject on s3://\S+/a.png: The provided token has expired"):
+            read()
+
+
 def test_a_source_that_may_not_be_listed_fails_and_a_single_file_costs_its_row(
     store: FaultyS3, place: Location
 ) -> None:
