@@ -35,6 +35,7 @@ from overnight.tasks.state.run import published_files
 from overnight.tasks.storage.location import Location
 
 PARQUET, LANCE = ".parquet", ".lance"  # the files that can be searched
+MOST_MATCHES = 999_999  # of `min(value, n)` in DuckDB 2.0
 
 
 class NothingToSearch(OvernightError):
@@ -84,7 +85,7 @@ def similarity_search(
     """
     start = time.monotonic()
     loaded = load_job(Path(job))
-    predictor, column = validate_query(loaded, image, text, model, sheet)
+    predictor, column = validate_query(loaded, image, text, model, sheet, count)
     pixels = _pixels(loaded, image) if image else None
     target = searchable(loaded, predictor, partition)
     query = embed_text(target.model, text or "") if pixels is None else embed_image(target.model, pixels)
@@ -109,11 +110,13 @@ def similarity_search(
 
 
 def validate_query(
-    job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None
+    job: Job, image: str | None, text: str | None, model: str | None, sheet: str | None, count: int = 1
 ) -> tuple[Embedder, str]:
     """Return the model that embeds the query, and the column of its embeddings."""
     if (image is None) == (text is None):
         raise JobError(f"expected an image or a text to search with, found {'neither' if image is None else 'both'}.")
+    if not 1 <= count <= MOST_MATCHES:
+        raise JobError(f"expected a number of rows from 1 to {MOST_MATCHES:,}, found {count:,}.")
     predictor, column = embedder(job.models, model)
     if predictor.kind == "text_embedding" and (image or sheet):
         option, advice = ("image", "Search with a text") if image else ("sheet", "Leave it out")

@@ -154,14 +154,14 @@ def compared(batches: Iterable[pa.RecordBatch], query: np.ndarray, count: int) -
     """Return the best rows of batches from `comparable`. Equal scores are in the order of `partition` and `row_id`."""
     import duckdb
 
-    vector, failures = direction(query), list[Exception]()
+    vector, failures = direction(query), list[BaseException]()
     names = {"partition": pa.string(), "row_id": pa.string(), "number": pa.int64()}
     schema = pa.schema([*names.items(), ("embedding", pa.list_(pa.float64(), vector.size))])
 
     def read() -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
-        except Exception as error:  # DuckDB raises one of its own
+        except (Exception, KeyboardInterrupt) as error:  # DuckDB raises one of its own
             failures.append(error)
             raise
 

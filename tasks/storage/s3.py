@@ -3,6 +3,7 @@
 Both retry requests in the same way (`s3_retries.py`).
 """
 
+import errno
 import functools
 import io
 import os
@@ -99,7 +100,7 @@ class PatientS3(S3FileSystem):
 
         more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
         with log_wait(f"GetObject on {paths[0]}{more}"):
-            return list(_threads().map(get, paths, etags or [""] * len(paths)))
+            return list(_threads(os.getpid()).map(get, paths, etags or [""] * len(paths)))
 
     def get_file(self, rpath: str, lpath: str, callback: Callback = DEFAULT_CALLBACK, **_: Any) -> None:
         """Copy an object in its current version to a local file, in pieces side by side."""
@@ -163,8 +164,11 @@ class PinnedObject(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
-        return self._position
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        if position < 0:  # to `Bucket.get` it would be a distance from the end
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._position = position
+        return position
 
     def tell(self) -> int:
         return self._position
@@ -177,6 +181,6 @@ class PinnedObject(io.RawIOBase):
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the process's threads for requests. They start at the first request."""
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return a process's threads for requests. A fork lacks the threads of its parent, so it has its own."""
     return ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="get")

@@ -26,6 +26,7 @@ from obstore.exceptions import (
 )
 from obstore.store import S3Store
 
+from overnight.tasks.errors import AccessDenied
 from overnight.tasks.storage.file_info import ObjectChanged
 from overnight.tasks.storage.s3_retries import seconds_to_wait
 from overnight.tasks.storage.transient_errors import is_passing_status
@@ -39,7 +40,7 @@ ASK_AGAIN = timedelta(minutes=5)  # botocore knows when credentials must be rene
 TIMEOUTS: "ClientConfig" = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1day"}
 
 _STATUS = re.compile(r"status code: (([1-5]\d\d)[\w ]*)")
-_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_CODE, _MESSAGE = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"<Message>([^<]+)</Message>")
 _WITHOUT_PATH = re.compile(r"(^|/)\.{0,2}(/|$)|[\x00-\x1f\x7f]")
 _used_in: list[int] = []  # the process in which obstore started: a fork lacks its threads, so requests hang there
 
@@ -109,7 +110,7 @@ def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
         except (BaseError, FileNotFoundError) as error:
             problem = _passing_problem(error)
             if not problem:
-                raise _python_error(error) from error
+                raise _python_error(error, request) from error
             first_failure = first_failure or time.monotonic()
             time.sleep(seconds_to_wait(request, f"s3://{bucket}", tries, first_failure, problem, problem))
     raise AssertionError
@@ -118,19 +119,26 @@ def retried(operation: str, bucket: str, key: str, call: Callable[[], T]) -> T:
 def _passing_problem(error: Exception) -> str:
     """Return a phrase on an error of obstore that may pass, such as `503 Slow Down`; empty for other errors."""
     text = str(error)
+    if status := _STATUS.search(text):
+        code = _CODE.search(text)
+        is_passing = is_passing_status(int(status[2]), code[1] if code else "")
+        return status[1].strip() if is_passing else ""
     if not isinstance(error, GenericError):
         return ""
-    if status := _STATUS.search(text):
-        return status[1].strip() if is_passing_status(int(status[2])) else ""
     return "no whole answer" if "HTTP error" in text or "invalid list response" in text else ""
 
 
-def _python_error(error: Exception) -> OSError:
+def _python_error(error: Exception, request: str) -> Exception:
     """Return Python's error for an error of obstore, with the server's own message if it sent one."""
     text = str(error).partition("\n\nDebug source")[0]
     sent, status = _MESSAGE.search(text), _STATUS.search(text)
     message = sent[1] if sent else text
     code = status[2] if status else ""  # a listing's errors have no other kind
+    if status and not sent and code in ("401", "403"):  # an answer to HEAD has no message
+        message = status[1]
+    if "<Code>ExpiredToken</Code>" in text:  # no fault of the object, so it does not cost its row
+        advice = "Nothing was published. Renew the credentials, then run again."
+        return AccessDenied(f"no permission for {request}: {message.rstrip('.')}. {advice}")
     if isinstance(error, FileNotFoundError) or code == "404":
         return FileNotFoundError(message)
     if isinstance(error, PreconditionError):

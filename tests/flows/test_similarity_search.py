@@ -118,6 +118,8 @@ def test_a_lance_table_is_searched_row_by_row_and_by_its_index(
     [
         ([CLIP], {"text": None}, "found neither"),
         ([CLIP], {"image": "a.png"}, "found both"),
+        ([CLIP], {"count": 0}, "from 1 to 999,999, found 0"),
+        ([CLIP], {"count": 1_000_000}, "from 1 to 999,999, found 1,000,000"),
         ([CLIP], {"model": "other"}, "model other: expected one of image_embedding"),
         ([], {}, "found no model"),
         ([TEXTS], {"text": None, "image": "a.png"}, "image: the model m embeds texts"),

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 REFUSALS = {
     "throttle": (503, "SlowDown", "Please reduce your request rate."),
+    "time_out": (400, "RequestTimeout", "Your socket connection to the server was not read from in time."),
     "fail": (500, "InternalError", "We encountered an internal error."),
     "forbid": (403, "AccessDenied", "Access Denied"),
+    "expire": (400, "ExpiredToken", "The provided token has expired."),
     "exist": (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"),
     "fill": (507, "InsufficientStorage", "There is no space left."),
 }

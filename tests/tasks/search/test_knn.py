@@ -108,13 +108,14 @@ def test_embeddings_of_each_type_of_list_and_number_with_nulls_inside_are_compar
     assert (found.rows, found.rows_without_embedding) == (7, 4)
 
 
-def test_the_error_of_a_storage_is_raised_as_it_is() -> None:
+@pytest.mark.parametrize("error", [ServiceUnavailable("the bucket is away"), KeyboardInterrupt("by Ctrl-C")], ids=repr)
+def test_an_error_of_the_storage_and_an_interrupt_are_raised_as_they_are(error: BaseException) -> None:
     def read(columns: list[str] | None) -> Iterator[pa.Table]:
         yield pa.table({"row_id": ["a"], "embedding": [[1.0, 0.0]]})
         if columns:
-            raise ServiceUnavailable("the bucket is away")
+            raise error
 
-    with pytest.raises(ServiceUnavailable, match="the bucket is away"):
+    with pytest.raises(type(error), match=str(error)):
         nearest([PublishedPartition("all", read)], "embedding", np.array([1.0, 0.0]), 1)
 
 

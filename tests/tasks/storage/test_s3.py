@@ -178,7 +178,8 @@ def test_a_process_that_was_forked_leaves_to_s3fs_what_would_hang(store: FaultyS
 
     def read() -> None:
         PatientS3.clear_instance_cache()
-        os._exit(0 if open_filesystem(place.uri)[0].bucket(bucket).get("deep/a") == b"one" else 1)
+        content = open_filesystem(place.uri)[0].bucket(bucket).get("deep/a")
+        os._exit(0 if content == pinned(place / "a") == b"one" else 1)
 
     forked = multiprocessing.get_context("fork").Process(target=read)
     forked.start()
@@ -243,9 +244,20 @@ def test_no_permission_is_told_at_once(store: FaultyS3, place: Location) -> None
         ((place / "a").remove, "remove"),
     ):
         store.seen.clear()
-        with pytest.raises(AccessDenied, match=rf"no permission to {verb} {place}"):
+        with pytest.raises(AccessDenied, match=rf"no permission to {verb} {place}") as refusal:
             call()
+        assert "Error performing" not in str(refusal.value), "obstore's own words"
         assert len(store.seen) == len(set(store.seen)), "asked again"
+
+
+def test_credentials_that_expired_end_the_run_and_cost_no_row(store: FaultyS3, place: Location) -> None:
+    (place / "a.png").write_bytes(b"a")
+    source = Images(path=place.uri)
+    units = source.units(list_inputs(source, "all"))
+    store.always = "expire"
+    for read in ((place / "a.png").read_bytes, lambda: read_all(source, units)):
+        with pytest.raises(AccessDenied, match=r"GetObject on s3://\S+/a.png: The provided token has expired"):
+            read()
 
 
 def test_a_source_that_may_not_be_listed_fails_and_a_single_file_costs_its_row(

@@ -90,7 +90,7 @@ def test_another_version_than_was_listed_is_not_given(
     assert got.count("deep/z") == 2  # one that changed or is gone says nothing of the server
 
 
-@pytest.mark.parametrize("fault", ["fail", "throttle", "drop", "lose", "cut"])
+@pytest.mark.parametrize("fault", ["fail", "throttle", "time_out", "drop", "lose", "cut"])
 def test_a_read_outlasts_what_passes(store: FaultyS3, place: Location, fault: str) -> None:
     (place / "a").write_bytes(b"a" * 100_000)
     files = listed(place)
@@ -131,6 +131,9 @@ def test_an_object_is_read_piece_by_piece_in_one_version(
         assert opened.tell() == plain.tell()
     opened.seek(0)
     assert opened.read(5) == content[:5]
+    with pytest.raises(OSError, match="Invalid argument"):  # as in a local file
+        opened.seek(-1001, io.SEEK_END)
+    assert opened.read(5) == content[5:10]
     (place / "a").write_bytes(content[::-1])
     with pytest.raises(ObjectChanged):
         opened.read()
