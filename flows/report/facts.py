@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Record = Mapping[str, Any]
-NAMES = {
+# Each run has values of its own.
+OF_A_RUN = {
     "generation": "generation",
     "attempt": "attempt",
     "reason": "reason",
@@ -14,35 +15,31 @@ NAMES = {
     "table_version": "table version",
     "logs": "output of your code",
     "inputs": "digest of the inputs",
-    "fingerprint": "fingerprint of settings, models and code",
 }
-OF_A_RUN = {"generation", "attempt", "reason", "scheduled for", "backfill", "table version", "output of your code"}
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact about a run, and the same fact about the previous one; empty if it is unknown."""
+    """A fact about a run. `before` is the same fact about the previous run if it changed since."""
 
     name: str
     now: str
-    before: str
-
-    @property
-    def is_changed(self) -> bool:
-        """Return True if the fact of another partition differs, unless each run has a value of its own."""
-        return bool(self.before) and self.now != self.before and self.name not in {*OF_A_RUN, NAMES["inputs"]}
+    before: str = ""
 
 
 def list_facts(record: Record, previous: Record) -> list[Fact]:
     """Return the facts of a receipt, or of the record of a run that did not publish."""
-    now, before = dict(_facts(record)), dict(_facts(previous))
-    return [Fact(name, value, before.get(name, "")) for name, value in now.items()]
+    facts = [Fact(name, str(record[key])) for key, name in OF_A_RUN.items() if record.get(key)]
+    earlier = dict(_comparable(previous))
+    for name, now in _comparable(record):
+        before = earlier.get(name, now)
+        facts.append(Fact(name, now, before if before != now else ""))
+    return facts
 
 
-def _facts(record: Record) -> Iterator[tuple[str, str]]:
-    for key, name in NAMES.items():
-        if record.get(key):
-            yield name, str(record[key])
+def _comparable(record: Record) -> Iterator[tuple[str, str]]:
+    if record.get("fingerprint"):
+        yield "fingerprint of settings, models and code", str(record["fingerprint"])
     for name, version in (record.get("versions") or {}).items():
         yield ("commit of the job" if name == "commit" else f"version of {name}"), str(version)
     for name, commit in (record.get("commits") or {}).items():

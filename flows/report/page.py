@@ -12,20 +12,18 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader
 from overnight.flows.report.report import Report
 from overnight.flows.report.spending import total_of
 from overnight.tasks.config.masking import masked, printable
+from overnight.tasks.engine import progress_text
 
 LONGEST = 300  # characters of a text of data
 LONGEST_MESSAGE = 2000
 UNKNOWN = "\u2013"
 WHOLE = 10**15  # below this, a float shows whole numbers exactly
-TITLES = {"trust": "Trust it", "look": "Look first", "no": "Not published"}
 
 
 def render(report: Report) -> str:
     """Return the page of a report."""
     page = _environment().get_template("report.html.j2")
-    return page.render(
-        report=report, record=report.record, title=TITLES[report.verdict.level], total=total_of(report.uses)
-    )
+    return page.render(report=report, record=report.record, verdict=report.verdict, total=total_of(report.uses))
 
 
 @cache
@@ -38,13 +36,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "data": text_of_data,
-        "message": lambda value: text_of_data(value, LONGEST_MESSAGE),
-        "number": number,
-        "share": share,
-        "duration": duration,
-        "moment": moment,
-        "size": size,
+        **{"data": text_of_data, "message": lambda value: text_of_data(value, LONGEST_MESSAGE)},
+        **{"number": number, "share": share, "duration": duration, "moment": moment, "size": size},
     }
     return environment
 
@@ -78,12 +71,7 @@ def duration(seconds: Any) -> str:
         return UNKNOWN
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, remainder = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {remainder} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
+    return f"{seconds:.1f} s" if seconds < 60 else progress_text.duration(seconds)
 
 
 def moment(text: Any) -> str:
@@ -93,13 +81,7 @@ def moment(text: Any) -> str:
 
 def size(count: Any) -> str:
     """Return bytes in a unit that makes the number short; a dash for an unknown number."""
-    if not _is_number(count):
-        return UNKNOWN
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
+    return progress_text.bytes_text(count) if _is_number(count) else UNKNOWN
 
 
 def _is_number(value: Any) -> bool:

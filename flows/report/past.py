@@ -6,13 +6,12 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of
+from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of_receipt
 from overnight.flows.ledger.results import FAILED
 from overnight.tasks.errors import STAGES, OvernightError
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
 from overnight.tasks.state.run import parse_json, read_json
-from overnight.tasks.storage.location import Location
 
 COMPARED = 7  # earlier partitions
 LOOK_BACK = 14  # partitions
@@ -27,7 +26,7 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
     """
     if record.get("limit_rows"):
         return []
-    state, ledger = job.state_location, _ledger(job, record).name
+    state, ledger = job.state_location, records_of_receipt(job, record).name
     prefix = f"{job.sink.partition_column}="
     days = [name for name in state.names() if name.startswith(prefix) and name < ledger]
     own = (state / ledger / "receipts").names()
@@ -48,14 +47,14 @@ def quarantined_rows(job: Job, record: Record) -> pa.Table:
     try:
         if record.get("status") == "published":
             return quarantine_of(job, record)
-        return read_parquet(_ledger(job, record) / FAILED)
+        return read_parquet(records_of_receipt(job, record) / FAILED)
     except FileNotFoundError:
         return staged_parts.QUARANTINE.empty_table()
 
 
 def attempt_names(job: Job, record: Record) -> list[str]:
     """Return the names of the attempts of a run's generation, the oldest first."""
-    folder = _ledger(job, record) / "generations" / str(record.get("generation")) / "attempts"
+    folder = records_of_receipt(job, record) / "generations" / str(record.get("generation")) / "attempts"
     return folder.names() or [str(record["attempt"])] if record.get("attempt") else []
 
 
@@ -64,7 +63,7 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 
     They are missing if the run staged nothing, or its files are gone.
     """
-    home = _ledger(job, record) / "generations" / str(record.get("generation"))
+    home = records_of_receipt(job, record) / "generations" / str(record.get("generation"))
     started_at = (read_json(home / "generation.json") or {}).get("created_at")
     result = {"started_at": started_at, "finished_at": record.get("failed_at"), **record}
     try:
@@ -87,8 +86,4 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 
 def has_published(job: Job, record: Record) -> bool:
     """Return True if the partition has published rows."""
-    return (_ledger(job, record) / "receipt.json").exists()
-
-
-def _ledger(job: Job, record: Record) -> Location:
-    return records_of(job, record["partition"], bool(record.get("limit_rows")))
+    return (records_of_receipt(job, record) / "receipt.json").exists()

@@ -6,7 +6,7 @@ has no receipt: its record is that of `failure.json`, and the page shows the wor
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,20 +16,12 @@ import yaml
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import published_rows
 from overnight.flows.report import past
-from overnight.flows.report.columns import Column, compare_columns
+from overnight.flows.report.columns import Column, bins_of, compare_columns
 from overnight.flows.report.facts import Fact, list_facts
-from overnight.flows.report.gallery import Budget, Card, Group, cards_of_failed_rows, make_groups
+from overnight.flows.report.gallery import Card, Gallery, Group
 from overnight.flows.report.quarantine import Reason, group_reasons
-from overnight.flows.report.row_sample import (
-    Agreement,
-    Roles,
-    RowSample,
-    bin_edges,
-    light_tables,
-    roles_of,
-    sample_rows,
-)
-from overnight.flows.report.spending import Prices, Use, prices_of, uses_of
+from overnight.flows.report.row_sample import RowSample, bin_edges, light_tables, roles_of
+from overnight.flows.report.spending import Use, uses_of
 from overnight.flows.report.timeline import Timeline, arrange
 from overnight.flows.report.verdict import Check, Verdict, judge, list_checks
 from overnight.flows.runs.run import run_option
@@ -41,7 +33,7 @@ from overnight.tasks.state.run import REPORT, Run, timeline_of
 from overnight.tasks.write.kinds import Checks
 
 ROWS_A_GROUP = 12
-REASONS, CONFUSIONS = 12, 5  # at most
+REASONS = 12  # at most
 Record = Mapping[str, Any]
 
 
@@ -50,43 +42,37 @@ class Report:
     """All that the page shows of one run."""
 
     record: dict[str, Any]  # the receipt, or the record of a run that did not publish
+    earlier: list[dict[str, Any]]  # receipts, the newest first
     checks: list[Check]
     timeline: Timeline
     columns: list[Column]
     uses: list[Use]
-    prices: Prices
-    previous: dict[str, Any] | None = None  # the receipt of the comparison
-    compared: int = 0  # receipts in the mean
+    has_published: bool  # this run, or an earlier run of the partition
+    settings: str  # YAML
+    commands: list[tuple[str, str]]
     sample: RowSample = field(default_factory=RowSample)
+    sample_before: RowSample = field(default_factory=RowSample)
     groups: list[Group] = field(default_factory=list)
+    rows_problem: str = ""  # why no rows are shown
     reasons: list[tuple[Reason, list[Card]]] = field(default_factory=list)
     more_reasons: int = 0
-    agreement: Agreement | None = None
-    agreement_before: Agreement | None = None
-    roles: Roles = field(default_factory=Roles)
-    rows_problem: str = ""  # why no rows are shown
-    has_published: bool = True  # this run, or an earlier run of the partition
-    settings: str = ""  # YAML
-    commands: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def is_published(self) -> bool:
         return self.record.get("status") == "published"
 
     @property
-    def verdict(self) -> Verdict:
-        now, before = self.agreement or Agreement(), self.agreement_before or Agreement()
-        return judge(self.record, self.checks, self.columns, self.has_published, (now.share, before.share))
+    def previous(self) -> dict[str, Any]:
+        return next(iter(self.earlier), {})
 
     @property
-    def confusions(self) -> list[tuple[tuple[str, str], int]]:
-        """Return the most frequent differences between labels and predictions, with their numbers of rows."""
-        counts = self.agreement.confusions if self.agreement else {}
-        return sorted(counts.items(), key=lambda item: -item[1])[:CONFUSIONS]
+    def verdict(self) -> Verdict:
+        agreement = self.sample.agreement, self.sample_before.agreement
+        return judge(self.record, self.checks, self.columns, self.has_published, agreement)
 
     @property
     def facts(self) -> list[Fact]:
-        return list_facts(self.record, self.previous or {})
+        return list_facts(self.record, self.previous)
 
 
 def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
@@ -95,30 +81,25 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     record = dict(record) if is_published else past.with_work(job, record)
     earlier = past.earlier_receipts(job, record) if is_published else []
     checks = _checks_of(job, record)
-    columns = compare_columns(record, earlier, checks)
-    prices = prices_of(job)
     settings = masked_in(record.get("settings") or job.settings())
     report = Report(
         record,
+        earlier,
         list_checks(record, checks),
         arrange(record, past.attempt_names(job, record)),
-        columns,
-        uses_of(record, prices),
-        prices,
-        next(iter(earlier), None),
-        len(earlier),
-        has_published=past.has_published(job, record),
-        settings=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
-        commands=_commands(record, file),
+        compare_columns(record, earlier, checks),
+        uses_of(job, record),
+        past.has_published(job, record),
+        yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        _commands(record, file),
     )
-    budget = Budget()
+    gallery = Gallery(job, roles_of(record.get("columns") or {}))
     if is_published:
-        _add_rows(report, job, budget)
-    rows = past.quarantined_rows(job, record).to_pylist()
-    reasons = group_reasons(rows)
+        _add_rows(report, gallery)
+    reasons = group_reasons(past.quarantined_rows(job, record).to_pylist())
     report.more_reasons = max(len(reasons) - REASONS, 0)
     for reason in reasons[:REASONS]:
-        report.reasons.append((reason, cards_of_failed_rows(reason.rows, job, budget)))
+        report.reasons.append((reason, [gallery.failed_row(row) for row in reason.rows]))
     return report
 
 
@@ -143,11 +124,10 @@ def _checks_of(job: Job, record: Record) -> Checks:
         return job.checks
 
 
-def _add_rows(report: Report, job: Job, budget: Budget) -> None:
+def _add_rows(report: Report, gallery: Gallery) -> None:
     """Read the published rows once, and the earlier ones for the comparison, and add what the page shows of them."""
-    receipt, previous = report.record, report.previous or {}
-    records, records_before = receipt.get("columns") or {}, previous.get("columns") or {}
-    roles = roles_of(records, "label")
+    job, receipt, roles = gallery.job, report.record, gallery.roles
+    records, records_before = receipt.get("columns") or {}, report.previous.get("columns") or {}
     edges = {}
     for name, record in records.items():
         bins = bin_edges(record, records_before.get(name) or {})
@@ -155,54 +135,38 @@ def _add_rows(report: Report, job: Job, budget: Budget) -> None:
             edges[name] = bins
     classes = list((records.get(roles.prediction) or {}).get("classes") or ())
     seed = int(hashlib.sha256(str(receipt["generation"]).encode()).hexdigest()[:8], 16)
+    sample, before = RowSample(roles, edges, classes, ROWS_A_GROUP, seed), RowSample(roles, edges)
+    report.sample = sample
     try:
-        tables = light_tables(lambda names: published_rows.batches(job, receipt, names))
-        report.sample = sample_rows(tables, roles, classes, edges, ROWS_A_GROUP, seed)
-        groups = {}
-        for title, rows in report.sample.groups.items():
-            groups[title] = published_rows.with_images(rows, job, receipt)
-        report.groups = make_groups(groups, job, roles, budget)
+        sample.read(light_tables(lambda names: published_rows.batches(job, receipt, names)))
+        for title, rows in sample.groups().items():
+            report.groups.append(gallery.group(title, published_rows.with_images(rows, job, receipt)))
     except (OSError, OvernightError, pa.ArrowException) as error:
         report.rows_problem = f"{type(error).__name__}: {error}"
         return
-    report.roles, report.agreement = roles, report.sample.agreement
-    names = [name for name in (*edges, roles.truth, roles.prediction) if name in records_before]
-    before = _sample_before(job, previous, roles, edges, list(dict.fromkeys(names)))
-    report.agreement_before = before.agreement
-    _add_histograms(report.columns, edges, report.sample, before)
-
-
-def _sample_before(
-    job: Job, previous: Record, roles: Roles, edges: Mapping[str, Any], names: Sequence[str]
-) -> RowSample:
-    """Return the counts of the earlier partition; empty if its rows cannot be read any more."""
-    if not names:
-        return RowSample()
+    names = [name for name in dict.fromkeys((*edges, roles.truth, roles.prediction)) if name in records_before]
     try:
-        return sample_rows(published_rows.batches(job, previous, list(names)), roles, (), edges, 0, 0)
+        if names:
+            before.read(published_rows.batches(job, report.previous, names))
+            report.sample_before = before
     except (OSError, OvernightError, pa.ArrowException, KeyError):
-        return RowSample()
-
-
-def _add_histograms(columns: Sequence[Column], edges: Mapping[str, Any], now: RowSample, before: RowSample) -> None:
-    for column in columns:
-        if column.name in now.histograms:
-            column.edges, column.counts = edges[column.name], now.histograms[column.name]
-            column.counts_before = before.histograms.get(column.name)
+        pass  # the earlier rows are gone: the page has no comparison with them
+    for column in report.columns:
+        counts = sample.histograms.get(column.name)
+        if counts is not None:
+            before_counts = report.sample_before.histograms.get(column.name)
+            column.bins = bins_of(edges[column.name], counts, before_counts)
 
 
 def _commands(record: Record, file: str) -> list[tuple[str, str]]:
     """Return what a user may type next, each with its purpose."""
-    run = f"overnight run {shlex.quote(file)}{run_option(record['partition'])}"
-    show = f"overnight show {shlex.quote(file)}{run_option(record['partition'])}"
+    run, show = (f"overnight {verb} {shlex.quote(file)}{run_option(record['partition'])}" for verb in ("run", "show"))
+    failed_rows = ("Look at the rows that failed", f"{show} --quarantine")
     if record.get("status") != "published":
         commands = [("Resume: settled rows are not computed again", run), ("Begin again", f"{run} --force")]
-        if record.get("quarantine"):
-            commands.append(("Look at the rows that failed", f"{show} --quarantine"))
-        return commands
+        return [*commands, failed_rows] if record.get("quarantine") else commands
     commands = [("Run it again", f"{run} --force"), ("Show rows", f"{show} -n 5")]
     commands.append(("Show one row", f"{show} --where \"row_id = '...'\""))
     if record.get("rows_quarantined"):
-        commands.append(("Look at the rows that failed", f"{show} --quarantine"))
-        commands.append(("Run only these again, after a fix", f"{run} --retry-quarantined"))
+        commands += [failed_rows, ("Run only these again, after a fix", f"{run} --retry-quarantined")]
     return commands

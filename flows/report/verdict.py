@@ -22,6 +22,10 @@ class Verdict:
     level: Level
     sentence: str
 
+    @property
+    def title(self) -> str:
+        return {"trust": "Trust it", "look": "Look first", "no": "Not published"}[self.level]
+
 
 @dataclass(frozen=True)
 class Check:

@@ -12,11 +12,11 @@ def test_a_changed_version_model_or_fingerprint_is_marked_and_a_new_generation_i
         }
 
     facts = list_facts(run(2), run(1))
-    changed = {fact.name for fact in facts if fact.is_changed}
+    changed = {fact.name for fact in facts if fact.before}
     assert changed == {"fingerprint of settings, models and code", "version of torch", "inference.0: model.onnx"}
     assert {"commit of the job", "commit of org/model"} <= {fact.name for fact in facts}
 
 
 def test_a_failure_has_few_facts_and_nothing_to_compare() -> None:
     (fact,) = list_facts({"attempt": "a"}, {})
-    assert (fact.name, fact.now, fact.is_changed) == ("attempt", "a", False)
+    assert (fact.name, fact.now, fact.before) == ("attempt", "a", "")
