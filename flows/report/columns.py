@@ -23,12 +23,15 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a column: now, and in the earlier partitions, the newest first. None is unknown."""
+    """A figure of a column: now, and in the earlier partitions, the newest first. None is unknown.
+
+    Its kind is `number`, `share` of the rows, or `value`: the share of one of the most frequent values, its name.
+    """
 
     name: str
     now: float | None
     past: Sequence[float | None] = ()
-    is_share: bool = False
+    kind: str = "number"
 
     @property
     def before(self) -> float | None:
@@ -73,7 +76,6 @@ class Column:
     name: str
     type: str
     figures: list[Figure]
-    values: list[Figure]  # the shares of the most frequent values
     more_values: int = 0
     drift: list[Drift] = field(default_factory=list)
     bins: list[Bin] = field(default_factory=list)
@@ -84,8 +86,8 @@ class Column:
 
     @property
     def largest_share(self) -> float:
-        shares = [share for value in self.values for share in (value.now, value.before) if share]
-        return max(shares, default=1.0)
+        values = [figure for figure in self.figures if figure.kind == "value"]
+        return max([share for value in values for share in (value.now, value.before) if share], default=1.0)
 
 
 def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) -> list[Column]:
@@ -114,20 +116,18 @@ def bins_of(edges: np.ndarray, counts: np.ndarray, counts_before: np.ndarray | N
 
 def _column(name: str, now: Record, past: Sequence[Record], checks: Checks) -> Column:
     before: Record = past[0] if past else {}
-    figures = [Figure("without a value", _missing(now), [*map(_missing, past)], is_share=True)]
-    for figure in FIGURES:
-        if now.get(figure) is not None:
-            values = [record.get(figure) for record in past]
-            figures.append(Figure(figure.replace("_", " "), now[figure], values))
     classes = list((now.get("classes") or {}) | (before.get("classes") or {}))
     if len(classes) > VALUES_SHOWN and now.get("mean") is not None:
         classes = []  # a histogram shows the numbers
-    values = []
+    figures = []
     for value in classes[:VALUES_SHOWN]:
-        shares = [_share(value, record) for record in past]
-        values.append(Figure(value, _share(value, now), shares, is_share=True))
+        figures.append(Figure(value, _share(value, now), [_share(value, record) for record in past], "value"))
+    figures.append(Figure("without a value", _missing(now), [*map(_missing, past)], "share"))
+    for figure in FIGURES:
+        if now.get(figure) is not None:
+            figures.append(Figure(figure.replace("_", " "), now[figure], [record.get(figure) for record in past]))
     more = max(len(classes) - VALUES_SHOWN, 0)
-    return Column(name, str(now.get("type", "")), figures, values, more, _drift(name, now, before, checks))
+    return Column(name, str(now.get("type", "")), figures, more, _drift(name, now, before, checks))
 
 
 def _missing(record: Record) -> float | None:

@@ -39,6 +39,7 @@ def _environment() -> Environment:
         **{"data": text_of_data, "message": lambda value: text_of_data(value, LONGEST_MESSAGE)},
         **{"number": number, "share": share, "duration": duration, "moment": moment, "size": size},
     }
+    environment.globals |= {"number": number, "share": share}
     return environment
 
 

@@ -1,6 +1,8 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +17,22 @@ from overnight.tasks.state.run import parse_json, read_json
 
 COMPARED = 7  # earlier partitions
 LOOK_BACK = 14  # partitions
+SHOWN_ROWS = 4
+_QUOTED = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
+_NUMBER = re.compile(r"(?<![A-Za-z_])-?\d[\d,.]*(?:e[+-]?\d+)?(?![A-Za-z_])|0x[0-9a-f]+")
 
 Record = Mapping[str, Any]
+
+
+@dataclass
+class Reason:
+    """A reason of quarantined rows: its stage and type, the message of one row, the number of rows, and some rows."""
+
+    stage: str
+    error_type: str
+    message: str
+    count: int = 0
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
@@ -50,6 +66,19 @@ def quarantined_rows(job: Job, record: Record) -> pa.Table:
         return read_parquet(records_of_receipt(job, record) / FAILED)
     except FileNotFoundError:
         return staged_parts.QUARANTINE.empty_table()
+
+
+def group_reasons(rows: Iterable[Mapping[str, Any]]) -> list[Reason]:
+    """Return the reasons of the rows of a quarantine, the most frequent first."""
+    reasons: dict[tuple[str, str, str], Reason] = {}
+    for row in rows:
+        message = str(row["error_message"] or "")
+        kind = (str(row["stage"]), str(row["error_type"]), _pattern(message, row))
+        reason = reasons.setdefault(kind, Reason(*kind[:2], message))
+        reason.count += 1
+        if len(reason.rows) < SHOWN_ROWS:
+            reason.rows.append(row)
+    return sorted(reasons.values(), key=lambda reason: -reason.count)
 
 
 def attempt_names(job: Job, record: Record) -> list[str]:
@@ -87,3 +116,12 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 def has_published(job: Job, record: Record) -> bool:
     """Return True if the partition has published rows."""
     return (records_of_receipt(job, record) / "receipt.json").exists()
+
+
+def _pattern(message: str, row: Mapping[str, Any]) -> str:
+    """Return the first line of a message with its numbers, quoted values and the row's own names replaced."""
+    line = message.partition("\n")[0][:1000]
+    for name in (row.get("uri"), row.get("row_id")):
+        if name:
+            line = line.replace(str(name), "*")
+    return _NUMBER.sub("#", _QUOTED.sub("*", line))

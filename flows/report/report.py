@@ -19,7 +19,6 @@ from overnight.flows.report import past
 from overnight.flows.report.columns import Column, bins_of, compare_columns
 from overnight.flows.report.facts import Fact, list_facts
 from overnight.flows.report.gallery import Card, Gallery, Group
-from overnight.flows.report.quarantine import Reason, group_reasons
 from overnight.flows.report.row_sample import RowSample, bin_edges, light_tables, roles_of
 from overnight.flows.report.spending import Use, uses_of
 from overnight.flows.report.timeline import Timeline, arrange
@@ -54,7 +53,7 @@ class Report:
     sample_before: RowSample = field(default_factory=RowSample)
     groups: list[Group] = field(default_factory=list)
     rows_problem: str = ""  # why no rows are shown
-    reasons: list[tuple[Reason, list[Card]]] = field(default_factory=list)
+    reasons: list[tuple[past.Reason, list[Card]]] = field(default_factory=list)
     more_reasons: int = 0
 
     @property
@@ -96,7 +95,7 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     gallery = Gallery(job, roles_of(record.get("columns") or {}))
     if is_published:
         _add_rows(report, gallery)
-    reasons = group_reasons(past.quarantined_rows(job, record).to_pylist())
+    reasons = past.group_reasons(past.quarantined_rows(job, record).to_pylist())
     report.more_reasons = max(len(reasons) - REASONS, 0)
     for reason in reasons[:REASONS]:
         report.reasons.append((reason, [gallery.failed_row(row) for row in reason.rows]))

@@ -48,16 +48,15 @@ class Smallest:
         if len(self.keys) == self.count:
             usable &= keys < self.keys[-1]
         numbers = np.flatnonzero(usable)
-        if not len(numbers):
-            return
         numbers = numbers[np.argsort(keys[numbers], kind="stable")[: self.count]]
-        parts = [rows.take(numbers)]
-        if self.table is not None:
-            parts.insert(0, self.table)
-        merged_keys = np.concatenate([self.keys, keys[numbers]])
-        order = np.argsort(merged_keys, kind="stable")[: self.count]
-        self.keys = merged_keys[order]
-        self.table = pa.concat_tables(parts, promote_options="permissive").take(order)
+        if len(numbers):
+            tables = filter(None, (self.table, rows.take(numbers)))
+            merged_keys = np.concatenate([self.keys, keys[numbers]])
+            order = np.argsort(merged_keys, kind="stable")[: self.count]
+            self.keys, self.table = (
+                merged_keys[order],
+                pa.concat_tables(tables, promote_options="permissive").take(order),
+            )
 
 
 @dataclass
@@ -98,8 +97,8 @@ class RowSample:
     def groups(self) -> dict[str, pa.Table]:
         """Return the drawn rows by the title of their group."""
         titles = {"Random rows": self.at_random.table, "Least sure": self.least.table, "Most sure": self.most.table}
-        groups = {title: table for title, table in titles.items() if table is not None}
-        examples = [rows.table for rows in self.by_class.values() if rows.table is not None]
+        groups = {title: table for title, table in titles.items() if table}
+        examples = [rows.table for rows in self.by_class.values() if rows.table]
         if examples:
             groups[f"One per {self.roles.prediction}"] = pa.concat_tables(examples, promote_options="permissive")
         return groups

@@ -1,13 +1,14 @@
 """Arrange a run on the axis of its time: its stages with their rates and incidents, its attempts, and its load."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 Record = Mapping[str, Any]
-Numbers = Sequence[float | None]
 # Columns of `samples` in a receipt -> their names and units on the page.
 LOAD = {
     "cpus_busy": ("CPUs busy", "share"),
@@ -119,31 +120,26 @@ def _set_times(stage: Stage, measure: Record, timeline: Timeline) -> None:
 def _curves(samples: Record, timeline: Timeline) -> Iterator[Curve]:
     """Yield the rate of the last stage with rows, and the load of the machine, from the samples of a receipt."""
     start = timeline.place(_moment(samples.get("started_at")))
-    seconds: Numbers = samples.get("seconds") or ()
+    seconds = np.array(samples.get("seconds") or (), float)
     if start is None or len(seconds) < 2:
         return
-    places = [start + (second or 0.0) / timeline.seconds for second in seconds]
+    places = np.minimum(start + seconds / timeline.seconds, 1.0)
     rows = [values for name, values in samples.items() if name.startswith("rows_") and any(values)]
     if rows:
-        yield _curve("rows/s", "number", places[1:], _rates(seconds, rows[-1]))
+        rates = np.diff(np.array(rows[-1], float)) / np.maximum(np.diff(seconds), 0.001)
+        yield _curve("rows/s", "number", places[1:], np.maximum(rates, 0.0))
     for name, (title, unit) in LOAD.items():
         if samples.get(name):
-            yield _curve(title, unit, places, samples[name])
+            yield _curve(title, unit, places, np.array(samples[name], float))
 
 
-def _rates(seconds: Numbers, rows: Numbers) -> list[float]:
-    rates = []
-    for number in range(1, len(rows)):
-        duration = (seconds[number] or 0.0) - (seconds[number - 1] or 0.0)
-        rates.append(max((rows[number] or 0.0) - (rows[number - 1] or 0.0), 0.0) / max(duration, 0.001))
-    return rates
-
-
-def _curve(name: str, unit: str, places: Sequence[float], values: Numbers) -> Curve:
-    known = [(place, value) for place, value in zip(places, values, strict=False) if value is not None]
-    largest = max((value for _, value in known), default=0.0)
-    top = 1.0 if unit == "share" else largest or 1.0
-    return Curve(name, unit, [(min(place, 1.0), min(value / top, 1.0)) for place, value in known], largest)
+def _curve(name: str, unit: str, places: np.ndarray, values: np.ndarray) -> Curve:
+    places, values = places[: len(values)], values[: len(places)]
+    is_known = np.isfinite(places) & np.isfinite(values)
+    largest = float(values[is_known].max(initial=0.0))
+    heights = np.minimum(values / (1.0 if unit == "share" else largest or 1.0), 1.0)
+    points = zip(places[is_known].tolist(), heights[is_known].tolist(), strict=True)
+    return Curve(name, unit, list(points), largest)
 
 
 def _attempt(name: str, timeline: Timeline) -> Attempt:

@@ -11,8 +11,8 @@ from tests.flows.report.runs import receipt_of
 
 PASSED = [Check("min_rows", "at least 1", "10")]
 FAILURE = {"job": "daily", "partition": "2026-01-01", "status": "failed", "stage": "write", "error_type": "CheckFailed"}
-DRIFTED = Column("x", "double", [], [], drift=[Drift("mean", 2.0, 0.5, is_checked=False)])
-STEADY = Column("x", "double", [], [], drift=[Drift("mean", 0.1, 0.5, is_checked=False)])
+DRIFTED = Column("x", "double", [], drift=[Drift("mean", 2.0, 0.5, is_checked=False)])
+STEADY = Column("x", "double", [], drift=[Drift("mean", 0.1, 0.5, is_checked=False)])
 
 
 @pytest.mark.parametrize(
