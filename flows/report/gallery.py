@@ -5,7 +5,7 @@ A card keeps texts as they are; the page escapes and shortens them.
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ BUDGET_BYTES = 3_000_000  # of all pictures and sounds; Base64 makes a third mor
 LONG_TEXT = 60  # characters from which a text gets a line of its own
 SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "m4a": "audio/mp4"}
 BOX_COLOUR = (255, 196, 0)
+NO_BOXES = np.empty((0, 4))  # left, top, right and bottom of each
+MOST_FILE_BYTES = 2**26  # of a document, or of the image of a failed row
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Gallery:
                 card.picture = self.picture(image)
         return card
 
-    def picture(self, image: np.ndarray, boxes: Sequence[Sequence[float]] = ()) -> str:
+    def picture(self, image: np.ndarray, boxes: np.ndarray = NO_BOXES) -> str:
         """Return an image, uint8 H x W x 3, as the data URL of a small JPEG, or an empty text without room for it."""
         from PIL import Image, ImageDraw
 
@@ -107,7 +109,7 @@ class Gallery:
         picture.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
         scale = picture.width / image.shape[1]
         for box in boxes:
-            left, top, right, bottom = np.array(box) * scale
+            left, top, right, bottom = box * scale
             if right > left and bottom > top:
                 ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=BOX_COLOUR, width=2)
         buffer = io.BytesIO()
@@ -117,10 +119,11 @@ class Gallery:
     def _card(self, row: dict[str, Any], number: int) -> Card:
         card = Card(str(row.get("row_id", number)), sound=self._sound(row.get("uri")))
         boxes = _boxes(row, self.job)
-        if boxes and "labels" in row and "scores" in row:
-            objects = zip(row.pop("labels"), row.pop("scores"), strict=False)
-            row["objects"] = ", ".join(f"{label} {score:.2f}" for label, score in objects)
-            del row["boxes"]
+        labels, scores = row.get("labels"), row.get("scores")
+        if len(boxes) and isinstance(labels, list) and isinstance(scores, list):
+            objects = [f"{label} {preview_cells.text_of(score)}" for label, score in zip(labels, scores, strict=False)]
+            row = {name: value for name, value in row.items() if name not in ("boxes", "labels", "scores")}
+            row["objects"] = ", ".join(objects)
         roles = self.roles
         if roles.truth:
             card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
@@ -141,7 +144,7 @@ class Gallery:
         kind = SOUNDS.get(str(uri).rpartition(".")[2].lower())
         if self.job.source.kind != "audio" or not kind:
             return ""
-        content = _content(uri)
+        content = _content(uri, SOUND_BYTES + 1)
         return self._data_url(kind, content) if 0 < len(content) <= SOUND_BYTES else ""
 
     def _data_url(self, kind: str, content: bytes) -> str:
@@ -161,29 +164,35 @@ def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
     return rows.append_column("image", pa.array(draw_pages(pages), pa.large_binary()))
 
 
-def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
+def _boxes(row: Mapping[str, Any], job: Job) -> np.ndarray:
     """Return the boxes of a row in pixels of its file, if no step but `resize_image` changed the image."""
-    boxes = row.get("boxes")
+    try:
+        boxes = np.array(row.get("boxes") or NO_BOXES, float)
+    except (TypeError, ValueError):  # another column of this name
+        return NO_BOXES
     steps = [step for step in job.steps if step.kind != "decode_image"]
-    if not boxes or "image" not in row or any(step.kind != "resize_image" for step in steps):
-        return []
+    is_other = boxes.ndim != 2 or boxes.shape[1] != 4
+    if is_other or "image" not in row or any(step.kind != "resize_image" for step in steps):
+        return NO_BOXES
     if not steps:
-        return list(boxes)
+        return boxes
     image = preview_cells.pixels(row["image"])
     size = getattr(steps[-1], "size", None)
     if image is None or size is None or len(steps) > 1:
-        return []
+        return NO_BOXES
     height, width = np.broadcast_to(size, 2)
     # resize_image scales the image to cover the size, and crops its centre.
     scale = max(height / image.shape[0], width / image.shape[1])
     offset = np.array([image.shape[1] * scale - width, image.shape[0] * scale - height] * 2) / 2
-    moved: list[list[float]] = ((np.array(boxes) + offset) / scale).tolist()
-    return moved
+    return (boxes + offset) / scale
 
 
-def _content(uri: str | None) -> bytes:
-    """Return the bytes of a file, or none if it cannot be read: the page only shows it."""
+def _content(uri: str | None, most: int = MOST_FILE_BYTES) -> bytes:
+    """Return at most this number of bytes of a file, or none if it cannot be read: the page only shows it."""
+    if not uri:
+        return b""
     try:
-        return Location(uri).read_bytes() if uri else b""
-    except (OSError, OvernightError):
+        with Location(uri).open() as file:
+            return file.read(most)
+    except (OSError, OvernightError, ValueError):  # ValueError: a name that no file has
         return b""

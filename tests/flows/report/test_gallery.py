@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from PIL import Image
 
 from overnight.flows.report.gallery import Card, Gallery, Group
@@ -50,7 +51,7 @@ def test_boxes_are_drawn_on_the_picture(tmp_path: Path) -> None:
     objects = {"boxes": [[[300.0, 0.0, 600.0, 300.0]]], "labels": [["dog"]], "scores": [[0.934]]}
     rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], **objects})
     group = Gallery(images_job(tmp_path)).group("r", rows)
-    assert group.cards[0].labels == [("objects", "dog 0.93")]
+    assert group.cards[0].labels == [("objects", "dog 0.934")]
     picture = pixels(group.cards[0].picture)
     assert is_yellow(picture[50, 104])
     assert not is_yellow(picture[50, 2])
@@ -62,6 +63,29 @@ def test_boxes_of_a_resized_image_are_moved_to_the_whole_one(tmp_path: Path) -> 
     picture = pixels(Gallery(job).group("r", rows).cards[0].picture)
     assert is_yellow(picture[50, 52])  # the crop is the middle of the image, from a quarter to three quarters
     assert not is_yellow(picture[50, 2])
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"boxes": [[[1.0, 2.0, 3.0]]]},
+        {"boxes": ["two boxes"]},
+        {"boxes": [[None, [1.0, 2.0, 3.0, 4.0]]]},
+        {"boxes": [[[1.0, 2.0, None, 4.0]]], "labels": [["dog"]], "scores": [[None]]},
+        {"boxes": [[[1.0, 2.0, 3.0, 4.0]]], "labels": ["dog"], "scores": [0.5]},
+    ],
+    ids=str,
+)
+def test_a_column_of_other_boxes_leaves_the_picture(tmp_path: Path, columns: dict[str, object]) -> None:
+    rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], **columns})
+    assert Gallery(images_job(tmp_path)).group("r", rows).cards[0].picture
+
+
+@pytest.mark.parametrize("uri", ["a\0b.png", "http://[::1/a.png"])
+def test_a_name_that_no_file_has_leaves_the_card(tmp_path: Path, uri: str) -> None:
+    gallery = Gallery(images_job(tmp_path))
+    assert not gallery.failed_row({"row_id": "a", "uri": uri}).picture
+    assert not gallery.group("r", pa.table({"row_id": ["a"], "uri": [uri]})).cards[0].picture
 
 
 def test_pictures_end_with_the_budget(tmp_path: Path) -> None:
