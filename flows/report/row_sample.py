@@ -4,6 +4,7 @@ The pass ends after `MOST_ROWS` rows, `MOST_BYTES` bytes or `MOST_SECONDS`, so t
 seconds. The same seed draws the same rows.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -125,7 +126,9 @@ class RowSample:
             for row in counts.aggregate([([], "count_all")]).to_pylist():
                 self.pairs[row["label"], row["prediction"]] += row["count_all"]
         for name in names & self.edges.keys():
-            counts = np.histogram(_measures(table[name]), self.edges[name])[0]
+            bins = self.edges[name]
+            measures = _lengths(table[name]) if bins is LENGTHS else _numbers(table[name])
+            counts = np.histogram(measures, bins)[0]
             self.histograms[name] = self.histograms.get(name, 0) + counts
 
     def _draw(self, table: pa.Table) -> None:
@@ -162,9 +165,12 @@ def bin_edges(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> np.ndarr
     if record.get("type") in ("string", "large_string") and record.get("classes") is None:
         return LENGTHS
     limits = [side[name] for side in (record, earlier) for name in ("min", "max") if side.get(name) is not None]
-    if not limits or min(limits) == max(limits) or record.get("mean") is None:
+    if not limits or record.get("mean") is None:
         return None
-    return np.linspace(min(limits), max(limits), BINS + 1)
+    low, high = min(limits), max(limits)
+    if low == high or math.isinf(high - low):
+        return None
+    return np.linspace(low, high, BINS + 1)
 
 
 def light_tables(read: Callable[[list[str] | None], Iterator[pa.Table]]) -> Iterator[pa.Table]:
@@ -179,17 +185,18 @@ def light_tables(read: Callable[[list[str] | None], Iterator[pa.Table]]) -> Iter
     yield from read(columns if len(columns) < len(first.schema) else None)
 
 
-def _measures(column: pa.ChunkedArray) -> np.ndarray:
-    values = column.drop_null()
-    if is_text(values.type):
-        return pc.utf8_length(values).to_numpy()
-    numbers = values.cast(pa.float64(), safe=False).to_numpy()
+def _lengths(column: pa.ChunkedArray) -> np.ndarray:
+    return pc.utf8_length(_as_text(column.drop_null())).to_numpy()
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    numbers = column.drop_null().cast(pa.float64(), safe=False).to_numpy()
     return numbers[np.isfinite(numbers)]
 
 
 def _scores(column: pa.ChunkedArray) -> np.ndarray:
     """Return a score a row: a number, or the first of a list, which is its highest; NaN without one."""
-    if is_list(column.type):
+    if is_list(column.type) and _is_number(column.type.value_type):
         scores = np.full(len(column), np.nan)
         for number, row in enumerate(column.to_pylist()):
             if row and row[0] is not None:
@@ -201,7 +208,11 @@ def _scores(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column if is_text(column.type) else column.cast(pa.string())
+    """Return the values as texts; nulls for a type without a text, such as a struct."""
+    try:
+        return column if is_text(column.type) else column.cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        return pa.chunked_array([pa.nulls(len(column), pa.string())])
 
 
 def _ends(name: str, endings: Sequence[str]) -> bool:

@@ -105,6 +105,17 @@ def test_bins_cover_the_earlier_column_too() -> None:
     assert bin_edges({"type": "double", "min": 1, "max": 1, "mean": 1}, {}) is None
 
 
+def test_numbers_at_the_ends_of_the_range_have_no_bins() -> None:
+    assert bin_edges({"type": "double", "min": -1.7e308, "max": 1.7e308, "mean": 0}, {}) is None
+
+
+def test_nested_scores_and_labels_draw_rows_at_random_alone() -> None:
+    rows = pa.table({"row_id": ["a"], "scores": [[["high"]]], "predicted_label": [{"a": 1}], "label": ["a"]})
+    sample = sample_of([rows], Roles("scores", "predicted_label", "label"), classes=("a",), count=6)
+    assert list(sample.groups()) == ["Random rows"]
+    assert sample.agreement is None
+
+
 def test_embeddings_are_not_read() -> None:
     rows = pa.table(
         {"row_id": ["a"], "embedding": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), "scores": [[0.5]]}
