@@ -1,5 +1,6 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import pyarrow as pa
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of_receipt
 from overnight.flows.ledger.results import FAILED
-from overnight.tasks.errors import STAGES, OvernightError
+from overnight.tasks.errors import STAGES, LedgerCorrupt, OvernightError
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
 from overnight.tasks.state.run import parse_json, read_json
@@ -40,7 +41,7 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
 
     A sample is compared with nothing, because its rows may differ from the others.
     """
-    if record.get("limit_rows"):
+    if record.get("limit_rows") or record.get("status") != "published":
         return []
     state, ledger = job.state_location, records_of_receipt(job, record).name
     prefix = f"{job.sink.partition_column}="
@@ -52,9 +53,10 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
     contents = state.read_each(paths)
     receipts = []
     for path in paths:
-        receipt = parse_json(contents[path], state / path) if path in contents else {}
-        if receipt.get("job") == record["job"] and receipt["generation"] != record.get("generation"):
-            receipts.append(receipt)
+        with contextlib.suppress(LedgerCorrupt):  # another receipt can be read
+            receipt = parse_json(contents[path], state / path) if path in contents else {}
+            if receipt.get("job") == record["job"] and receipt.get("generation") != record.get("generation"):
+                receipts.append(receipt)
     return receipts[:COMPARED]
 
 
@@ -120,7 +122,7 @@ def has_published(job: Job, record: Record) -> bool:
 
 def _pattern(message: str, row: Mapping[str, Any]) -> str:
     """Return the first line of a message with its numbers, quoted values and the row's own names replaced."""
-    line = message.partition("\n")[0][:1000]
+    line = message.partition("\n")[0][:300]
     for name in (row.get("uri"), row.get("row_id")):
         if name:
             line = line.replace(str(name), "*")

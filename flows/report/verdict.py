@@ -1,6 +1,6 @@
 """Judge a run in one sentence: whether to trust its rows, and why. List the checks with their bounds and values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,10 +43,11 @@ def judge(
     columns: Sequence[Column],
     published_before: bool,
     agreement: Sequence[float | None] = (None, None),
+    lacks: Collection[str] = (),
 ) -> Verdict:
     """Return the verdict on a receipt, or on the record of a run that did not publish.
 
-    `agreement` has the share of predictions that agree with their labels, now and in the previous partition.
+    `agreement` has the share of equal predictions and labels, now and before. `lacks` has the parts that are missing.
     """
     if record.get("status") != "published":
         stays = "no rows of this partition are published"
@@ -58,17 +59,21 @@ def judge(
         reason = first_line(str(record.get("error_message") or "")).split(". ")[0].rstrip(".")
         return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. Its error: {reason}.")
     counts = f"{_rows(record['rows_out'])} published of {record['rows_in']:,} read"
+    if filtered := record.get("rows_filtered"):
+        counts += f", {filtered:,} filtered"
     if quarantined := record.get("rows_quarantined"):
         counts += f", {quarantined:,} quarantined"
     passed = sum(check.state == "passed" for check in checks)
     passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
-    if doubts := _doubts(record, columns, *agreement):
+    doubts = _doubts(record, columns, *agreement)
+    doubts += [f"this page cannot show the {part}" for part in ("checks", "columns") if part in lacks]
+    if doubts:
         return Verdict("look", f"Look before you use it: {'; '.join(doubts)}. {counts}; {passed_checks}.")
     if record.get("limit_rows"):
         return Verdict("look", f"A sample, nothing is published: {counts}; {passed_checks}.")
     drift = "no column drifted"
     if not any(column.drift for column in columns):
-        drift = "there is no earlier partition to compare with"
+        drift = "no column can be compared with an earlier partition"
     return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.")
 
 
