@@ -17,7 +17,6 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger import published_rows
 from overnight.flows.report import past
 from overnight.flows.report.columns import Column, bins_of, compare_columns
-from overnight.flows.report.facts import Fact, list_facts
 from overnight.flows.report.gallery import Card, Gallery, Group
 from overnight.flows.report.row_sample import LENGTHS, RowSample, bin_edges, light_tables, roles_of
 from overnight.flows.report.spending import Use, uses_of
@@ -69,10 +68,6 @@ class Report:
         agreement = self.sample.agreement, self.sample_before.agreement
         lacks = {problem.partition(":")[0] for problem in self.problems}
         return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks)
-
-    @property
-    def facts(self) -> list[Fact]:
-        return list_facts(self.record, self.previous)
 
 
 def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
