@@ -68,7 +68,7 @@ def with_inputs(rows: pa.Table, job: Job) -> pa.Table:
     def read(uri: str | None) -> bytes | None:
         try:
             return Location(uri).read_bytes() if uri else None
-        except (OSError, OvernightError):
+        except (OSError, OvernightError, ValueError):  # ValueError: a name that no file has
             return None
 
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:

@@ -5,9 +5,8 @@ marked beyond the usual bounds below.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -24,13 +23,24 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a column: now, in the previous partition, and as the mean of the last seven. None is unknown."""
+    """A figure of a column: now, and in the earlier partitions, the newest first. None is unknown.
+
+    Its kind is `number`, `share` of the rows, or `value`: the share of one of the most frequent values, its name.
+    """
 
     name: str
     now: float | None
-    before: float | None
-    mean: float | None
-    is_share: bool = False
+    past: Sequence[float | None] = ()
+    kind: str = "number"
+
+    @property
+    def before(self) -> float | None:
+        return next(iter(self.past), None)
+
+    @property
+    def mean(self) -> float | None:
+        present = [value for value in self.past if value is not None]
+        return fmean(present) if present else None
 
 
 @dataclass(frozen=True)
@@ -49,11 +59,12 @@ class Drift:
 
 @dataclass(frozen=True)
 class Bin:
-    """A bin of a histogram: its lower edge and its rows. Heights are fractions of the highest bar of both."""
+    """A bin of a histogram: its edges and its rows. Heights are fractions of the highest bar of both partitions."""
 
     low: float
+    high: float
     rows: int
-    before: int
+    before: int | None
     height: float
     height_before: float
 
@@ -65,12 +76,9 @@ class Column:
     name: str
     type: str
     figures: list[Figure]
-    values: list[Figure]  # the shares of the most frequent values
     more_values: int = 0
     drift: list[Drift] = field(default_factory=list)
-    edges: np.ndarray | None = None
-    counts: np.ndarray | None = None  # rows per bin
-    counts_before: np.ndarray | None = None
+    bins: list[Bin] = field(default_factory=list)
 
     @property
     def has_drift(self) -> bool:
@@ -78,27 +86,8 @@ class Column:
 
     @property
     def largest_share(self) -> float:
-        shares = [share for value in self.values for share in (value.now, value.before) if share]
-        return max(shares, default=1.0)
-
-    @property
-    def are_lengths(self) -> bool:
-        return "string" in self.type
-
-    @property
-    def bins(self) -> list[Bin]:
-        """Return the bins of the histogram, without the empty ones at both ends."""
-        if self.edges is None or self.counts is None:
-            return []
-        before = np.zeros_like(self.counts) if self.counts_before is None else self.counts_before
-        shares, shares_before = self.counts / max(self.counts.sum(), 1), before / max(before.sum(), 1)
-        highest = max(shares.max(), shares_before.max()) or 1.0
-        filled = np.flatnonzero(self.counts + before)
-        bins = []
-        for number in range(filled.min(initial=len(before)), filled.max(initial=-1) + 1):
-            heights = float(shares[number] / highest), float(shares_before[number] / highest)
-            bins.append(Bin(float(self.edges[number]), int(self.counts[number]), int(before[number]), *heights))
-        return bins
+        values = [figure for figure in self.figures if figure.kind == "value"]
+        return max([share for value in values for share in (value.now, value.before) if share], default=1.0)
 
 
 def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) -> list[Column]:
@@ -110,32 +99,35 @@ def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) 
     return sorted(columns, key=lambda column: not column.has_drift)
 
 
+def bins_of(edges: np.ndarray, counts: np.ndarray, counts_before: np.ndarray | None) -> list[Bin]:
+    """Return the bins of a histogram, without the empty ones at both ends."""
+    before = np.zeros_like(counts) if counts_before is None else counts_before
+    shares, shares_before = counts / max(counts.sum(), 1), before / max(before.sum(), 1)
+    highest = max(shares.max(), shares_before.max()) or 1.0
+    bins = []
+    for number in np.flatnonzero(np.maximum.accumulate(counts + before)):
+        rows_before = None if counts_before is None else int(before[number])
+        heights = float(shares[number] / highest), float(shares_before[number] / highest)
+        bins.append(Bin(float(edges[number]), float(edges[number + 1]), int(counts[number]), rows_before, *heights))
+    while bins and not (bins[-1].rows or bins[-1].before):
+        bins.pop()
+    return bins
+
+
 def _column(name: str, now: Record, past: Sequence[Record], checks: Checks) -> Column:
-    before = past[0] if past else {}
-    figures = [Figure("without a value", *_beside(_missing, now, past), is_share=True)]
-    for figure in FIGURES:
-        if now.get(figure) is not None:
-            figures.append(Figure(figure.replace("_", " "), *_beside(partial(_figure, figure), now, past)))
-    classes = list(now.get("classes") or ())
-    classes += [value for value in before.get("classes") or () if value not in classes]
+    before: Record = past[0] if past else {}
+    classes = list((now.get("classes") or {}) | (before.get("classes") or {}))
     if len(classes) > VALUES_SHOWN and now.get("mean") is not None:
         classes = []  # a histogram shows the numbers
-    values = []
+    figures = []
     for value in classes[:VALUES_SHOWN]:
-        values.append(Figure(value, *_beside(partial(_share, value), now, past), is_share=True))
-    column = Column(name, str(now.get("type", "")), figures, values, max(len(classes) - VALUES_SHOWN, 0))
-    column.drift = _drift(name, now, before, checks)
-    return column
-
-
-def _beside(
-    figure: Callable[[Record], float | None], now: Record, past: Sequence[Record]
-) -> tuple[float | None, float | None, float | None]:
-    """Return a figure of a column now, before, and as the mean of the earlier columns that have it."""
-    earlier = list(map(figure, past))
-    present = [value for value in earlier if value is not None]
-    mean = fmean(present) if present else None
-    return figure(now), next(iter(earlier), None), mean
+        figures.append(Figure(value, _share(value, now), [_share(value, record) for record in past], "value"))
+    figures.append(Figure("without a value", _missing(now), [*map(_missing, past)], "share"))
+    for figure in FIGURES:
+        if now.get(figure) is not None:
+            figures.append(Figure(figure.replace("_", " "), now[figure], [record.get(figure) for record in past]))
+    more = max(len(classes) - VALUES_SHOWN, 0)
+    return Column(name, str(now.get("type", "")), figures, more, _drift(name, now, before, checks))
 
 
 def _missing(record: Record) -> float | None:
@@ -143,11 +135,6 @@ def _missing(record: Record) -> float | None:
     if not record.get("rows"):
         return None
     return float((record.get("nulls", 0) + record.get("nan", 0)) / record["rows"])
-
-
-def _figure(name: str, record: Record) -> float | None:
-    figure: float | None = record.get(name)
-    return figure
 
 
 def _share(value: str, record: Record) -> float | None:

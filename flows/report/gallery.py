@@ -1,11 +1,11 @@
 """Make cards of rows to look at: a small picture with its boxes, a sound to play, texts, labels and numbers.
 
-A card keeps texts as they are; the page escapes and shortens them. `Budget` bounds the bytes of pictures and sounds.
+A card keeps texts as they are; the page escapes and shortens them.
 """
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,20 +26,8 @@ BUDGET_BYTES = 3_000_000  # of all pictures and sounds; Base64 makes a third mor
 LONG_TEXT = 60  # characters from which a text gets a line of its own
 SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "m4a": "audio/mp4"}
 BOX_COLOUR = (255, 196, 0)
-
-
-@dataclass
-class Budget:
-    """The bytes that pictures and sounds may still take."""
-
-    left_bytes: int = BUDGET_BYTES
-
-    def take(self, size: int) -> bool:
-        """Return True and count the bytes if there is room for them."""
-        if size > self.left_bytes:
-            return False
-        self.left_bytes -= size
-        return True
+NO_BOXES = np.empty((0, 4))  # left, top, right and bottom of each
+MOST_FILE_BYTES = 2**26  # of a document, or of the image of a failed row
 
 
 @dataclass
@@ -86,17 +74,84 @@ class Group:
         return list(names)
 
 
-def make_groups(tables: Mapping[str, pa.Table], job: Job, roles: Roles, budget: Budget) -> list[Group]:
-    """Return the groups of drawn rows. Columns with a role come first on each card."""
-    groups = []
-    for title, table in tables.items():
-        rows = _with_pages(with_inputs(table, job), job)
+@dataclass
+class Gallery:
+    """The cards of a job's rows. Without room for it in `left_bytes`, a picture or a sound is left out."""
+
+    job: Job
+    roles: Roles = field(default_factory=Roles)
+    left_bytes: int = BUDGET_BYTES
+
+    def group(self, title: str, rows: pa.Table) -> Group:
+        """Return a group of drawn rows. Columns with a role come first on each card."""
+        rows = _with_pages(with_inputs(rows, self.job), self.job)
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
         group = Group(title, [])
         for number in range(len(rows)):
-            group.cards.append(_card(values, number, job, roles, budget))
-        groups.append(group)
-    return groups
+            row = {name: column[number] for name, column in values.items()}
+            group.cards.append(self._card(row, number))
+        return group
+
+    def failed_row(self, row: Mapping[str, Any]) -> Card:
+        """Return the card of a row of a quarantine, with its picture or sound if its file can be read."""
+        card = Card(str(row["row_id"]), sound=self._sound(row.get("uri")))
+        if self.job.source.holds_images:
+            image = preview_cells.pixels(_content(row.get("uri")))
+            if image is not None:
+                card.picture = self.picture(image)
+        return card
+
+    def picture(self, image: np.ndarray, boxes: np.ndarray = NO_BOXES) -> str:
+        """Return an image, uint8 H x W x 3, as the data URL of a small JPEG, or an empty text without room for it."""
+        from PIL import Image, ImageDraw
+
+        picture = Image.fromarray(image)
+        picture.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
+        scale = picture.width / image.shape[1]
+        for box in boxes:
+            left, top, right, bottom = box * scale
+            if right > left and bottom > top:
+                ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=BOX_COLOUR, width=2)
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=PICTURE_QUALITY, optimize=True)
+        return self._data_url("image/jpeg", buffer.getvalue())
+
+    def _card(self, row: dict[str, Any], number: int) -> Card:
+        card = Card(str(row.get("row_id", number)), sound=self._sound(row.get("uri")))
+        boxes = _boxes(row, self.job)
+        labels, scores = row.get("labels"), row.get("scores")
+        if len(boxes) and isinstance(labels, list) and isinstance(scores, list):
+            objects = [f"{label} {preview_cells.text_of(score)}" for label, score in zip(labels, scores, strict=False)]
+            row = {name: value for name, value in row.items() if name not in ("boxes", "labels", "scores")}
+            row["objects"] = ", ".join(objects)
+        roles = self.roles
+        if roles.truth:
+            card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
+        names = [name for name in (roles.truth, roles.prediction, roles.score) if name in row]
+        names += [name for name in row if name not in (*names, "row_id", "uri")]
+        for name in names:
+            value = row[name]
+            image = preview_cells.pixels(value)
+            if image is not None:
+                card.picture = card.picture or self.picture(image, boxes)
+            elif isinstance(value, str) and len(value) > LONG_TEXT:
+                card.texts.append((name, value))
+            elif not isinstance(value, bytes):
+                card.labels.append((name, preview_cells.text_of(value)))
+        return card
+
+    def _sound(self, uri: str | None) -> str:
+        kind = SOUNDS.get(str(uri).rpartition(".")[2].lower())
+        if self.job.source.kind != "audio" or not kind:
+            return ""
+        content = _content(uri, SOUND_BYTES + 1)
+        return self._data_url(kind, content) if 0 < len(content) <= SOUND_BYTES else ""
+
+    def _data_url(self, kind: str, content: bytes) -> str:
+        if len(content) > self.left_bytes:
+            return ""
+        self.left_bytes -= len(content)
+        return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
@@ -109,102 +164,35 @@ def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
     return rows.append_column("image", pa.array(draw_pages(pages), pa.large_binary()))
 
 
-def cards_of_failed_rows(rows: Iterable[Mapping[str, Any]], job: Job, budget: Budget) -> list[Card]:
-    """Return a card for each row of a quarantine, with its picture or sound if its file can be read."""
-    cards = []
-    for row in rows:
-        card = Card(str(row["row_id"]))
-        content = b""
-        if job.source.holds_images or job.source.kind == "audio":
-            content = _content(row.get("uri"))
-        image = preview_cells.pixels(content)
-        if image is not None:
-            card.picture = picture_of(image, budget)
-        card.sound = _sound(str(row.get("uri") or ""), job, budget)
-        cards.append(card)
-    return cards
-
-
-def _card(values: Mapping[str, list[Any]], number: int, job: Job, roles: Roles, budget: Budget) -> Card:
-    row = {name: column[number] for name, column in values.items()}
-    card = Card(str(row.get("row_id", number)))
-    boxes = _boxes(row, job)
-    if boxes and "labels" in row and "scores" in row:
-        row["objects"] = _objects(row.pop("labels"), row.pop("scores"))
-        del row["boxes"]
-    if roles.truth:
-        card.differs = str(row.get(roles.truth)) != str(row.get(roles.prediction))
-    names = [name for name in (roles.truth, roles.prediction, roles.score) if name in row]
-    names += [name for name in row if name not in (*names, "row_id", "uri")]
-    for name in names:
-        value = row[name]
-        image = preview_cells.pixels(value)
-        if image is not None:
-            card.picture = card.picture or picture_of(image, budget, boxes)
-        elif isinstance(value, str) and len(value) > LONG_TEXT:
-            card.texts.append((name, value))
-        elif not isinstance(value, bytes):
-            card.labels.append((name, preview_cells.text_of(value)))
-    card.sound = _sound(str(row.get("uri") or ""), job, budget)
-    return card
-
-
-def picture_of(image: np.ndarray, budget: Budget, boxes: Sequence[Sequence[float]] = ()) -> str:
-    """Return an image, uint8 H x W x 3, as the data URL of a small JPEG, or an empty text without room for it."""
-    from PIL import Image, ImageDraw
-
-    picture = Image.fromarray(image)
-    picture.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
-    scale = picture.width / image.shape[1]
-    for box in boxes:
-        left, top, right, bottom = np.array(box) * scale
-        if right > left and bottom > top:
-            ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=BOX_COLOUR, width=2)
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=PICTURE_QUALITY, optimize=True)
-    if not budget.take(buffer.tell()):
-        return ""
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def _boxes(row: Mapping[str, Any], job: Job) -> list[list[float]]:
+def _boxes(row: Mapping[str, Any], job: Job) -> np.ndarray:
     """Return the boxes of a row in pixels of its file, if no step but `resize_image` changed the image."""
-    boxes = row.get("boxes")
+    try:
+        boxes = np.array(row.get("boxes") or NO_BOXES, float)
+    except (TypeError, ValueError):  # another column of this name
+        return NO_BOXES
     steps = [step for step in job.steps if step.kind != "decode_image"]
-    if not boxes or "image" not in row or any(step.kind != "resize_image" for step in steps):
-        return []
+    is_other = boxes.ndim != 2 or boxes.shape[1] != 4
+    if is_other or "image" not in row or any(step.kind != "resize_image" for step in steps):
+        return NO_BOXES
     if not steps:
-        return list(boxes)
+        return boxes
     image = preview_cells.pixels(row["image"])
     size = getattr(steps[-1], "size", None)
     if image is None or size is None or len(steps) > 1:
-        return []
+        return NO_BOXES
     height, width = np.broadcast_to(size, 2)
     # resize_image scales the image to cover the size, and crops its centre.
     scale = max(height / image.shape[0], width / image.shape[1])
     offset = np.array([image.shape[1] * scale - width, image.shape[0] * scale - height] * 2) / 2
-    moved: list[list[float]] = ((np.array(boxes) + offset) / scale).tolist()
-    return moved
+    return (boxes + offset) / scale
 
 
-def _objects(labels: Sequence[str], scores: Sequence[float]) -> str:
-    """Return the objects in the boxes with their scores, such as `dog 0.93, cat 0.58`."""
-    return ", ".join(f"{label} {score:.2f}" for label, score in zip(labels, scores, strict=False))
-
-
-def _sound(uri: str, job: Job, budget: Budget) -> str:
-    kind = SOUNDS.get(uri.rpartition(".")[2].lower())
-    if job.source.kind != "audio" or not kind:
-        return ""
-    content = _content(uri)
-    if not 0 < len(content) <= SOUND_BYTES or not budget.take(len(content)):
-        return ""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _content(uri: str | None) -> bytes:
-    """Return the bytes of a file, or none if it cannot be read: the page only shows it."""
+def _content(uri: str | None, most: int = MOST_FILE_BYTES) -> bytes:
+    """Return at most this number of bytes of a file, or none if it cannot be read: the page only shows it."""
+    if not uri:
+        return b""
     try:
-        return Location(uri).read_bytes() if uri else b""
-    except (OSError, OvernightError):
+        with Location(uri).open() as file:
+            return file.read(most)
+    except (OSError, OvernightError, ValueError):  # ValueError: a name that no file has
         return b""

@@ -1,23 +1,39 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
-from collections.abc import Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from overnight.flows.job.model import Job
-from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of
+from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of_receipt
 from overnight.flows.ledger.results import FAILED
-from overnight.tasks.errors import STAGES, OvernightError
+from overnight.tasks.errors import STAGES, LedgerCorrupt, OvernightError
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
 from overnight.tasks.state.run import parse_json, read_json
-from overnight.tasks.storage.location import Location
 
 COMPARED = 7  # earlier partitions
 LOOK_BACK = 14  # partitions
+SHOWN_ROWS = 4
+_QUOTED = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
+_NUMBER = re.compile(r"(?<![A-Za-z_])-?\d[\d,.]*(?:e[+-]?\d+)?(?![A-Za-z_])|0x[0-9a-f]+")
 
 Record = Mapping[str, Any]
+
+
+@dataclass
+class Reason:
+    """A reason of quarantined rows: its stage and type, the message of one row, the number of rows, and some rows."""
+
+    stage: str
+    error_type: str
+    message: str
+    count: int = 0
+    rows: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
@@ -25,9 +41,9 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
 
     A sample is compared with nothing, because its rows may differ from the others.
     """
-    if record.get("limit_rows"):
+    if record.get("limit_rows") or record.get("status") != "published":
         return []
-    state, ledger = job.state_location, _ledger(job, record).name
+    state, ledger = job.state_location, records_of_receipt(job, record).name
     prefix = f"{job.sink.partition_column}="
     days = [name for name in state.names() if name.startswith(prefix) and name < ledger]
     own = (state / ledger / "receipts").names()
@@ -37,9 +53,10 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
     contents = state.read_each(paths)
     receipts = []
     for path in paths:
-        receipt = parse_json(contents[path], state / path) if path in contents else {}
-        if receipt.get("job") == record["job"] and receipt["generation"] != record.get("generation"):
-            receipts.append(receipt)
+        with contextlib.suppress(LedgerCorrupt):  # another receipt can be read
+            receipt = parse_json(contents[path], state / path) if path in contents else {}
+            if receipt.get("job") == record["job"] and receipt.get("generation") != record.get("generation"):
+                receipts.append(receipt)
     return receipts[:COMPARED]
 
 
@@ -48,14 +65,27 @@ def quarantined_rows(job: Job, record: Record) -> pa.Table:
     try:
         if record.get("status") == "published":
             return quarantine_of(job, record)
-        return read_parquet(_ledger(job, record) / FAILED)
+        return read_parquet(records_of_receipt(job, record) / FAILED)
     except FileNotFoundError:
         return staged_parts.QUARANTINE.empty_table()
 
 
+def group_reasons(rows: Iterable[Mapping[str, Any]]) -> list[Reason]:
+    """Return the reasons of the rows of a quarantine, the most frequent first."""
+    reasons: dict[tuple[str, str, str], Reason] = {}
+    for row in rows:
+        message = str(row["error_message"] or "")
+        kind = (str(row["stage"]), str(row["error_type"]), _pattern(message, row))
+        reason = reasons.setdefault(kind, Reason(*kind[:2], message))
+        reason.count += 1
+        if len(reason.rows) < SHOWN_ROWS:
+            reason.rows.append(row)
+    return sorted(reasons.values(), key=lambda reason: -reason.count)
+
+
 def attempt_names(job: Job, record: Record) -> list[str]:
     """Return the names of the attempts of a run's generation, the oldest first."""
-    folder = _ledger(job, record) / "generations" / str(record.get("generation")) / "attempts"
+    folder = records_of_receipt(job, record) / "generations" / str(record.get("generation")) / "attempts"
     return folder.names() or [str(record["attempt"])] if record.get("attempt") else []
 
 
@@ -64,7 +94,7 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 
     They are missing if the run staged nothing, or its files are gone.
     """
-    home = _ledger(job, record) / "generations" / str(record.get("generation"))
+    home = records_of_receipt(job, record) / "generations" / str(record.get("generation"))
     started_at = (read_json(home / "generation.json") or {}).get("created_at")
     result = {"started_at": started_at, "finished_at": record.get("failed_at"), **record}
     try:
@@ -87,8 +117,13 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 
 def has_published(job: Job, record: Record) -> bool:
     """Return True if the partition has published rows."""
-    return (_ledger(job, record) / "receipt.json").exists()
+    return (records_of_receipt(job, record) / "receipt.json").exists()
 
 
-def _ledger(job: Job, record: Record) -> Location:
-    return records_of(job, record["partition"], bool(record.get("limit_rows")))
+def _pattern(message: str, row: Mapping[str, Any]) -> str:
+    """Return the first line of a message with its numbers, quoted values and the row's own names replaced."""
+    line = message.partition("\n")[0][:300]
+    for name in (row.get("uri"), row.get("row_id")):
+        if name:
+            line = line.replace(str(name), "*")
+    return _NUMBER.sub("#", _QUOTED.sub("*", line))

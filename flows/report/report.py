@@ -6,43 +6,33 @@ has no receipt: its record is that of `failure.json`, and the page shows the wor
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-import pyarrow as pa
+import numpy as np
 import yaml
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import published_rows
 from overnight.flows.report import past
-from overnight.flows.report.columns import Column, compare_columns
-from overnight.flows.report.facts import Fact, list_facts
-from overnight.flows.report.gallery import Budget, Card, Group, cards_of_failed_rows, make_groups
-from overnight.flows.report.quarantine import Reason, group_reasons
-from overnight.flows.report.row_sample import (
-    Agreement,
-    Roles,
-    RowSample,
-    bin_edges,
-    light_tables,
-    roles_of,
-    sample_rows,
-)
-from overnight.flows.report.spending import Prices, Use, prices_of, uses_of
+from overnight.flows.report.columns import Column, bins_of, compare_columns
+from overnight.flows.report.gallery import Card, Gallery, Group
+from overnight.flows.report.row_sample import LENGTHS, RowSample, bin_edges, light_tables, roles_of
+from overnight.flows.report.spending import Use, uses_of
 from overnight.flows.report.timeline import Timeline, arrange
 from overnight.flows.report.verdict import Check, Verdict, judge, list_checks
 from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import masked_in
-from overnight.tasks.errors import OvernightError
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import REPORT, Run, timeline_of
+from overnight.tasks.state.run import REPORT, Run, read_json, timeline_of
 from overnight.tasks.write.kinds import Checks
 
 ROWS_A_GROUP = 12
-REASONS, CONFUSIONS = 12, 5  # at most
+REASONS, MOST_QUARANTINED = 12, 100_000  # at most
 Record = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass
@@ -50,75 +40,72 @@ class Report:
     """All that the page shows of one run."""
 
     record: dict[str, Any]  # the receipt, or the record of a run that did not publish
+    earlier: list[dict[str, Any]]  # receipts, the newest first
     checks: list[Check]
     timeline: Timeline
     columns: list[Column]
     uses: list[Use]
-    prices: Prices
-    previous: dict[str, Any] | None = None  # the receipt of the comparison
-    compared: int = 0  # receipts in the mean
+    has_published: bool  # this run, or an earlier run of the partition
+    settings: str  # YAML
+    commands: list[tuple[str, str]]
     sample: RowSample = field(default_factory=RowSample)
+    sample_before: RowSample = field(default_factory=RowSample)
     groups: list[Group] = field(default_factory=list)
-    reasons: list[tuple[Reason, list[Card]]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what the page lacks, and why
+    reasons: list[tuple[past.Reason, list[Card]]] = field(default_factory=list)
     more_reasons: int = 0
-    agreement: Agreement | None = None
-    agreement_before: Agreement | None = None
-    roles: Roles = field(default_factory=Roles)
-    rows_problem: str = ""  # why no rows are shown
-    has_published: bool = True  # this run, or an earlier run of the partition
-    settings: str = ""  # YAML
-    commands: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def is_published(self) -> bool:
         return self.record.get("status") == "published"
 
     @property
+    def previous(self) -> dict[str, Any]:
+        return next(iter(self.earlier), {})
+
+    @property
     def verdict(self) -> Verdict:
-        now, before = self.agreement or Agreement(), self.agreement_before or Agreement()
-        return judge(self.record, self.checks, self.columns, self.has_published, (now.share, before.share))
-
-    @property
-    def confusions(self) -> list[tuple[tuple[str, str], int]]:
-        """Return the most frequent differences between labels and predictions, with their numbers of rows."""
-        counts = self.agreement.confusions if self.agreement else {}
-        return sorted(counts.items(), key=lambda item: -item[1])[:CONFUSIONS]
-
-    @property
-    def facts(self) -> list[Fact]:
-        return list_facts(self.record, self.previous or {})
+        agreement = self.sample.agreement, self.sample_before.agreement
+        lacks = {problem.partition(":")[0] for problem in self.problems}
+        return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks)
 
 
 def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     """Return the report of a run. `record` is its receipt, or what `failure.json` has. `file` is the job file."""
     is_published = record.get("status") == "published"
     record = dict(record) if is_published else past.with_work(job, record)
-    earlier = past.earlier_receipts(job, record) if is_published else []
+    problems: list[str] = []
+
+    def part(name: str, default: T, read: Callable[..., T], *arguments: Any) -> T:
+        """Return a part of the page, or the default if it cannot be made: the page then has the other parts."""
+        try:
+            return read(*arguments)
+        except Exception as error:
+            problems.append(f"{name}: {type(error).__name__}: {error}")
+            return default
+
+    earlier: list[dict[str, Any]] = part("earlier receipts", [], past.earlier_receipts, job, record)
     checks = _checks_of(job, record)
-    columns = compare_columns(record, earlier, checks)
-    prices = prices_of(job)
     settings = masked_in(record.get("settings") or job.settings())
     report = Report(
         record,
-        list_checks(record, checks),
-        arrange(record, past.attempt_names(job, record)),
-        columns,
-        uses_of(record, prices),
-        prices,
-        next(iter(earlier), None),
-        len(earlier),
-        has_published=past.has_published(job, record),
-        settings=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
-        commands=_commands(record, file),
+        earlier,
+        part("checks", [], list_checks, record, checks),
+        part("timeline", Timeline(None, 0.0), arrange, record, past.attempt_names(job, record)),
+        part("columns", [], compare_columns, record, earlier, checks),
+        part("use and cost", [], uses_of, job, record),
+        past.has_published(job, record),
+        yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        _commands(record, file),
+        problems=problems,
     )
-    budget = Budget()
+    gallery = Gallery(job, roles_of(record.get("columns") or {}))
     if is_published:
-        _add_rows(report, job, budget)
-    rows = past.quarantined_rows(job, record).to_pylist()
-    reasons = group_reasons(rows)
-    report.more_reasons = max(len(reasons) - REASONS, 0)
-    for reason in reasons[:REASONS]:
-        report.reasons.append((reason, cards_of_failed_rows(reason.rows, job, budget)))
+        edges: dict[str, np.ndarray] = part("histograms", {}, _bins, report)
+        part("rows", None, _add_rows, report, gallery, edges)
+        part("rows of the earlier partition", None, _add_rows_before, report, gallery, edges)
+        part("histograms", None, _add_histograms, report, edges)
+    part("quarantine", None, _add_quarantine, report, gallery)
     return report
 
 
@@ -128,9 +115,12 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
 
     with dispensable("the run has no report"):
         lease.check(run.ledger, run.token)
+        receipt = read_json(run.ledger / "receipt.json") or {}
+        if receipt.get("generation") == run.generation:
+            record = receipt  # a run that ends early after its publish has published
         if record["status"] != "published":
             record = {**timeline_of(run), **record, "limit_rows": run.limit_rows}
-        page = render(read_report(job, record, file)).encode()
+        page = render(read_report(job, record, file)).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
 
@@ -143,66 +133,70 @@ def _checks_of(job: Job, record: Record) -> Checks:
         return job.checks
 
 
-def _add_rows(report: Report, job: Job, budget: Budget) -> None:
-    """Read the published rows once, and the earlier ones for the comparison, and add what the page shows of them."""
-    receipt, previous = report.record, report.previous or {}
-    records, records_before = receipt.get("columns") or {}, previous.get("columns") or {}
-    roles = roles_of(records, "label")
+def _bins(report: Report) -> dict[str, np.ndarray]:
+    """Return the edges of the bins of each column with a histogram."""
+    before = report.previous.get("columns") or {}
     edges = {}
-    for name, record in records.items():
-        bins = bin_edges(record, records_before.get(name) or {})
+    for name, record in (report.record.get("columns") or {}).items():
+        bins = bin_edges(record, before.get(name) or {})
         if bins is not None:
             edges[name] = bins
-    classes = list((records.get(roles.prediction) or {}).get("classes") or ())
+    return edges
+
+
+def _add_rows(report: Report, gallery: Gallery, edges: Mapping[str, np.ndarray]) -> None:
+    """Read the published rows once, and make the cards of those to look at."""
+    job, receipt, roles = gallery.job, report.record, gallery.roles
+    classes = list(((receipt.get("columns") or {}).get(roles.prediction) or {}).get("classes") or ())
     seed = int(hashlib.sha256(str(receipt["generation"]).encode()).hexdigest()[:8], 16)
-    try:
-        tables = light_tables(lambda names: published_rows.batches(job, receipt, names))
-        report.sample = sample_rows(tables, roles, classes, edges, ROWS_A_GROUP, seed)
-        groups = {}
-        for title, rows in report.sample.groups.items():
-            groups[title] = published_rows.with_images(rows, job, receipt)
-        report.groups = make_groups(groups, job, roles, budget)
-    except (OSError, OvernightError, pa.ArrowException) as error:
-        report.rows_problem = f"{type(error).__name__}: {error}"
-        return
-    report.roles, report.agreement = roles, report.sample.agreement
-    names = [name for name in (*edges, roles.truth, roles.prediction) if name in records_before]
-    before = _sample_before(job, previous, roles, edges, list(dict.fromkeys(names)))
-    report.agreement_before = before.agreement
-    _add_histograms(report.columns, edges, report.sample, before)
+    sample = RowSample(roles, edges, classes, ROWS_A_GROUP, seed)
+    sample.read(light_tables(lambda names: published_rows.batches(job, receipt, names)))
+    report.sample = sample
+    for title, rows in sample.groups().items():
+        report.groups.append(gallery.group(title, published_rows.with_images(rows, job, receipt)))
 
 
-def _sample_before(
-    job: Job, previous: Record, roles: Roles, edges: Mapping[str, Any], names: Sequence[str]
-) -> RowSample:
-    """Return the counts of the earlier partition; empty if its rows cannot be read any more."""
-    if not names:
-        return RowSample()
-    try:
-        return sample_rows(published_rows.batches(job, previous, list(names)), roles, (), edges, 0, 0)
-    except (OSError, OvernightError, pa.ArrowException, KeyError):
-        return RowSample()
+def _add_rows_before(report: Report, gallery: Gallery, edges: Mapping[str, np.ndarray]) -> None:
+    """Count the rows of the previous partition in the same bins. A column of texts then may be one of numbers now."""
+    columns, roles = report.previous.get("columns") or {}, gallery.roles
+    comparable = {}
+    for name, bins in edges.items():
+        if name in columns and (columns[name].get("mean") is None) == (bins is LENGTHS):
+            comparable[name] = bins
+    names = [*comparable, *({roles.truth, roles.prediction} & columns.keys() - comparable.keys())]
+    if names:
+        sample = RowSample(roles, comparable)
+        sample.read(published_rows.batches(gallery.job, report.previous, names))
+        report.sample_before = sample
 
 
-def _add_histograms(columns: Sequence[Column], edges: Mapping[str, Any], now: RowSample, before: RowSample) -> None:
-    for column in columns:
-        if column.name in now.histograms:
-            column.edges, column.counts = edges[column.name], now.histograms[column.name]
-            column.counts_before = before.histograms.get(column.name)
+def _add_histograms(report: Report, edges: Mapping[str, np.ndarray]) -> None:
+    for column in report.columns:
+        counts = report.sample.histograms.get(column.name)
+        if counts is not None:
+            before = report.sample_before.histograms.get(column.name)
+            column.bins = bins_of(edges[column.name], counts, before)
+
+
+def _add_quarantine(report: Report, gallery: Gallery) -> None:
+    rows = past.quarantined_rows(gallery.job, report.record)
+    if len(rows) > MOST_QUARANTINED:
+        report.problems.append(f"quarantine: the first {MOST_QUARANTINED:,} of {len(rows):,} rows are counted")
+    reasons = past.group_reasons(rows.slice(0, MOST_QUARANTINED).to_pylist())
+    report.more_reasons = max(len(reasons) - REASONS, 0)
+    for reason in reasons[:REASONS]:
+        report.reasons.append((reason, [gallery.failed_row(row) for row in reason.rows]))
 
 
 def _commands(record: Record, file: str) -> list[tuple[str, str]]:
     """Return what a user may type next, each with its purpose."""
-    run = f"overnight run {shlex.quote(file)}{run_option(record['partition'])}"
-    show = f"overnight show {shlex.quote(file)}{run_option(record['partition'])}"
+    run, show = (f"overnight {verb} {shlex.quote(file)}{run_option(record['partition'])}" for verb in ("run", "show"))
+    failed_rows = ("Look at the rows that failed", f"{show} --quarantine")
     if record.get("status") != "published":
         commands = [("Resume: settled rows are not computed again", run), ("Begin again", f"{run} --force")]
-        if record.get("quarantine"):
-            commands.append(("Look at the rows that failed", f"{show} --quarantine"))
-        return commands
+        return [*commands, failed_rows] if record.get("quarantine") else commands
     commands = [("Run it again", f"{run} --force"), ("Show rows", f"{show} -n 5")]
     commands.append(("Show one row", f"{show} --where \"row_id = '...'\""))
     if record.get("rows_quarantined"):
-        commands.append(("Look at the rows that failed", f"{show} --quarantine"))
-        commands.append(("Run only these again, after a fix", f"{run} --retry-quarantined"))
+        commands += [failed_rows, ("Run only these again, after a fix", f"{run} --retry-quarantined")]
     return commands

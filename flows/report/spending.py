@@ -11,16 +11,8 @@ SUMS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion token
 
 
 @dataclass(frozen=True)
-class Prices:
-    """The prices of an hour of a device and of a CPU, in a currency of yours; None if they are unknown."""
-
-    gpu_hour: float | None = None
-    cpu_hour: float | None = None
-
-
-@dataclass(frozen=True)
 class Use:
-    """One line: an amount, its unit, and its price if it is known."""
+    """One line: an amount, its unit, and its price, in a currency of yours, if it is known."""
 
     name: str
     amount: float
@@ -28,24 +20,7 @@ class Use:
     price: float | None = None
 
 
-def prices_of(job: Any) -> Prices:
-    """Return the prices of a job, or those of `OVERNIGHT_PRICE_PER_GPU_HOUR` and `OVERNIGHT_PRICE_PER_CPU_HOUR`."""
-    return Prices(_price(job, "price_per_gpu_hour"), _price(job, "price_per_cpu_hour"))
-
-
-def _price(job: Any, key: str) -> float | None:
-    setting: float | None = getattr(job, key, None)
-    variable = f"OVERNIGHT_{key.upper()}"
-    text = os.environ.get(variable)
-    if setting is not None or not text:
-        return setting
-    try:
-        return float(text)
-    except ValueError:
-        raise JobError(f"{variable}: expected a number, found {text!r}.") from None
-
-
-def uses_of(receipt: Mapping[str, Any], prices: Prices) -> list[Use]:
+def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
     """Return what a run used. Sums of columns are of the whole partition, and hours are of this attempt."""
     uses = []
     for name, record in (receipt.get("columns") or {}).items():
@@ -59,11 +34,10 @@ def uses_of(receipt: Mapping[str, Any], prices: Prices) -> list[Use]:
             uses.append(Use(title + model, record["sum"], unit, price))
     device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
     if device_hours:
-        uses.append(Use("models on devices", device_hours, "hours", _cost(device_hours, prices.gpu_hour)))
+        uses.append(_hours("models on devices", device_hours, job, "price_per_gpu_hour"))
     seconds = sum(stage.get("seconds") or 0.0 for stage in (receipt.get("stages") or {}).values())
     worker_hours = max(seconds / 3600 - device_hours, 0.0)
-    uses.append(Use("workers on CPUs", worker_hours, "hours", _cost(worker_hours, prices.cpu_hour)))
-    return uses
+    return [*uses, _hours("workers on CPUs", worker_hours, job, "price_per_cpu_hour")]
 
 
 def total_of(uses: list[Use]) -> float | None:
@@ -72,5 +46,14 @@ def total_of(uses: list[Use]) -> float | None:
     return sum(prices) if prices else None
 
 
-def _cost(hours: float, price: float | None) -> float | None:
-    return None if price is None else hours * price
+def _hours(name: str, hours: float, job: Any, key: str) -> Use:
+    """Return hours with their price, of the job or of the variable `OVERNIGHT_PRICE_PER_...`."""
+    price: float | None = getattr(job, key, None)
+    variable = f"OVERNIGHT_{key.upper()}"
+    text = os.environ.get(variable)
+    if price is None and text:
+        try:
+            price = float(text)
+        except ValueError:
+            raise JobError(f"{variable}: expected a number, found {text!r}.") from None
+    return Use(name, hours, "hours", None if price is None else hours * price)

@@ -1,14 +1,14 @@
 """Judge a run in one sentence: whether to trust its rows, and why. List the checks with their bounds and values."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from overnight.flows.report.columns import Column
 from overnight.tasks.errors import first_line
 from overnight.tasks.write.kinds import Checks
 
-Level = Literal["trust", "look", "no"]
+TITLES = {"trust": "Trust it", "look": "Look first", "no": "Not published"}
 State = Literal["passed", "failed", "not compared"]
 Record = Mapping[str, Any]
 NAMED = 3
@@ -17,10 +17,14 @@ USUAL_FALL = 0.02  # of the agreement with labels, from one partition to the nex
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to trust the rows, and the sentence with the reason."""
+    """Whether to trust the rows, by a key of `TITLES`, and the sentence with the reason."""
 
-    level: Level
+    level: str
     sentence: str
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.level]
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,11 @@ def judge(
     columns: Sequence[Column],
     published_before: bool,
     agreement: Sequence[float | None] = (None, None),
+    lacks: Collection[str] = (),
 ) -> Verdict:
     """Return the verdict on a receipt, or on the record of a run that did not publish.
 
-    `agreement` has the share of predictions that agree with their labels, now and in the previous partition.
+    `agreement` has the share of equal predictions and labels, now and before. `lacks` has the parts that are missing.
     """
     if record.get("status") != "published":
         stays = "no rows of this partition are published"
@@ -54,17 +59,21 @@ def judge(
         reason = first_line(str(record.get("error_message") or "")).split(". ")[0].rstrip(".")
         return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. Its error: {reason}.")
     counts = f"{_rows(record['rows_out'])} published of {record['rows_in']:,} read"
+    if filtered := record.get("rows_filtered"):
+        counts += f", {filtered:,} filtered"
     if quarantined := record.get("rows_quarantined"):
         counts += f", {quarantined:,} quarantined"
     passed = sum(check.state == "passed" for check in checks)
     passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
-    if doubts := _doubts(record, columns, *agreement):
+    doubts = _doubts(record, columns, *agreement)
+    doubts += [f"this page cannot show the {part}" for part in ("checks", "columns") if part in lacks]
+    if doubts:
         return Verdict("look", f"Look before you use it: {'; '.join(doubts)}. {counts}; {passed_checks}.")
     if record.get("limit_rows"):
         return Verdict("look", f"A sample, nothing is published: {counts}; {passed_checks}.")
     drift = "no column drifted"
     if not any(column.drift for column in columns):
-        drift = "there is no earlier partition to compare with"
+        drift = "no column can be compared with an earlier partition"
     return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.")
 
 
@@ -100,24 +109,15 @@ def list_checks(record: Record, checks: Checks) -> list[Check]:
         rows.append(Check(f"max_null.{name}", f"at most {fraction:.3g} of the rows", f"{_rows(count)} without a value"))
     for name in checks.not_constant:
         rows.append(Check(f"not_constant.{name}", "different values", "different values"))
-    rows += _drift_checks(record, checks)
+    for name in checks.drift:
+        distances = ((record.get("checks") or {}).get("drift") or {}).get(name, {})
+        for figure, bound in checks.drift_bounds(name, columns.get(name) or {}).items():
+            check = Check(f"drift.{name}.{figure}", f"at most {bound:g}", "nothing to compare with", "not compared")
+            if figure in distances:
+                check = replace(check, value=f"{distances[figure]:.3g}", state="passed")
+            rows.append(check)
     if checks.python:
         rows.append(Check(f"python: {checks.python}", "no problem", "no problem"))
-    return rows
-
-
-def _drift_checks(record: Record, checks: Checks) -> list[Check]:
-    comparison = record.get("checks") or {}
-    rows = []
-    for name in checks.drift:
-        column = (record.get("columns") or {}).get(name)
-        measured = (comparison.get("drift") or {}).get(name, {})
-        for figure, bound in checks.drift_bounds(name, column or {}).items():
-            setting, limit = f"drift.{name}.{figure}", f"at most {bound:g}"
-            if figure in measured:
-                rows.append(Check(setting, limit, f"{measured[figure]:.3g}"))
-            else:
-                rows.append(Check(setting, limit, "nothing to compare with", "not compared"))
     return rows
 
 

@@ -44,7 +44,8 @@ def search(job_path: Path, as_json: bool, **question: Any) -> None:
     with exit_on_error():
         from overnight.flows.similarity_search import validate_query
 
-        validate_query(load_job(job_path), *map(question.get, ("image", "text", "model", "sheet")))
+        image, text, model, sheet = map(question.get, ("image", "text", "model", "sheet"))
+        validate_query(load_job(job_path), image, text, model, sheet)
         from overnight.api.local_run import search_locally
 
         answer = search_locally(job_path, **question)

@@ -14,13 +14,18 @@ def receipt(**columns: list[object]) -> dict[str, object]:
 def test_a_column_is_beside_the_previous_partition_and_the_mean_of_all() -> None:
     earlier = [receipt(x=[2.0, 4.0, None]), receipt(x=[4.0, 6.0, 8.0])]
     (column,) = compare_columns(receipt(x=[1.0, 2.0, 3.0]), earlier, Checks())
-    assert column.figures[0] == Figure("without a value", 0.0, 1 / 3, 1 / 6, is_share=True)
-    assert column.figures[1] == Figure("mean", 2.0, 3.0, 4.5)
+    assert column.figures[0] == Figure("without a value", 0.0, [1 / 3, 0.0], "share")
+    assert column.figures[1] == Figure("mean", 2.0, [3.0, 6.0])
+    assert (column.figures[1].before, column.figures[1].mean) == (3.0, 4.5)
 
 
 def test_shares_include_values_that_only_the_previous_partition_has() -> None:
     (column,) = compare_columns(receipt(c=["a"] * 4), [receipt(c=["a", "b"] * 2)], Checks())
-    assert [(value.name, value.now, value.before) for value in column.values] == [("a", 1.0, 0.5), ("b", 0.0, 0.5)]
+    shares = [(figure.name, figure.now, figure.before) for figure in column.figures if figure.kind == "value"]
+    assert shares == [
+        ("a", 1.0, 0.5),
+        ("b", 0.0, 0.5),
+    ]
 
 
 def test_a_bound_of_the_job_marks_drift_and_the_column_comes_first() -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from PIL import Image
 
-from overnight.flows.report.gallery import Budget, Card, Group, cards_of_failed_rows, make_groups, picture_of
+from overnight.flows.report.gallery import Card, Gallery, Group
 from overnight.flows.report.row_sample import Roles
 from tests.flows.report.runs import job_of
 
@@ -37,7 +38,7 @@ def test_a_row_of_images_shows_its_file_small_with_its_columns(tmp_path: Path) -
         {"row_id": ["a.png"], "uri": [photo(tmp_path)], "x": [1], "predicted_label": ["cat"], "label": ["dog"]}
     )
     roles = Roles(prediction="predicted_label", truth="label")
-    (group,) = make_groups({"Random rows": rows}, images_job(tmp_path), roles, Budget())
+    group = Gallery(images_job(tmp_path), roles).group("Random rows", rows)
     (card,) = group.cards
     assert pixels(card.picture).shape == (104, 208, 3)
     assert card.labels == [("label", "dog"), ("predicted_label", "cat"), ("x", "1")]
@@ -49,8 +50,8 @@ def test_a_row_of_images_shows_its_file_small_with_its_columns(tmp_path: Path) -
 def test_boxes_are_drawn_on_the_picture(tmp_path: Path) -> None:
     objects = {"boxes": [[[300.0, 0.0, 600.0, 300.0]]], "labels": [["dog"]], "scores": [[0.934]]}
     rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], **objects})
-    (group,) = make_groups({"r": rows}, images_job(tmp_path), Roles(), Budget())
-    assert group.cards[0].labels == [("objects", "dog 0.93")]
+    group = Gallery(images_job(tmp_path)).group("r", rows)
+    assert group.cards[0].labels == [("objects", "dog 0.934")]
     picture = pixels(group.cards[0].picture)
     assert is_yellow(picture[50, 104])
     assert not is_yellow(picture[50, 2])
@@ -59,15 +60,38 @@ def test_boxes_are_drawn_on_the_picture(tmp_path: Path) -> None:
 def test_boxes_of_a_resized_image_are_moved_to_the_whole_one(tmp_path: Path) -> None:
     job = images_job(tmp_path, preprocess=[{"kind": "resize_image", "size": 150}])
     rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], "boxes": [[[0.0, 0.0, 150.0, 150.0]]]})
-    picture = pixels(make_groups({"r": rows}, job, Roles(), Budget())[0].cards[0].picture)
+    picture = pixels(Gallery(job).group("r", rows).cards[0].picture)
     assert is_yellow(picture[50, 52])  # the crop is the middle of the image, from a quarter to three quarters
     assert not is_yellow(picture[50, 2])
 
 
-def test_pictures_end_with_the_budget() -> None:
-    budget = Budget(1500)
-    assert picture_of(GREY, budget)
-    assert not picture_of(np.random.default_rng(0).integers(0, 255, (300, 300, 3), np.uint8), budget)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"boxes": [[[1.0, 2.0, 3.0]]]},
+        {"boxes": ["two boxes"]},
+        {"boxes": [[None, [1.0, 2.0, 3.0, 4.0]]]},
+        {"boxes": [[[1.0, 2.0, None, 4.0]]], "labels": [["dog"]], "scores": [[None]]},
+        {"boxes": [[[1.0, 2.0, 3.0, 4.0]]], "labels": ["dog"], "scores": [0.5]},
+    ],
+    ids=str,
+)
+def test_a_column_of_other_boxes_leaves_the_picture(tmp_path: Path, columns: dict[str, object]) -> None:
+    rows = pa.table({"row_id": ["a"], "uri": [photo(tmp_path)], **columns})
+    assert Gallery(images_job(tmp_path)).group("r", rows).cards[0].picture
+
+
+@pytest.mark.parametrize("uri", ["a\0b.png", "http://[::1/a.png"])
+def test_a_name_that_no_file_has_leaves_the_card(tmp_path: Path, uri: str) -> None:
+    gallery = Gallery(images_job(tmp_path))
+    assert not gallery.failed_row({"row_id": "a", "uri": uri}).picture
+    assert not gallery.group("r", pa.table({"row_id": ["a"], "uri": [uri]})).cards[0].picture
+
+
+def test_pictures_end_with_the_budget(tmp_path: Path) -> None:
+    gallery = Gallery(job_of(tmp_path), left_bytes=1500)
+    assert gallery.picture(GREY)
+    assert not gallery.picture(np.random.default_rng(0).integers(0, 255, (300, 300, 3), np.uint8))
 
 
 def test_a_recording_can_be_played_if_it_is_small(tmp_path: Path) -> None:
@@ -75,14 +99,15 @@ def test_a_recording_can_be_played_if_it_is_small(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     (tmp_path / "b.wav").write_bytes(b"R" * 300_000)
     rows = pa.table({"row_id": ["a", "b"], "uri": [str(tmp_path / "a.wav"), str(tmp_path / "b.wav")]})
-    (group,) = make_groups({"r": rows}, job, Roles(), Budget())
+    group = Gallery(job).group("r", rows)
     assert [card.sound for card in group.cards] == ["data:audio/wav;base64,UklGRg==", ""]
 
 
 def test_failed_rows_show_their_picture_if_it_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "cut.png").write_bytes(b"no image")
     rows = [{"row_id": uri, "uri": uri} for uri in (photo(tmp_path), str(tmp_path / "cut.png"), "/nowhere.png")]
-    cards = cards_of_failed_rows(rows, images_job(tmp_path), Budget())
+    gallery = Gallery(images_job(tmp_path))
+    cards = [gallery.failed_row(row) for row in rows]
     assert [bool(card.picture) for card in cards] == [True, False, False]
 
 

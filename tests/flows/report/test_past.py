@@ -39,6 +39,14 @@ def test_a_sample_and_the_receipt_of_another_job_are_not_compared(tmp_path: Path
     assert past.earlier_receipts(job_of(tmp_path), receipt_of("2026-01-09", limit_rows=5)) == []
 
 
+def test_a_torn_receipt_is_not_compared(tmp_path: Path) -> None:
+    for day in ("2026-01-07", "2026-01-08"):
+        publish(tmp_path, receipt_of(day))
+    (tmp_path / "out/_overnight/date=2026-01-08/receipt.json").write_text('{"job"')
+    receipts = past.earlier_receipts(job_of(tmp_path), receipt_of("2026-01-09"))
+    assert [receipt["partition"] for receipt in receipts] == ["2026-01-07"]
+
+
 def test_quarantined_rows_come_from_the_publish_or_from_the_failure(tmp_path: Path) -> None:
     receipt = publish(tmp_path, receipt_of("2026-01-09"), failed=(FAILED, FAILED))
     write_quarantine(tmp_path / "out/_overnight/date=2026-01-09/failure-quarantine.parquet", (FAILED,))

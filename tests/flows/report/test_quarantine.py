@@ -2,7 +2,7 @@
 
 import pytest
 
-from overnight.flows.report.quarantine import SHOWN_ROWS, group_reasons
+from overnight.flows.report.past import SHOWN_ROWS, group_reasons
 
 
 def row(message: str, row_id: str = "a.png", **more: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ def test_a_report_compares_a_partition_with_the_one_before(tmp_path: Path) -> No
     assert report.verdict.level == "look"
     assert "drift in predicted_label" in report.verdict.sentence
     assert "fell from 90.0% to 50.0%" in report.verdict.sentence
-    assert report.confusions == [(("cat", "dog"), 50)]
+    assert report.sample.confusions == [(("cat", "dog"), 50)]
     titles = ["Random rows", "Least sure", "Most sure", "One per predicted_label"]
     assert [group.title for group in report.groups] == titles
     assert [(reason.count, len(cards)) for reason, cards in report.reasons] == [(2, 2)]
@@ -52,17 +52,69 @@ def test_the_histogram_of_a_column_counts_the_earlier_rows_too(tmp_path: Path) -
     published(tmp_path, "2026-01-08", 0.9)
     report = read_report(job_of(tmp_path), published(tmp_path, "2026-01-09", 0.9))
     (column,) = [column for column in report.columns if column.name == "score"]
-    assert column.counts is not None
-    assert column.counts_before is not None
-    assert column.counts.sum() == column.counts_before.sum() == 100
+    assert sum(bin.rows for bin in column.bins) == sum(bin.before or 0 for bin in column.bins) == 100
 
 
 def test_rows_that_are_gone_leave_a_page_with_the_reason(tmp_path: Path) -> None:
     receipt = published(tmp_path, "2026-01-09", 0.9)
     (tmp_path / "out/date=2026-01-09/part.parquet").unlink()
     report = read_report(job_of(tmp_path), receipt)
-    assert "FileNotFoundError" in report.rows_problem
+    assert [problem.split(":")[:2] for problem in report.problems] == [["rows", " FileNotFoundError"]]
     assert report.verdict.level == "trust"
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ("out/_overnight/date=2026-01-09/quarantine/quarantine-g-2026-01-09.parquet", "quarantine: ArrowInvalid"),
+        ("out/date=2026-01-09/part.parquet", "rows: ArrowInvalid"),
+        ("out/date=2026-01-08/part.parquet", "rows of the earlier partition: ArrowInvalid"),
+    ],
+)
+def test_a_file_that_cannot_be_read_leaves_the_other_parts_of_the_page(
+    tmp_path: Path, broken: str, problem: str
+) -> None:
+    published(tmp_path, "2026-01-08", 0.9)
+    receipt = published(tmp_path, "2026-01-09", 0.9, rows_quarantined=1)
+    (tmp_path / broken).write_bytes(b"PAR1")
+    report = read_report(job_of(tmp_path), receipt)
+    assert [text[: len(problem)] for text in report.problems] == [problem]
+    assert problem in render(report)
+    assert [bool(report.groups), bool(report.reasons)] == [problem[:5] != "rows:", "quarantine" not in problem]
+
+
+def test_a_read_that_fails_halfway_leaves_no_counts_of_half_the_rows(tmp_path: Path) -> None:
+    receipt = published(tmp_path, "2026-01-09", 0.9)
+    report = read_report(job_of(tmp_path), receipt | {"files": [*receipt["files"], "date=2026-01-09/gone.parquet"]})
+    assert [text[:23] for text in report.problems] == ["rows: FileNotFoundError"]
+    assert report.sample.agreement is None
+    assert not any(column.bins for column in report.columns)
+
+
+def test_a_receipt_that_this_version_cannot_read_leaves_a_page_with_a_doubt(tmp_path: Path) -> None:
+    publish(tmp_path, receipt_of("2026-01-08", {"score": {"mean": 1.0}}), rows(0.9))
+    receipt = published(tmp_path, "2026-01-09", 0.9, incidents=["a text"])
+    report = read_report(job_of(tmp_path), receipt)
+    assert [text.partition(":")[0] for text in report.problems] == ["timeline", "columns"]
+    assert report.groups
+    assert report.verdict.sentence.startswith("Look before you use it: this page cannot show the columns.")
+
+
+def test_the_first_rows_of_a_large_quarantine_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overnight.flows.report.report.MOST_QUARANTINED", 3)
+    report = read_report(job_of(tmp_path), published(tmp_path, "2026-01-09", 0.9, rows_quarantined=5))
+    assert report.reasons[0][0].count == 3
+    assert report.problems == ["quarantine: the first 3 of 5 rows are counted"]
+
+
+@pytest.mark.parametrize(("text", "number"), [(0, 1), (1, 0)])
+def test_the_lengths_of_texts_are_not_beside_numbers(tmp_path: Path, text: int, number: int) -> None:
+    columns = [pa.array([f"{count:0{count}}" for count in range(1, 10)]), pa.array([float(n) for n in range(9)])]
+    for day, kind in (("2026-01-08", text), ("2026-01-09", number)):
+        table = pa.table({"row_id": [*"abcdefghi"], "x": columns[kind]})
+        receipt = publish(tmp_path, receipt_of(day, summary(describe(table), ())), table)
+    (column,) = read_report(job_of(tmp_path), receipt).columns
+    assert {bin.before for bin in column.bins} == {None}
 
 
 def test_a_run_without_a_receipt_has_a_page_with_its_quarantine_and_how_to_resume(tmp_path: Path) -> None:
@@ -117,6 +169,22 @@ def test_a_timeline_that_cannot_be_read_does_not_hide_the_failure(
         raise StageFailed("the model crashed", "infer")
     assert "failure.json has no timeline: LedgerCorrupt" in caplog.text
     assert (read_json(run.ledger / "failure.json") or {})["error_message"] == "the model crashed"
+
+
+def test_a_run_that_is_interrupted_after_its_publish_has_the_page_of_a_publish(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    run = describe_run(job, "2026-01-09")
+    with disable_run_logger(), pytest.raises(KeyboardInterrupt), opened(job, run, False) as run:  # noqa: PT012 - the body is the run
+        published(tmp_path, "2026-01-09", 0.9, generation=run.generation)
+        raise KeyboardInterrupt
+    assert "Trust it: 100 rows published" in pages(run)[0].read_text()
+
+
+def test_half_a_character_in_a_receipt_leaves_a_page(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+        keep_report(job, run, published(tmp_path, "2026-01-09", 0.9, warnings=["\ud800"]), "JOB.yaml")
+    assert "Look before you use it: ?" in pages(run)[0].read_text()
 
 
 def test_a_page_that_cannot_be_made_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,13 @@
 """One pass over rows draws rows, counts values, compares predictions with labels, and ends at its bounds."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from overnight.flows.report import row_sample
-from overnight.flows.report.row_sample import LENGTHS, Roles, bin_edges, light_tables, roles_of, sample_rows
+from overnight.flows.report.row_sample import LENGTHS, Roles, RowSample, bin_edges, light_tables, roles_of
 
 
 def tables(count: int = 1000, size: int = 100) -> list[pa.Table]:
@@ -25,17 +27,25 @@ def tables(count: int = 1000, size: int = 100) -> list[pa.Table]:
 ROLES = Roles("score", "predicted_label", "label")
 
 
+def sample_of(parts: list[pa.Table], roles: Roles = ROLES, **settings: Any) -> RowSample:
+    sample = RowSample(roles, **settings)
+    sample.read(parts)
+    return sample
+
+
+def random_rows(count: int, size: int, seed: int, drawn: int) -> list[str]:
+    return sample_of(tables(count, size), count=drawn, seed=seed).groups()["Random rows"]["row_id"].to_pylist()
+
+
 def test_the_least_and_the_most_sure_rows_come_from_all_tables() -> None:
-    sample = sample_rows(tables(), ROLES, ("a", "b"), {}, 6, seed=1)
-    assert sample.groups["Least sure"]["score"].to_pylist() == [0.0, 0.001, 0.002]
-    assert sample.groups["Most sure"]["score"].to_pylist() == [0.999, 0.998, 0.997]
-    assert sample.groups["One per predicted_label"]["predicted_label"].to_pylist() == ["a", "b"]
+    groups = sample_of(tables(), classes=("a", "b"), count=6, seed=1).groups()
+    assert groups["Least sure"]["score"].to_pylist() == [0.0, 0.001, 0.002]
+    assert groups["Most sure"]["score"].to_pylist() == [0.999, 0.998, 0.997]
+    assert groups["One per predicted_label"]["predicted_label"].to_pylist() == ["a", "b"]
 
 
 def test_the_same_seed_draws_the_same_rows_and_another_seed_others() -> None:
-    drawn = [
-        sample_rows(tables(), ROLES, (), {}, 6, seed).groups["Random rows"]["row_id"].to_pylist() for seed in (1, 1, 2)
-    ]
+    drawn = [random_rows(1000, 100, seed, drawn=6) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(set(drawn[0])) == 6
 
@@ -43,7 +53,7 @@ def test_the_same_seed_draws_the_same_rows_and_another_seed_others() -> None:
 def test_every_row_is_as_likely_as_the_others() -> None:
     hits = np.zeros(100)
     for seed in range(400):
-        for row in sample_rows(tables(100, 10), ROLES, (), {}, 10, seed).groups["Random rows"]["row_id"].to_pylist():
+        for row in random_rows(100, 10, seed, drawn=10):
             hits[int(row[1:])] += 1
     assert hits.min() > 15
     assert hits.max() < 70  # 40 on average, with a standard deviation of 6
@@ -51,27 +61,26 @@ def test_every_row_is_as_likely_as_the_others() -> None:
 
 def test_histograms_count_numbers_and_lengths_of_texts() -> None:
     edges = {"score": np.array([0, 0.5, 1.0]), "text": LENGTHS}
-    sample = sample_rows(tables(), ROLES, (), edges, 0, 0)
+    sample = sample_of(tables(), edges=edges)
     assert sample.histograms["score"].tolist() == [500, 500]
     assert sample.histograms["text"][:3].tolist() == [143, 143, 429]  # 0, 1 and 2 to 4 characters
-    assert sample.groups == {}
+    assert sample.groups() == {}
 
 
 def test_agreement_counts_equal_rows_and_names_the_confusions() -> None:
-    agreement = sample_rows(tables(), ROLES, (), {}, 0, 0).agreement
-    assert agreement
-    assert (agreement.rows, agreement.share, agreement.confusions) == (1000, 0.9, {("b", "a"): 100})
+    sample = sample_of(tables())
+    assert (sample.pairs.total(), sample.agreement, sample.confusions) == (1000, 0.9, [(("b", "a"), 100)])
 
 
 def test_a_pass_ends_at_its_bound_and_is_then_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sample, "MOST_ROWS", 250)
-    sample = sample_rows(tables(), ROLES, (), {}, 4, 0)
+    sample = sample_of(tables(), count=4)
     assert (sample.rows, sample.is_whole) == (300, False)
 
 
 def test_rows_without_a_finite_score_are_neither_least_nor_most_sure() -> None:
     rows = pa.table({"row_id": ["a", "b", "c"], "scores": [[0.9, 0.1], [], None]})
-    groups = sample_rows([rows], Roles("scores"), (), {}, 6, 0).groups
+    groups = sample_of([rows], Roles("scores"), count=6).groups()
     assert groups["Least sure"]["row_id"].to_pylist() == ["a"]
 
 
@@ -94,6 +103,17 @@ def test_bins_cover_the_earlier_column_too() -> None:
     assert edges is not None
     assert (edges[0], edges[-1]) == (-1, 1)
     assert bin_edges({"type": "double", "min": 1, "max": 1, "mean": 1}, {}) is None
+
+
+def test_numbers_at_the_ends_of_the_range_have_no_bins() -> None:
+    assert bin_edges({"type": "double", "min": -1.7e308, "max": 1.7e308, "mean": 0}, {}) is None
+
+
+def test_nested_scores_and_labels_draw_rows_at_random_alone() -> None:
+    rows = pa.table({"row_id": ["a"], "scores": [[["high"]]], "predicted_label": [{"a": 1}], "label": ["a"]})
+    sample = sample_of([rows], Roles("scores", "predicted_label", "label"), classes=("a",), count=6)
+    assert list(sample.groups()) == ["Random rows"]
+    assert sample.agreement is None
 
 
 def test_embeddings_are_not_read() -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from overnight.flows.report.spending import Prices, Use, prices_of, total_of, uses_of
+from overnight.flows.report.spending import Use, total_of, uses_of
 from overnight.tasks.errors import JobError
 
 RECEIPT = {
@@ -15,7 +15,7 @@ RECEIPT = {
 
 
 def test_a_run_used_tokens_devices_and_cpus() -> None:
-    uses = uses_of(RECEIPT, Prices(gpu_hour=2.0, cpu_hour=0.1))
+    uses = uses_of(SimpleNamespace(price_per_gpu_hour=2.0, price_per_cpu_hour=0.1), RECEIPT)
     assert uses == [
         Use("prompt tokens", 1200, "tokens"),
         Use("cost of answers (gpt_cost)", 0.5, "", 0.5),
@@ -26,13 +26,14 @@ def test_a_run_used_tokens_devices_and_cpus() -> None:
 
 
 def test_without_prices_there_is_no_total() -> None:
-    assert total_of(uses_of({"stages": RECEIPT["stages"]}, Prices())) is None
+    assert total_of(uses_of(SimpleNamespace(), {"stages": RECEIPT["stages"]})) is None
 
 
 def test_prices_of_the_job_come_before_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OVERNIGHT_PRICE_PER_GPU_HOUR", "3")
     monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "0.2")
-    assert prices_of(SimpleNamespace(price_per_gpu_hour=2.5)) == Prices(2.5, 0.2)
+    *_, devices, cpus = uses_of(SimpleNamespace(price_per_gpu_hour=2.5), RECEIPT)
+    assert (devices.price, cpus.price) == (5.0, pytest.approx(0.2))
     monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "cheap")
     with pytest.raises(JobError, match="expected a number, found 'cheap'"):
-        prices_of(SimpleNamespace())
+        uses_of(SimpleNamespace(), RECEIPT)

@@ -11,15 +11,15 @@ from tests.flows.report.runs import receipt_of
 
 PASSED = [Check("min_rows", "at least 1", "10")]
 FAILURE = {"job": "daily", "partition": "2026-01-01", "status": "failed", "stage": "write", "error_type": "CheckFailed"}
-DRIFTED = Column("x", "double", [], [], drift=[Drift("mean", 2.0, 0.5, is_checked=False)])
-STEADY = Column("x", "double", [], [], drift=[Drift("mean", 0.1, 0.5, is_checked=False)])
+DRIFTED = Column("x", "double", [], drift=[Drift("mean", 2.0, 0.5, is_checked=False)])
+STEADY = Column("x", "double", [], drift=[Drift("mean", 0.1, 0.5, is_checked=False)])
 
 
 @pytest.mark.parametrize(
     ("changes", "columns", "level", "text"),
     [
         ({}, [STEADY], "trust", "Trust it: 10 rows published of 10 read; 1 check passed, and no column drifted."),
-        ({}, [], "trust", "there is no earlier partition to compare with"),
+        ({}, [], "trust", "no column can be compared with an earlier partition"),
         ({"rows_quarantined": 1}, [], "trust", "1 quarantined"),
         (
             {"warnings": ["the column x has only nulls."]},
@@ -43,6 +43,17 @@ def test_less_agreement_with_the_labels_is_a_doubt() -> None:
     receipt = receipt_of("2026-01-01")
     assert "fell from 90.0% to 80.0%" in judge(receipt, PASSED, [], True, (0.8, 0.9)).sentence
     assert judge(receipt, PASSED, [], True, (0.89, 0.9)).level == "trust"
+
+
+def test_the_sentence_counts_rows_that_the_job_filtered() -> None:
+    sentence = judge(receipt_of("2026-01-01", rows_out=3, rows_filtered=7), PASSED, [], True).sentence
+    assert "3 rows published of 10 read, 7 filtered;" in sentence
+
+
+def test_a_page_without_its_checks_is_no_reason_for_trust() -> None:
+    verdict = judge(receipt_of("2026-01-01"), [], [], True, lacks={"checks", "rows"})
+    assert verdict.level == "look"
+    assert verdict.sentence.startswith("Look before you use it: this page cannot show the checks. 10 rows")
 
 
 def test_a_failed_and_a_cancelled_run_say_what_is_published() -> None:
