@@ -81,8 +81,7 @@ def size_of(versions: Versions) -> int:
 def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = False) -> None:
     """Fetch the files of `versions` into `folder`, unless an earlier try did, and remove all others there.
 
-    The folder is for these versions alone: a file of the listed size is one that an earlier try has fetched. Raise
-    `JobError` if a file is not in its listed version, or if a name leads out of the folder.
+    Raise `JobError` if a file is not in its listed version, or if a name leads out of the folder.
     """
     for name in versions:
         if {"", ".", ".."} & set(name.split("/")) or "\0" in name:
@@ -97,6 +96,7 @@ def fetch(location: Location, versions: Versions, folder: Path, is_file: bool = 
         try:
             for name, version in versions.items():
                 target = folder / name
+                # the folder is for these versions alone: an earlier try has fetched a file of the listed size
                 if not (target.is_file() and target.stat().st_size == _bytes(version)):
                     _fetch_file(filesystem, f"{parent}/{name}", version, target, progress)
         except (ObjectChanged, FileNotFoundError) as error:
