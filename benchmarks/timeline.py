@@ -124,8 +124,19 @@ def record(receipt: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> di
     return {"stages": stages, "nodes": nodes}
 
 
+def writers_together(lanes: Sequence[list[Any]]) -> list[list[Any]]:
+    """Return the lanes with those that only write as one, the last: a part has a process of its own."""
+    others, writes = [], []
+    for calls in lanes:
+        if {work for work, *_ in calls} == {"write"} and len(lanes) > 1:
+            writes += calls
+        else:
+            others.append(calls)
+    return [*others, writes] if writes else others
+
+
 def draw(found: Mapping[str, Any]) -> str:
-    """Return the picture of a record as SVG: a lane for each stage, and for each worker of each node."""
+    """Return the picture of a record as SVG: a lane for each stage, for each worker of a node, and for its writers."""
     groups: dict[str, list[list[Any]]] = {"stages": [[[name, *times]] for name, times in found["stages"].items()]}
     others = [address for address in found["nodes"] if address != HEAD]
     groups |= {f"node {number}": found["nodes"][address] for number, address in enumerate(others, 1)}
@@ -136,7 +147,7 @@ def draw(found: Mapping[str, Any]) -> str:
     for group, lanes in groups.items():
         shapes.append(f'<text x="8" y="{top + 20}" font-weight="bold" fill="{GREY}">{group}</text>')
         top += LANE
-        for calls in lanes:
+        for calls in lanes if group == "stages" else writers_together(lanes):
             name = ", ".join(dict.fromkeys(work for work, *_ in calls))
             shapes.append(f'<text x="8" y="{top + 18}" fill="{GREY}">{name}</text>')
             for work, start, stop in calls:

@@ -239,7 +239,7 @@ def test_the_command_prints_the_partitions_of_its_range_and_stops_after_a_failur
     assert found == dict(zip(DAYS, ("missing", "missing", "failed", "published"), strict=True))
     backfill = record_of(folder)["id"]
     assert f"backfill {backfill}\n" in done.stderr
-    assert re.search(rf"{DAYS[3]} started: never run\n.*1 of 4: {DAYS[3]} published: 10 rows, 0 quar", done.stderr)
+    assert re.search(rf"{DAYS[3]} started: never run\n(?s:.*)1 of 4: {DAYS[3]} published: 10 rows, 0 quar", done.stderr)
     assert f"2 of 4: {DAYS[2]} failed in " in done.stderr
     assert done.stderr.endswith(f"Run what is left: overnight backfill job.yaml --resume {backfill}\n")
     rest = ("backfill", "job.yaml", "--start", DAYS[2], "--end", DAYS[3], "--select", "missing")
