@@ -125,7 +125,7 @@ def record(receipt: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> di
 
 
 def writers_together(lanes: Sequence[list[Any]]) -> list[list[Any]]:
-    """Return the lanes with those that only write as one, the last: a part has a process of its own."""
+    """Return the lanes, with the writers in one lane, the last: a part has a process of its own."""
     others, writes = [], []
     for calls in lanes:
         if {work for work, *_ in calls} == {"write"} and len(lanes) > 1:
