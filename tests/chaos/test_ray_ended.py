@@ -16,8 +16,7 @@ from tests.flows.conftest import published
 pytestmark = pytest.mark.chaos
 
 ROWS = 300
-STAGES = r"ingest: (\d+) rows, preprocess: (\d+) rows, infer: (\d+) rows, write: (\d+) rows"
-COUNTS = re.compile(rf"^ +\d+ s  {STAGES}$", re.MULTILINE)
+COUNTS = re.compile(r"^ +\d+ s  ingest: (\d+) rows.*· infer: (\d+) rows.*· write: (\d+) rows", re.MULTILINE)
 
 
 def test_a_run_whose_ray_died_says_so_with_its_stage_and_its_rows_are_not_inferred_again(
@@ -42,14 +41,14 @@ def test_a_run_whose_ray_died_says_so_with_its_stage_and_its_rows_are_not_inferr
     assert f"in infer: {failure['error_message']}" in words
 
     # The lines without a terminal: the phases by their names, and the rows of each stage while their total is unknown.
-    phases = ["Starting Ray", "waiting for the first task", "infer: loading the models and running them", "failed: "]
+    phases = ["Starting Ray", "infer: loading the models and running them", "failed: "]
     places = [words.index(phase) for phase in phases]
     assert places == sorted(places)
-    assert "%" not in words
+    assert not re.search(r"\d+ of [\d,]+ rows", words)
     rows = [tuple(map(int, line.groups())) for line in COUNTS.finditer(words)]
     assert rows
     assert rows == sorted(rows)
-    assert all(ROWS >= ingest >= infer >= write for ingest, _, infer, write in rows)
+    assert all(ROWS >= ingest >= infer >= write for ingest, infer, write in rows)
 
     set_pace(tmp_path, 0)
     again = start("run", job.name)
