@@ -61,12 +61,15 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
     }
 
 
-def earlier_receipts(state: Location, column: str, job: str, newest: int, ledger: str = "") -> list[dict[str, Any]]:
+def earlier_receipts(
+    state: Location, column: str, job: str, newest: int, ledger: str = "", before: str = ""
+) -> list[dict[str, Any]]:
     """Return receipts of a job: of its `newest` partitions, and the `newest` kept ones of the partition in `ledger`.
 
-    They inform a forecast, so a corrupt one is left out: only the run of its own partition must refuse it.
+    With `before`, the name of a ledger, only earlier partitions count. The receipts inform a forecast or a page, so a
+    corrupt one is left out: only the run of its own partition must refuse it.
     """
-    days = [name for name in state.names() if name.startswith(f"{column}=")]
+    days = [name for name in state.names() if name.startswith(f"{column}=") and (not before or name < before)]
     paths = [f"{name}/receipt.json" for name in days[-newest:]]
     if ledger:
         paths += [f"{ledger}/receipts/{name}" for name in (state / ledger / "receipts").names()[-newest:]]

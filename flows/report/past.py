@@ -1,20 +1,21 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
-import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from overnight.flows.job.model import Job
+from overnight.flows.ledger import reader
 from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of_receipt
 from overnight.flows.ledger.results import FAILED
-from overnight.tasks.errors import STAGES, LedgerCorrupt, OvernightError
+from overnight.tasks.errors import STAGES, OvernightError
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
-from overnight.tasks.state.run import parse_json, read_json
+from overnight.tasks.state.run import read_json
 
 COMPARED = 7  # earlier partitions
 LOOK_BACK = 14  # partitions
@@ -43,21 +44,14 @@ def earlier_receipts(job: Job, record: Record) -> list[dict[str, Any]]:
     """
     if record.get("limit_rows") or record.get("status") != "published":
         return []
-    state, ledger = job.state_location, records_of_receipt(job, record).name
-    prefix = f"{job.sink.partition_column}="
-    days = [name for name in state.names() if name.startswith(prefix) and name < ledger]
-    own = (state / ledger / "receipts").names()
-    runs = [name for name in own if name < f"{record.get('generation')}.json"]  # names of generations sort by time
-    paths = [f"{name}/receipt.json" for name in days[::-1][:LOOK_BACK]]
-    paths += [f"{ledger}/receipts/{name}" for name in runs[::-1][:COMPARED]]
-    contents = state.read_each(paths)
-    receipts = []
-    for path in paths:
-        with contextlib.suppress(LedgerCorrupt):  # another receipt can be read
-            receipt = parse_json(contents[path], state / path) if path in contents else {}
-            if receipt.get("job") == record["job"] and receipt.get("generation") != record.get("generation"):
-                receipts.append(receipt)
-    return receipts[:COMPARED]
+    ledger, column = records_of_receipt(job, record).name, job.sink.partition_column
+    receipts = reader.earlier_receipts(job.state_location, column, job.name, LOOK_BACK, ledger, before=ledger)
+    days = [receipt for receipt in receipts if receipt["partition"] != record["partition"]]
+    runs = [receipt for receipt in receipts if receipt["partition"] == record["partition"]]
+    runs = [receipt for receipt in runs if receipt["generation"] < record["generation"]]  # they sort by time
+    days.sort(key=itemgetter("partition"), reverse=True)
+    runs.sort(key=itemgetter("generation"), reverse=True)
+    return [*days, *runs][:COMPARED]
 
 
 def quarantined_rows(job: Job, record: Record) -> pa.Table:

@@ -27,7 +27,7 @@ Sample = Mapping[str, float | None]
 def read_sample(devices: "Devices | None" = None) -> dict[str, float | None]:
     """Return the load of this machine since the last call, in fractions of 1 and bytes; `devices` are in use by Ray.
 
-    The object store and the devices are those of the cluster. `cpus_busy` of the first call in a process is 0.
+    The object store and the devices are those of the cluster. `cpus_busy` of the first call in a thread is 0.
     """
     sample: dict[str, float | None] = dict.fromkeys(SAMPLED)
     with contextlib.suppress(OSError, psutil.Error):  # a container may hide /proc/stat

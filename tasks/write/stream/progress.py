@@ -159,6 +159,8 @@ def follow(
 
     def keep_showing() -> None:
         due = 0.0
+        with contextlib.suppress(Exception):
+            read_sample()  # the first of a thread has no load of CPUs
         while not stop.wait(SECONDS_BETWEEN):
             with contextlib.suppress(Exception):  # neither the load nor the progress may cost the run
                 load.look(steps)

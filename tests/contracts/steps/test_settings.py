@@ -54,4 +54,4 @@ def test_settings_that_no_run_can_mean_are_refused(settings: dict[str, Any]) -> 
     ids=str,
 )
 def test_settings_at_the_limit_are_taken(settings: dict[str, Any]) -> None:
-    STEPS.validate_python(settings)
+    assert STEPS.validate_python(settings).kind == settings["kind"]

@@ -1,12 +1,16 @@
 """Progress is read from Ray Data's private topology: this test breaks when that moves."""
 
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import ray.data
 
 from overnight.tasks.resources.ray_internals import OperatorState
+from overnight.tasks.resources.sampler import SAMPLED
+from overnight.tasks.write.stream import progress
 from overnight.tasks.write.stream.progress import Moment, follow, stages_at_work
 
 
@@ -29,7 +33,11 @@ def test_a_stage_is_at_work_while_one_of_its_operators_has_a_running_ray_task() 
     assert stages_at_work([operator("MapBatches(Worker)", 0), operator("MapBatches(Worker)", 1)], names) == {"infer"}
 
 
-def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_session: None, tmp_path: Path) -> None:
+def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = map(float, count())
+    monkeypatch.setattr(progress, "read_sample", lambda *_: dict.fromkeys(SAMPLED) | {"cpus_busy": next(calls)})
     pq.write_table(pa.table({"x": range(500)}), tmp_path / "a.parquet")
     dataset = ray.data.read_parquet(str(tmp_path / "a.parquet"))
     dataset = dataset.map_batches(run_steps, batch_size=None, batch_format="pyarrow", num_cpus=0.5)
@@ -42,5 +50,6 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(ray_se
     assert told[-1].is_complete
     assert rows == dict.fromkeys(("ingest", "preprocess", "infer"), 500)
     assert streamed.times.keys() == rows.keys()
+    assert streamed.samples["cpus_busy"][0] == 1, "the first reading of a thread has no load"
     assert streamed.samples["started_at"] <= streamed.times["infer"][1]
     assert streamed.times["ingest"][0] <= streamed.times["infer"][0] <= streamed.times["infer"][1]
