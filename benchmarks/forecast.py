@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made_photos import write_clip, write_photo
 
 from overnight.flows.ledger.forecast import experience, run_seconds
 
@@ -33,18 +34,11 @@ UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 def make_job(folder: Path, seed: int) -> Path:
     """Write the model and the job to the folder, unless they are there. Return the path of the job."""
-    import torch
-    from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
-
     path = folder / "job.yaml"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(seed)
-    shape = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
-    vision = {**shape, "image_size": 224, "patch_size": 32}
-    CLIPModel(CLIPConfig(text_config=shape, vision_config=vision, projection_dim=64)).save_pretrained(folder / "clip")
-    CLIPImageProcessorPil().save_pretrained(folder / "clip")
+    write_clip(folder / "clip", width=64, layers=2, seed=seed)
     job = {
         "name": "forecast",
         "source": {"kind": "images", "path": str(folder / "images/date={partition}")},
@@ -59,15 +53,13 @@ def make_job(folder: Path, seed: int) -> Path:
 def make_images(folder: Path, count: int, chance: random.Random) -> None:
     """Write `count` JPEG files to the folder. They are links to 50 drawn pictures."""
     import numpy as np
-    from PIL import Image
 
     pictures = folder.parent / "_pictures"
     if not pictures.exists():
         pictures.mkdir(parents=True)
         pixels = np.random.default_rng(0)
         for number in range(50):
-            coarse = Image.fromarray(pixels.integers(0, 256, (12, 16, 3), np.uint8))
-            coarse.resize((640, 480), Image.Resampling.BICUBIC).save(pictures / f"{number}.jpg", quality=90)
+            write_photo(pictures / f"{number}.jpg", pixels)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         (folder / f"{number:06d}.jpg").hardlink_to(pictures / f"{chance.randrange(50)}.jpg")

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from made_photos import write_clip, write_photo
 from ray_cluster import HEAD, cluster
 
-IMAGES, SIZE = 4800, (640, 480)
+IMAGES = 4800
 NODES = 2
 PICTURE = Path(__file__).resolve().parents[1] / "docs/_static/timeline.svg"
 # A call of a Ray worker belongs to the first of these whose part its name contains. Ray Data names a call after the
@@ -42,20 +43,12 @@ LEFT, WIDTH, LANE = 210, 760, 26
 def make_inputs(folder: Path) -> None:
     """Write the JPEG files, the model and the job to `folder`."""
     import numpy as np
-    import torch
-    from PIL import Image
-    from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 
     (folder / "images").mkdir(parents=True)
     random = np.random.default_rng(0)
     for number in range(IMAGES):
-        coarse = Image.fromarray(random.integers(0, 256, (12, 16, 3), np.uint8))
-        coarse.resize(SIZE, Image.Resampling.BICUBIC).save(folder / f"images/{number:04d}.jpg", quality=90)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4}
-    vision = {**shape, "image_size": 224, "patch_size": 32}
-    CLIPModel(CLIPConfig(text_config=shape, vision_config=vision, projection_dim=64)).save_pretrained(folder / "clip")
-    CLIPImageProcessorPil().save_pretrained(folder / "clip")
+        write_photo(folder / f"images/{number:04d}.jpg", random)
+    write_clip(folder / "clip", width=128, layers=3)
     job = {
         "name": "timeline",
         "source": {"kind": "images", "path": str(folder / "images")},

@@ -232,7 +232,7 @@ class _Backfill:
         get_run_logger().log(level, "%s: %s", f"{count} of {total}", outcome, extra=SHOWN)
         description = f"backfill: {count} of {total}: {outcome.partition} {outcome.status}"
         if left := self._time_left():
-            description += f", {left}"
+            description += f", {left}, one after the other"
         with dispensable():
             if progress:
                 update_progress_artifact(progress, 100 * count / total, description=description)

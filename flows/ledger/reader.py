@@ -66,9 +66,9 @@ def earlier_receipts(
 ) -> list[dict[str, Any]]:
     """Return receipts of a job: of its `newest` partitions, and the `newest` kept ones of the partition in `ledger`.
 
-    With `before`, the name of a ledger, only earlier partitions count. The receipts inform a forecast or a page, so a
-    corrupt one is left out: only the run of its own partition must refuse it.
+    Partitions count only if the names of their ledgers are less than `before`. Corrupt receipts are left out.
     """
+    # only the run of its own partition must refuse a corrupt one: these inform a forecast or a page
     days = [name for name in state.names() if name.startswith(f"{column}=") and (not before or name < before)]
     paths = [f"{name}/receipt.json" for name in days[-newest:]]
     if ledger:
