@@ -87,7 +87,7 @@ def batch_inference(
             bury_publisher(run)
         look_back(loaded, run, partition)
         return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, scope.run, force, scope, job) as run:
+    with partitions_shown(file, run.backfill), opened(loaded, scope, force, job) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):

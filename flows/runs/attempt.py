@@ -80,12 +80,12 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, run: Run, force: bool, scope: Scope | None = None, file: str = "JOB.yaml") -> Iterator[Run]:
-    """Hold the partition while the body runs, and yield the run with the generation to which it belongs.
+def opened(job: Job, scope: Scope, force: bool, file: str = "JOB.yaml") -> Iterator[Run]:
+    """Hold the partition of `scope` while the body runs, and yield its run with the generation to which it belongs.
 
     A run that fails, or is cancelled, leaves a report. Its commands name the job `file`.
     """
-    scope = scope or Scope(run)
+    run = scope.run
     flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
     with lease.held(run.ledger, run.attempt, flow_run_id, end_dead_run) as token:

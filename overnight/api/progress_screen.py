@@ -63,9 +63,12 @@ class Screen:
         if self.console.is_jupyter:
             self._display = _notebook_output(self)
         elif self.is_live:
-            live = Live(console=self.console, transient=True, refresh_per_second=FRAMES_PER_SECOND)
-            live.get_renderable = self._drawn  # type: ignore[method-assign]
-            self._display = live
+            self._display = Live(
+                get_renderable=self._drawn,
+                console=self.console,
+                transient=True,
+                refresh_per_second=FRAMES_PER_SECOND,
+            )
         self._display.__enter__()
 
     def __exit__(
@@ -73,7 +76,8 @@ class Screen:
     ) -> None:
         display, self._display = self._display, contextlib.nullcontext()
         display.__exit__(kind, error, traceback)
-        if colorama := sys.modules.get("colorama"):  # Ray imports it: at the exit it writes to the display that ended
+        colorama = sys.modules.get("colorama")  # Ray imports it: at the exit it writes to the display that ended
+        if colorama and isinstance(display, Live):
             atexit.unregister(colorama.initialise.reset_all)
 
     @property

@@ -88,7 +88,7 @@ class RunProgress:
             self.timeline.keep(moment.streamed, rows, moment.seconds)
 
     def _of_partition(self, rows: Mapping[str, int]) -> dict[str, int]:
-        """Return `rows` of this attempt with those of earlier attempts, and without Ray Data's weights."""
+        """Return `rows` of this attempt with those of earlier attempts, and without the padding of blocks."""
         counts = {stage: count + self.resumed for stage, count in rows.items()}
         if self.total is not None:
             counts = {stage: min(count, self.total) for stage, count in counts.items()}

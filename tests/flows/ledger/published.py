@@ -9,7 +9,7 @@ from typing import Any
 from prefect.logging import disable_run_logger
 
 from overnight.flows.job.model import Job
-from overnight.flows.runs.attempt import opened
+from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.state import lease
@@ -23,7 +23,7 @@ ATTEMPTS = (f"20260103T{number:06}-aaaaaa" for number in itertools.count())
 def publish(job: Job, day: str, **changes: Any) -> dict[str, Any]:
     """Write all that a run leaves in the ledger of a partition but for its rows, and return its receipt."""
     attempt = replace(describe_run(job, day), attempt=next(ATTEMPTS))
-    with disable_run_logger(), opened(job, attempt, force=False) as run:
+    with disable_run_logger(), opened(job, Scope(attempt), force=False) as run:
         take_manifest(run.manifest, job.source, day)
         receipt = {
             **{"job": run.job, "partition": day, "generation": run.generation, "attempt": run.attempt, "files": []},

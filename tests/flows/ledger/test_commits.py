@@ -12,7 +12,7 @@ from prefect.logging import disable_run_logger
 from overnight.cli.status_view import show_status
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
-from overnight.flows.runs.attempt import fresh_receipt, opened
+from overnight.flows.runs.attempt import Scope, fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.state.run import Run
 from tests import jobs
@@ -89,14 +89,14 @@ def test_a_hub_that_does_not_answer_leaves_them_published_and_says_so_once(
 
 def test_an_abandoned_run_is_resumed_with_the_commit_it_began_with(place: Place) -> None:
     job = place.job()
-    with pytest.raises(KeyboardInterrupt), opened(job, place.run(), True) as begun:
+    with pytest.raises(KeyboardInterrupt), opened(job, Scope(place.run()), True) as begun:
         raise KeyboardInterrupt
     place.hub.revisions["main"] = OLD
     run = place.run()
     assert dict(run.commits) == {MODEL: OLD}
-    with disable_run_logger(), opened(job, run, False) as resumed:
+    with disable_run_logger(), opened(job, Scope(run), False) as resumed:
         assert (resumed.generation, dict(resumed.commits)) == (begun.generation, {MODEL: NEW})
         [model] = job.pinned(resumed).models
         assert model.pins == {"hub": MODEL, "commit": NEW}
-    with disable_run_logger(), opened(job, run, True) as forced:
+    with disable_run_logger(), opened(job, Scope(run), True) as forced:
         assert dict(forced.commits) == {MODEL: OLD}

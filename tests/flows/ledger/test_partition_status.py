@@ -12,7 +12,7 @@ import pytest
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, read_ledger
-from overnight.flows.runs.attempt import fresh_receipt, opened
+from overnight.flows.runs.attempt import Scope, fresh_receipt, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import CheckFailed, InputError, JobError, LedgerCorrupt, OvernightError
 from overnight.tasks.state import lease
@@ -72,9 +72,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place(tmp_path)
     job = place.job()
     publish(job, PUBLISHED)
-    with pytest.raises(InputError), opened(job, describe_run(job, FAILED), False):
+    with pytest.raises(InputError), opened(job, Scope(describe_run(job, FAILED)), False):
         raise InputError("source.path: expected a directory")
-    with opened(job, describe_run(job, SAMPLED, limit_rows=2), False):
+    with opened(job, Scope(describe_run(job, SAMPLED, limit_rows=2)), False):
         pass
     return place
 
@@ -116,7 +116,7 @@ def test_a_scrape_has_the_status_the_counts_and_what_is_late_of_each_partition(p
 def test_a_first_attempt_that_was_cancelled_leaves_it_missing_and_a_cancelled_rerun_stale(place: Place) -> None:
     job = place.job()
     for partition, force in ((SAMPLED, False), (PUBLISHED, True)):
-        with pytest.raises(KeyboardInterrupt), opened(job, describe_run(job, partition), force):
+        with pytest.raises(KeyboardInterrupt), opened(job, Scope(describe_run(job, partition)), force):
             raise KeyboardInterrupt
     for partition, status in ((SAMPLED, "missing"), (PUBLISHED, "stale")):
         entry = place.entry(partition)
@@ -128,7 +128,7 @@ def test_what_a_run_holds_is_running_whatever_it_was_before(place: Place) -> Non
     job = place.job()
     for partition in DAYS:
         run = describe_run(job, partition)
-        with opened(job, run, True):
+        with opened(job, Scope(run), True):
             entry = place.entry(partition)
             assert entry.status == "running", partition
             assert run.attempt in entry.why[0]

@@ -10,7 +10,7 @@ from prefect.logging import disable_run_logger
 
 from overnight.flows.report.page import render
 from overnight.flows.report.report import keep_report, read_report
-from overnight.flows.runs.attempt import opened
+from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.state.run import Run, read_json, write_json
@@ -149,7 +149,7 @@ def pages(run: Run) -> list[Path]:
 def test_a_run_that_does_not_publish_leaves_its_page(tmp_path: Path, error: BaseException, sentence: str) -> None:
     job = job_of(tmp_path)
     run = describe_run(job, "2026-01-09")
-    with disable_run_logger(), pytest.raises(type(error)), opened(job, run, False, file="a job.yaml") as run:  # noqa: PT012 - the body is the run
+    with disable_run_logger(), pytest.raises(type(error)), opened(job, Scope(run), False, file="a job.yaml") as run:  # noqa: PT012 - the body is the run
         samples = {"started_at": run.started_at, "seconds": [0.0, 0.001], "cpus_busy": [0.2, 0.9]}
         write_json(run.timeline, {"started_at": run.started_at, "stages": {}, "samples": samples})
         time.sleep(0.01)
@@ -164,7 +164,7 @@ def test_a_timeline_that_cannot_be_read_does_not_hide_the_failure(
 ) -> None:
     job = job_of(tmp_path)
     run = describe_run(job, "2026-01-09")
-    with disable_run_logger(), pytest.raises(StageFailed), opened(job, run, False) as run:  # noqa: PT012 - as above
+    with disable_run_logger(), pytest.raises(StageFailed), opened(job, Scope(run), False) as run:  # noqa: PT012 - as above
         run.timeline.write_bytes(b"{")
         raise StageFailed("the model crashed", "infer")
     assert "failure.json has no timeline: LedgerCorrupt" in caplog.text
@@ -174,7 +174,7 @@ def test_a_timeline_that_cannot_be_read_does_not_hide_the_failure(
 def test_a_run_that_is_interrupted_after_its_publish_has_the_page_of_a_publish(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     run = describe_run(job, "2026-01-09")
-    with disable_run_logger(), pytest.raises(KeyboardInterrupt), opened(job, run, False) as run:  # noqa: PT012 - the body is the run
+    with disable_run_logger(), pytest.raises(KeyboardInterrupt), opened(job, Scope(run), False) as run:  # noqa: PT012 - the body is the run
         published(tmp_path, "2026-01-09", 0.9, generation=run.generation)
         raise KeyboardInterrupt
     assert "Trust it: 100 rows published" in pages(run)[0].read_text()
@@ -182,14 +182,14 @@ def test_a_run_that_is_interrupted_after_its_publish_has_the_page_of_a_publish(t
 
 def test_half_a_character_in_a_receipt_leaves_a_page(tmp_path: Path) -> None:
     job = job_of(tmp_path)
-    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+    with disable_run_logger(), opened(job, Scope(describe_run(job, "2026-01-09")), False) as run:
         keep_report(job, run, published(tmp_path, "2026-01-09", 0.9, warnings=["\ud800"]), "JOB.yaml")
     assert "Look before you use it: ?" in pages(run)[0].read_text()
 
 
 def test_a_page_that_cannot_be_made_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     job = job_of(tmp_path)
-    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+    with disable_run_logger(), opened(job, Scope(describe_run(job, "2026-01-09")), False) as run:
         keep_report(job, run, {"status": "published"}, "JOB.yaml")
     assert "the run has no report: KeyError" in caplog.text
     assert not pages(run)[0].exists()
@@ -197,7 +197,7 @@ def test_a_page_that_cannot_be_made_is_a_warning(tmp_path: Path, caplog: pytest.
 
 def test_a_run_that_another_one_replaced_leaves_no_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     job = job_of(tmp_path)
-    with disable_run_logger(), opened(job, describe_run(job, "2026-01-09"), False) as run:
+    with disable_run_logger(), opened(job, Scope(describe_run(job, "2026-01-09")), False) as run:
         keep_report(job, replace(run, token=run.token + 1), published(tmp_path, "2026-01-09", 0.9), "JOB.yaml")
     assert "LeaseLost" in caplog.text
     assert not pages(run)[0].exists()

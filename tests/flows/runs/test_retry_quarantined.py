@@ -164,7 +164,7 @@ def test_a_retry_that_died_is_resumed_by_a_retry_alone_and_kept_by_clean(tmp_pat
     job = Job.model_validate(settings(tmp_path))
 
     def dies(retry: Retry) -> str:
-        with opened(job, retry.run, force=False, scope=retry) as begun:
+        with opened(job, retry, force=False) as begun:
             (part,) = read_records(begun.parts)
             assert [(row["start"], row["stop"]) for row in part.ranges.to_pylist()] == [(1, 3)]
             assert read_manifest(begun.manifest)[0] == read_manifest(run.manifest)[0]
