@@ -8,6 +8,7 @@ This file imports Ray, which takes seconds, only where Ray is used: commands che
 import contextlib
 import functools
 import importlib
+import logging
 import os
 import secrets
 import socket
@@ -16,6 +17,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from overnight.tasks.errors import JobError, WorkerLost
 from overnight.tasks.workers import fork_server
@@ -37,6 +40,9 @@ LONGEST_SOCKET_PATH = 107  # bytes, on Linux
 SOCKET = "session_2026-11-27_19-01-35_455258_4194304/sockets/plasma_store"  # with the longest number of a process
 REFUSALS = 3  # in a row, one per look, because a single one may have another cause
 CONNECT_SECONDS = 1.0
+START_TIMEOUT = "timed out during startup"  # Ray 2.60 raises an `Exception` with these words
+
+logger = logging.getLogger(__name__)
 
 
 class RayEnded(WorkerLost):
@@ -65,7 +71,10 @@ def check_ray_address(address: str | None = None, where: str = "RAY_ADDRESS") ->
 
 
 def start_local_ray(**arguments: Any) -> Any:
-    """Start Ray on this machine, for this process and its children. Arguments and result are those of `ray.init`."""
+    """Start Ray on this machine, for this process and its children. Arguments and result are those of `ray.init`.
+
+    Ray gives itself 30 s, which a busy machine exceeds. Then a second start succeeds, with all files in memory.
+    """
     import ray
 
     from overnight.tasks.resources.ray_internals import on_loopback
@@ -74,8 +83,25 @@ def start_local_ray(**arguments: Any) -> Any:
         os.environ.setdefault("RAY_AUTH_TOKEN", _auth_token())  # otherwise Ray writes one to HOME
     if "_temp_dir" not in arguments:
         arguments["_temp_dir"] = session_folder()
+    start = functools.partial(ray.init, "local", **arguments)  # None would join the newest cluster of this machine
     with on_loopback():
-        return ray.init("local", **arguments)  # None would join the cluster that started last on this machine
+        try:
+            return start()
+        except Exception as error:
+            if START_TIMEOUT not in str(error):
+                raise
+            logger.warning("Ray did not start within 30 s, because the machine is busy. It is started once more.")
+            _end_processes_of(arguments["_temp_dir"])
+            return start()
+
+
+def _end_processes_of(folder: str) -> None:
+    """End the children of this process that name Ray's folder: `ray.shutdown` ends only a Ray that started."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # the child has ended
+            if any(folder in argument for argument in child.cmdline()):
+                child.kill()
+                child.wait()
 
 
 @functools.cache

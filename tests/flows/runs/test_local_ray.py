@@ -48,6 +48,23 @@ ray.get(ray.remote(lambda: 1).remote())
 print(json.dumps(dict(context.address_info)), flush=True)
 sys.stdin.read()
 """
+# The first raylet is stopped as it starts, as on a machine that is too busy.
+DELAYED = """
+import sys, threading, time
+import psutil
+def stop_first_raylet():
+    while True:
+        for child in psutil.Process().children():
+            if child.name() == "raylet":
+                return child.suspend()
+        time.sleep(0.02)
+threading.Thread(target=stop_first_raylet, daemon=True).start()
+from overnight.flows.runs.local_ray import start_local_ray
+import ray
+start_local_ray(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+names = [child.name() for child in psutil.Process().children()]
+print(ray.get(ray.remote(lambda: 5).remote()), names.count("gcs_server"), names.count("raylet"))
+"""
 ENTERED = """
 import sys, ray
 ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
@@ -142,6 +159,13 @@ def test_the_folder_of_a_local_ray_is_its_users_alone(temporary: Path, monkeypat
     own.chmod(0o777)
     assert session_folder() == f"{own}/s"
     assert own.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
+def test_a_ray_that_takes_longer_than_ray_allows_is_started_once_more_and_leaves_no_process() -> None:
+    done = subprocess.run([sys.executable, "-c", DELAYED], check=False, capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["5", "1", "1"], done.stderr[-2000:]
+    assert "It is started once more" in done.stderr
 
 
 @pytest.mark.parametrize("planted", ["a link", "a folder of another user", "a file"])
