@@ -61,15 +61,6 @@ def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
                 yield path[len(root) + 1 :], os.lstat(path).st_size
 
 
-def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Return why no file of the partition may be removed; an empty string if files may be removed."""
-    if "publishing.json" in files and not run.limit_rows:
-        return "publishing was interrupted; the next run completes it or rolls it back"
-    if receipt and receipt["job"] != run.job:
-        return f"published by another job, {receipt['job']!r}"
-    return ""
-
-
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal. `keep_receipts` is at least 1.
 
