@@ -304,7 +304,6 @@ class Job(Settings):
         return self.outputs(receipt.get("limit_rows"))
 
     def sink_for(self, run: Run) -> Sink:
-        """Return the sink to which a run publishes."""
         return self.outputs(run.limit_rows).sink
 
     def code(self) -> list[UserCode]:

@@ -58,7 +58,6 @@ class LocalChat(GeneratingModel, ChatSettings):
         return predict
 
     def _prompts(self, processor: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Return the messages of each row in the chat template."""
         with bounded(sum(len(str(message)) for row in messages for message in row)):
             prompts: list[str] = processor.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
