@@ -38,7 +38,7 @@ from overnight.flows.schedule.run_partition import own_partition
 from overnight.tasks.infer.task import Inference, begin_trials, infer
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import preprocess
-from overnight.tasks.resources.cluster import read_nodes, read_nodes_to_come
+from overnight.tasks.resources.cluster import read_addable_nodes, read_nodes
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.shuffle.task import shuffle
@@ -87,16 +87,17 @@ def batch_inference(
             bury_publisher(run)
         look_back(loaded, run, partition)
         return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, scope, force, job) as run:
+    with partitions_shown(file, run.backfill), opened(loaded, scope, force or limit_rows > 0, job) as run:
         nodes = read_nodes()
-        plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
+        plan = make_plan(loaded.models, nodes, read_addable_nodes(loaded.cluster, nodes))
         with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
             receipt = run_tasks(loaded, plan, run)
-        if run.limit_rows:
+        if limit_rows:
             keep_sample(loaded, receipt)
         keep_report(loaded, run, receipt, job)
         reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
-    look_back(loaded, run, partition)
+    if not limit_rows:
+        look_back(loaded, run, partition)
     return completed(publish_message(receipt, reasons), receipt)
 
 

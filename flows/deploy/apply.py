@@ -87,7 +87,7 @@ def _apply_work_pool(client: SyncPrefectClient, pool: WorkPool, keep: bool) -> N
             f"work pool {pool.name}: expected type {pool.type}, found {existing.type} on the server. Prefect cannot "
             "change a pool's type. Delete that pool, or name another in deployments/prefect.yaml."
         )
-    if not keep and {name: getattr(existing, name) for name in settings} != settings:
+    if not keep and existing.model_dump(include=set(settings)) != settings:
         client.update_work_pool(pool.name, WorkPoolUpdate(**settings))
     # In the order of priority: the server moves a queue back if another queue takes its priority.
     for queue in sorted(pool.work_queues, key=lambda queue: queue.priority):
@@ -100,7 +100,7 @@ def _apply_queue(client: SyncPrefectClient, pool: str, queue: WorkQueue, keep: b
     existing = queues.get(queue.name)
     if existing is None:
         client.create_work_queue(queue.name, work_pool_name=pool, **settings)
-    elif not keep and {name: getattr(existing, name) for name in settings} != settings:
+    elif not keep and existing.model_dump(include=set(settings)) != settings:
         client.update_work_queue(existing.id, **settings)
 
 

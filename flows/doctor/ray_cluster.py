@@ -16,7 +16,7 @@ from overnight.flows.doctor.environment import check_address
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.resources.node_types import to_come
+from overnight.tasks.resources.node_types import addable_nodes
 from overnight.tasks.resources.planner import make_plan
 
 RAY_SECONDS = 60.0
@@ -53,7 +53,7 @@ def judge_plan(job: Job, found: Mapping[str, Any]) -> Finding:
     """Return the finding whether the cluster, with the nodes that it may still start, can hold the job's models."""
     nodes = [node["resources"] for node in found["nodes"]]
     try:
-        new = to_come(found["groups"], job.cluster, nodes) if found["may_grow"] else []
+        new = addable_nodes(found["groups"], job.cluster, nodes) if found["may_grow"] else []
         plan = make_plan(job.models, nodes, new)
     except OvernightError as error:
         return Finding("plan", "wrong", str(error))

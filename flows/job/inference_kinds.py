@@ -4,24 +4,19 @@ An entry of `kind: python` may be either. It is a step if it has only settings o
 as its target. Otherwise it is a model, for example a class, which each worker makes once.
 """
 
-from typing import Annotated, Any, Union, get_args
+from typing import Annotated, Any, Union
 
 from pydantic import Discriminator, GetJsonSchemaHandler, Tag
 from pydantic.json_schema import JsonSchemaValue
 
+from overnight.tasks.config.plugins import leaves_by_kind
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.config.user_signature import is_function
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.preprocess.kinds import PreprocessStep, PythonStep, Step
 
 STEP = "step "  # before the tag of a step: a kind may be a model's too
-
-
-def _by_kind(union: Any) -> dict[str, type[Leaf]]:
-    return {str(leaf.model_fields["kind"].default): leaf for leaf in get_args(get_args(union)[0])}
-
-
-MODELS, STEPS = _by_kind(AnyPredictor), _by_kind(Step)
+MODELS, STEPS = leaves_by_kind(AnyPredictor), leaves_by_kind(Step)
 
 
 def _tag(entry: Any) -> str | None:

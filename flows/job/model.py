@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from overnight.flows.job.inference_kinds import ModelOrStep
+from overnight.flows.job.outputs import Outputs
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.job.yaml_loader import written, yaml_document
@@ -22,7 +23,7 @@ from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
-from overnight.tasks.state.run import FORMAT_VERSION, REPORT, Run, partition_directory
+from overnight.tasks.state.run import FORMAT_VERSION, REPORT, Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
@@ -274,27 +275,36 @@ class Job(Settings):
 
     def ledger(self, partition: str) -> Location:
         """Return the directory of a partition's records: `date=D` or `all` in the job's state."""
-        return self.state_location / (partition_directory(self.sink.partition_column, partition) or "all")
+        return self.published.ledger(partition)
 
     @property
     def reports(self) -> str:
         """Return the path of the newest report of each partition, for a user to read. `D` is the partition."""
         return filled_in(str(self.ledger("D" if self.is_dated else "all") / REPORT))
 
-    def output_location(self, is_sample: bool) -> Location:
-        """Return the directory of the files that a receipt lists. Samples have a directory apart from real data."""
-        if is_sample:
-            return self.state_location / "samples/published"
-        # A sink without a directory of its own publishes elsewhere: only samples are written here.
-        return Location(self.sink.place) if self.sink.place else self.state_location / "published"
+    @property
+    def published(self) -> Outputs:
+        """Return the place of the partitions."""
+        state = self.state_location
+        # A sink without a directory of its own publishes elsewhere: no file is written here.
+        return Outputs(state, Location(self.sink.place) if self.sink.place else state / "published", self.sink)
 
-    def output_of(self, receipt: Mapping[str, Any]) -> Location:
-        """Return the directory of the files that this receipt lists."""
-        return self.output_location(bool(receipt.get("limit_rows")))
+    @property
+    def samples(self) -> Outputs:
+        """Return the place of the samples."""
+        state = self.state_location / "samples"
+        return Outputs(state, state / "published", self.sink.of_samples(), are_samples=True)
+
+    def outputs(self, limit_rows: int | None) -> Outputs:
+        """Return the place to which a run of all rows publishes, or one with a limit."""
+        return self.samples if limit_rows else self.published
+
+    def outputs_of(self, receipt: Mapping[str, Any]) -> Outputs:
+        """Return the place to which the run with this receipt or failure published."""
+        return self.outputs(receipt.get("limit_rows"))
 
     def sink_for(self, run: Run) -> Sink:
-        """Return the job's sink. For a run with `limit_rows`, return the sink that publishes samples."""
-        return self.sink.of_samples() if run.limit_rows else self.sink
+        return self.outputs(run.limit_rows).sink
 
     def code(self) -> list[UserCode]:
         """Return the user's classes and functions that steps, models and checks call, in order."""

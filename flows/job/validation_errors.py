@@ -158,12 +158,13 @@ def _not_null(choices: Sequence[Schema]) -> list[Schema]:
 def _plain(node: Schema, root: Schema) -> Schema:
     """Return the node after following references, and the only choice of an optional field's `anyOf`."""
     while True:
-        choices = _not_null(node.get("anyOf", []))
+        rest_of_node, choices = dict(node), _not_null(node.get("anyOf", []))
         if "$ref" in node:
-            target = root["$defs"][node["$ref"].rpartition("/")[2]]
-            node = {**target, **{name: value for name, value in node.items() if name != "$ref"}}
+            name = rest_of_node.pop("$ref").rpartition("/")[2]
+            node = {**root["$defs"][name], **rest_of_node}
         elif len(choices) == 1:
-            node = {**{name: value for name, value in node.items() if name != "anyOf"}, **choices[0]}
+            del rest_of_node["anyOf"]
+            node = {**rest_of_node, **choices[0]}
         else:
             return node
 

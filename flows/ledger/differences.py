@@ -65,7 +65,6 @@ class Differences:
 
 
 def compare(a: Result, b: Result) -> Differences:
-    """Return the differences of two results."""
     schema_a, schema_b = _schema(a), _schema(b)
     omissions = {a.job.sink.partition_column}
     if a.receipt["partition"] != b.receipt["partition"]:

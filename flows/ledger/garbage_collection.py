@@ -19,7 +19,6 @@ from overnight.tasks.state.garbage import (
     GarbageItem,
     Sizes,
     list_sizes,
-    reason_to_keep,
     removable,
     removable_prepared,
     removable_sample,
@@ -40,8 +39,9 @@ def collect_garbage(
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     run = describe_run(job, "all")
     cleaning = _Cleaning(keep_receipts, idle_since, run.sink.names(), dry_run)
+    ledgers = _ledgers(run, describe_run(job, "all", limit_rows=1))
     with ThreadPoolExecutor(16) as pool:
-        partitions = list(pool.map(lambda ledger: cleaning.clean(*ledger), _ledgers(run)))
+        partitions = list(pool.map(lambda ledger: cleaning.clean(*ledger), ledgers))
     items = list(chain.from_iterable(partition.items for partition in partitions))
     return {
         "job": job.name,
@@ -93,15 +93,17 @@ class _Cleaning:
     def _find(self, run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
         """Return the items of a partition that cleaning may remove, or the reason to keep all of them."""
         receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
-        if reason := reason_to_keep(run, receipt, files):
-            return [], reason
+        if receipt and receipt["job"] != run.job:
+            return [], f"published by another job, {receipt['job']!r}"
         if run.limit_rows:
             return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
+        if "publishing.json" in files:
+            return [], "publishing was interrupted; the next run completes it or rolls it back"
         items = removable(run, receipt, files, self.keep_receipts, self.idle_since)
         return [*items, *removable_prepared(run, self.sink_names)], ""
 
 
-def _ledgers(run: Run) -> Iterator[tuple[Run, Sizes]]:
+def _ledgers(run: Run, of_samples: Run) -> Iterator[tuple[Run, Sizes]]:
     ledgers: dict[str, dict[str, int]] = defaultdict(dict)
     samples: dict[str, dict[str, int]] = defaultdict(dict)
     for path, size in list_sizes(run.state).items():
@@ -113,8 +115,6 @@ def _ledgers(run: Run) -> Iterator[tuple[Run, Sizes]]:
         partition = _partition(name, run.partition_column)
         if partition and file:  # otherwise a link or a file has the name of a ledger
             target[partition][file] = size
-    folder = run.state / "samples"
-    of_samples = replace(run, state=folder, sink=folder / "published", limit_rows=1)
     for owner, files in ((run, ledgers), (of_samples, samples)):
         for partition in sorted(files):
             yield replace(owner, partition=partition), files[partition]

@@ -25,21 +25,15 @@ KEPT = 10  # samples of a partition, the newest
 Receipt = Mapping[str, Any]
 
 
-def records_of(job: Job, partition: str, is_sample: bool) -> Location:
-    """Return the directory of a partition's receipts and quarantine. With `is_sample`, return that of its samples."""
-    ledger = job.ledger(partition)
-    return job.state_location / "samples" / ledger.name if is_sample else ledger
-
-
 def records_of_receipt(job: Job, receipt: Receipt) -> Location:
     """Return the directory of the records of a receipt's partition, or of its samples if the receipt is of one."""
-    return records_of(job, receipt["partition"], bool(receipt.get("limit_rows")))
+    return job.outputs_of(receipt).ledger(receipt["partition"])
 
 
 def batches(job: Job, receipt: Receipt, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """Yield the published rows that a receipt describes, one table after another. Read all columns by default."""
-    sink = job.sink.of_samples() if receipt.get("limit_rows") else job.sink
-    yield from sink.read(job.output_of(receipt), receipt, columns)
+    outputs = job.outputs_of(receipt)
+    yield from outputs.sink.read(outputs.files, receipt, columns)
 
 
 def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa.Table:
@@ -49,7 +43,7 @@ def table_of(job: Job, receipt: Receipt, columns: list[str] | None = None) -> pa
 
 def files_of(job: Job, receipt: Receipt) -> list[Location]:
     """Return the published files of a receipt, without the image folders of the sink `images`; none for a database."""
-    root = job.output_of(receipt)
+    root = job.outputs_of(receipt).files
     return [root / name for name in published_files(dict(receipt)) if not name.endswith(IMAGES)]
 
 
@@ -64,7 +58,7 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
     number = table.schema.get_field_index(f"{column}_path")
     if job.sink.kind != "images" or number < 0:
         return table
-    folder = job.output_of(receipt)
+    folder = job.outputs_of(receipt).files
     if directory := partition_directory(job.sink.partition_column, receipt["partition"]):
         folder = folder / directory
     images = [(folder / path).read_bytes() if path else None for path in table[number].to_pylist()]
@@ -79,7 +73,7 @@ def read_parquet(place: Location) -> pa.Table:
 
 def keep_sample(job: Job, receipt: dict[str, Any]) -> None:
     """Copy the rows of the sample that was just published, and remove all but the newest `KEPT` copies."""
-    folder = records_of(job, receipt["partition"], is_sample=True) / "rows"
+    folder = records_of_receipt(job, receipt) / "rows"
     try:
         with (folder / f"{receipt['generation']}.parquet").writing() as file:
             writer: pq.ParquetWriter | None = None
@@ -92,9 +86,3 @@ def keep_sample(job: Job, receipt: dict[str, Any]) -> None:
             (folder / name).remove()
     except Exception as error:
         logging.getLogger(__name__).warning("the next sample will replace the rows of this one: %s", error)
-
-
-def sample_generations(job: Job, partition: str) -> list[str]:
-    """Return the names of the generations of a partition's samples, the oldest first."""
-    names = (records_of(job, partition, is_sample=True) / "receipts").names()
-    return [name.removesuffix(".json") for name in names if name.endswith(".json")]

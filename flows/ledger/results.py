@@ -6,15 +6,16 @@ of that day, and `2026-11-19/sample` its newest one.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.flows.job.model import Job
+from overnight.flows.job.outputs import Outputs
 from overnight.flows.ledger import published_rows
-from overnight.flows.ledger.published_rows import KEPT, records_of, sample_generations
+from overnight.flows.ledger.published_rows import KEPT, records_of_receipt
 from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.state.run import read_json
@@ -41,6 +42,12 @@ class Result:
     name: str
     kept: Location | None = None
 
+    @property
+    def what(self) -> str:
+        """Return `published`, or for a sample its size: `sample of 5 rows`."""
+        is_published = not self.job.outputs_of(self.receipt).are_samples
+        return "published" if is_published else f"sample of {self.receipt['rows_in']:,} rows"
+
     def batches(self) -> Iterator[pa.Table]:
         """Yield the rows, one table after another. Raise `FileNotFoundError` if a publish replaces them meanwhile."""
         if not self.kept:
@@ -58,18 +65,19 @@ class Result:
         """Return the quarantined rows: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
         if not self.kept:
             return published_rows.quarantine_of(self.job, self.receipt)
-        records = records_of(self.job, self.receipt["partition"], is_sample=True)
+        records = records_of_receipt(self.job, self.receipt)
         return published_rows.read_parquet(records / "generations" / self.receipt["generation"] / "quarantine")
 
 
 @dataclass(frozen=True)
 class Results:
-    """The results of a job. `file` is the job file as the user wrote it, for the commands in messages."""
+    """The results of a job in one place: its partitions or its samples. The commands in messages name the `file`."""
 
     job: Job
     file: str
+    outputs: Outputs
 
-    def partition(self, named: str | None, is_sample: bool = False, or_failed: bool = False) -> str:
+    def partition(self, named: str | None, or_failed: bool = False) -> str:
         """Return the name of the partition `named`, or of the newest partition with a result."""
         if not self.job.is_dated:
             if named not in (None, "all"):
@@ -79,33 +87,37 @@ class Results:
             return parse_day(named).isoformat()
         prefix = f"{self.job.sink.partition_column}="
         files = ["receipt.json", *["failure.json"] * or_failed]
-        folder = self.job.state_location / "samples" if is_sample else self.job.state_location
+        folder = self.outputs.state
         for name in reversed(folder.names()):
             if name.startswith(prefix) and any((folder / name / file).exists() for file in files):
                 return name.removeprefix(prefix)
-        raise NoResult(self._missing("a sample" if is_sample else "a published partition", None, is_sample))
+        raise NoResult(self._missing("a sample" if self.outputs.are_samples else "a published partition"))
 
-    def published(self, partition: str) -> Result:
-        """Return the published result of a partition. Raise `NoResult` if the partition is not published."""
-        receipt = read_json(records_of(self.job, partition, is_sample=False) / "receipt.json")
+    def result(self, partition: str, number: int | None = None) -> Result:
+        """Return the published result of a partition, or its sample with this number, by default the newest.
+
+        Number 1 is the oldest sample. Raise `NoResult` if the result does not exist.
+        """
+        records = self.outputs.ledger(partition)
+        if self.outputs.are_samples:
+            return self._sample(records, partition, number)
+        receipt = read_json(records / "receipt.json")
         if receipt is None:
             raise NoResult(self._missing(f"{partition} published", partition))
         return Result(self.job, receipt, partition)
 
-    def sample(self, partition: str, number: int | None = None) -> Result:
-        """Return the sample with this number, by default the newest, of a partition. Number 1 is the oldest sample."""
-        generations = sample_generations(self.job, partition)
-        count = len(generations)
+    def _sample(self, records: Location, partition: str, number: int | None) -> Result:
+        files = [name for name in (records / "receipts").names() if name.endswith(".json")]
+        count = len(files)
         if not count:
-            raise NoResult(self._missing(f"a sample of {partition}", partition, is_sample=True))
+            raise NoResult(self._missing(f"a sample of {partition}", partition))
         number = number or count
         if number > count:
             raise NoResult(
                 f"{self.job.name}: expected one of the samples 1 to {count} of {partition}, found sample-{number}."
             )
-        records, generation = records_of(self.job, partition, is_sample=True), generations[number - 1]
-        receipt = read_json(records / "receipts" / f"{generation}.json") or {}
-        rows = records / "rows" / f"{generation}.parquet" if number < count else None
+        receipt = read_json(records / "receipts" / files[number - 1]) or {}
+        rows = records / "rows" / files[number - 1].replace(".json", ".parquet") if number < count else None
         if rows and not rows.exists():
             raise NoResult(
                 f"{self.job.name}: the rows of sample-{number} of {partition} are gone: the newest {KEPT} "
@@ -118,30 +130,31 @@ class Results:
         day, _, kind = name.rpartition("/")
         if match := SAMPLE.fullmatch(kind):
             number = int(match[1]) if match[1] else None
-            return self.sample(self.partition(day or partition, is_sample=True), number)
+            samples = replace(self, outputs=self.job.samples)
+            return samples.result(samples.partition(day or partition), number)
         if kind == "published":
-            return self.published(self.partition(day or partition))
+            return self.result(self.partition(day or partition))
         if day:
             raise JobError(f"{name}: expected {day}/sample, {day}/sample-2 or {day}/published.")
-        return self.published(self.partition(kind))
+        return self.result(self.partition(kind))
 
-    def failure(self, partition: str, is_sample: bool = False) -> dict[str, Any] | None:
-        """Return the content of `failure.json` if the latest run, or the latest sample's, failed, otherwise None."""
-        return read_json(records_of(self.job, partition, is_sample) / "failure.json")
+    def failure(self, partition: str) -> dict[str, Any] | None:
+        """Return the content of `failure.json` if the latest run failed, otherwise None."""
+        return read_json(self.outputs.ledger(partition) / "failure.json")
 
-    def failed_rows(self, partition: str, is_sample: bool = False) -> pa.Table | None:
-        """Return the quarantine of the latest run, or of the latest sample's, if it failed and kept one."""
-        failure = self.failure(partition, is_sample)
+    def failed_rows(self, partition: str) -> pa.Table | None:
+        """Return the quarantine of the latest run, if it failed and kept one."""
+        failure = self.failure(partition)
         if not failure or not failure.get("quarantine"):
             return None
         try:
-            return published_rows.read_parquet(records_of(self.job, partition, is_sample) / FAILED)
+            return published_rows.read_parquet(self.outputs.ledger(partition) / FAILED)
         except FileNotFoundError:  # a new run has begun
             return None
 
-    def _missing(self, what: str, partition: str | None, is_sample: bool = False) -> str:
+    def _missing(self, what: str, partition: str | None = None) -> str:
         day = f" --partition {partition}" if partition and self.job.is_dated else ""
-        failure = self.failure(partition, is_sample) if partition else None
+        failure = self.failure(partition) if partition else None
         reason = f"; its latest run failed: {failure['error_message']}" if failure else ""
-        command = f"overnight run {self.file}{day}{' --limit-rows 100' * is_sample}"
+        command = f"overnight run {self.file}{day}{' --limit-rows 100' * self.outputs.are_samples}"
         return f"{self.job.name}: expected {what}, found none{reason}. Make it with: {command}"

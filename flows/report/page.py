@@ -22,7 +22,6 @@ WHOLE = 10**15  # below this, a float shows whole numbers exactly
 
 
 def render(report: Report) -> str:
-    """Return the page of a report."""
     page = _environment().get_template("report.html.j2")
     return page.render(report=report, record=report.record, verdict=report.verdict, total=total_of(report.uses))
 

@@ -52,12 +52,11 @@ class Scope:
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     """Return the receipt if the partition is published and its inputs, settings, models and code have not changed.
 
-    Return None for a sample, and for a publish or a forced run that was interrupted: the next run completes it.
+    Return None for a publish or a forced run that was interrupted: the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
     if (
         receipt is None
-        or run.limit_rows
         or is_under_way(run)
         or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
         or changed_commits(receipt, run)
@@ -81,7 +80,7 @@ def bury_publisher(run: Run) -> None:
 
 @contextlib.contextmanager
 def opened(job: Job, scope: Scope, force: bool, file: str = "JOB.yaml") -> Iterator[Run]:
-    """Hold the partition of `scope` while the body runs, and yield its run with the generation to which it belongs.
+    """Hold the partition of `scope` while the body runs, and yield its run in its generation; `force` begins a new one.
 
     A run that fails, or is cancelled, leaves a report. Its commands name the job `file`.
     """
@@ -98,7 +97,7 @@ def opened(job: Job, scope: Scope, force: bool, file: str = "JOB.yaml") -> Itera
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
-        if force or run.limit_rows or not generation:
+        if force or not generation:
             run = replace(run, generation=_new_generation(run, scope))
         else:
             run = _resumed(run, generation)

@@ -22,11 +22,11 @@ WAIT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def gpus_held(gpus: int, busy_seconds: float | None = None) -> Iterator[None]:
+def gpus_held(gpus: int, busy_timeout_seconds: float | None = None) -> Iterator[None]:
     """Wait for this number of slots of Prefect's limit `overnight-gpu`, and hold them while the body runs."""
     with contextlib.ExitStack() as slots:
         try:
-            _take(slots, gpus, Wait(get_run_logger().warning, busy_seconds))
+            _take(slots, gpus, Wait(get_run_logger().warning, busy_timeout_seconds))
         except OvernightError:
             raise
         except Exception as error:

@@ -205,6 +205,5 @@ def first_imports(job: "Job") -> list[str]:
 
 
 def import_all(modules: Sequence[str]) -> None:
-    """Import these modules in this process."""
     for module in modules:
         importlib.import_module(module)

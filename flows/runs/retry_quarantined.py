@@ -65,7 +65,7 @@ def published_or_scope(job: Job, run: Run, force: bool, retry_quarantined: bool)
     Raise `RetryRefused` if the quarantined rows cannot run alone.
     """
     if not retry_quarantined:
-        receipt = None if force else fresh_receipt(job, run)
+        receipt = None if force or run.limit_rows else fresh_receipt(job, run)
         return receipt, Scope(run)
     if retry := plan_retry(job, run, force):
         return None, retry

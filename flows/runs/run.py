@@ -28,14 +28,14 @@ def describe_run(
         raise JobError(f"limit_rows: expected a number of rows, or 0 for all, found {limit_rows}.")
     for _, text in job.source.dated_texts():
         expand(text, partition)
-    state = job.state_location
+    outputs = job.outputs(limit_rows)
     ingredients = job.ingredients()
     return Run(
         job=job.name,
         partition=partition,
         partition_column=job.sink.partition_column,
-        state=state / "samples" if limit_rows else state,
-        sink=job.output_location(bool(limit_rows)),
+        state=outputs.state,
+        sink=outputs.files,
         generation="",
         attempt=new_attempt(),
         fingerprint=fingerprint_of(ingredients),

@@ -43,7 +43,7 @@ def deadline_of(job: Job, partition: str) -> Deadline:
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
     fires = cron_times(schedule, midnight - timedelta(microseconds=1), midnight + timedelta(hours=26))
-    last = [midnight, *(fire for fire in fires if day_of(job, fire) == day)][-1]
+    last = max((fire for fire in fires if day_of(job, fire) == day), default=midnight)
     return Deadline(partition, deadline_after(schedule, last))
 
 

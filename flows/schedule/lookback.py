@@ -28,7 +28,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
     Only a run that the schedule made does so. An error becomes a warning, because the next night checks again.
     """
     days = job.times.lookback_days
-    if not days or not job.is_dated or parameter.strip() or run.limit_rows or not prefect.runtime.deployment.id:
+    if not days or not job.is_dated or parameter.strip() or not prefect.runtime.deployment.id:
         return
     log = get_run_logger()
     try:

@@ -13,6 +13,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import InvalidValues, JobError
 from overnight.tasks.rows import arrow_types
+from overnight.tasks.rows.nulls import present
 from overnight.tasks.rows.plain_values import plain_column
 from overnight.tasks.rows.tensors import TENSOR, to_arrow
 
@@ -70,7 +71,7 @@ def _of_stream(data: Any) -> Iterator[pa.Table]:
 
 def _of_pandas(frame: Any) -> pa.Table:
     """Return the columns of a DataFrame; the levels of its index that have names become columns, too."""
-    names = [name for name in frame.index.names if name is not None]
+    names = present(frame.index.names)
     _require_names([*names, *frame.columns])
     if names:
         nameless = [level for level, name in enumerate(frame.index.names) if name is None]

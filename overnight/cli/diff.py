@@ -34,7 +34,8 @@ def diff(job_path: Path, a: str, b: str, partition: str | None, settings: tuple[
 
     try:
         with read_errors():
-            results = Results(load_job(job_path, settings), str(job_path))
+            job = load_job(job_path, settings)
+            results = Results(job, str(job_path), job.published)
             result_a, result_b = results.named(a, partition), results.named(b, partition)
             from overnight.flows.ledger.differences import compare
 

@@ -5,10 +5,10 @@ They follow from the types of sources and models, and from what init sees of the
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
-from overnight.cli.init_rows import Inputs, sources
+from overnight.cli.init_rows import SOURCES, Inputs
 from overnight.flows.job.yaml_loader import yaml_line
+from overnight.tasks.config.plugins import leaves_by_kind
 from overnight.tasks.infer.kinds import AnyPredictor, Offer
 
 # The work on rows besides the tasks of models.
@@ -95,9 +95,9 @@ class Answers:
 def offers() -> dict[str, Offer]:
     """Return what init shows about work with models, by their kind or by the name of a chain."""
     offers = {}
-    for leaf in get_args(get_args(AnyPredictor)[0]):
+    for kind, leaf in leaves_by_kind(AnyPredictor).items():
         if getattr(leaf, "offer", None):
-            offers[leaf.model_fields["kind"].default] = leaf.offer
+            offers[kind] = leaf.offer
     return offers | CHAINS
 
 
@@ -110,7 +110,7 @@ def task_choices(source: str, inputs: Inputs | None = None) -> dict[str, str]:
 
 def is_table(source: str) -> bool:
     """Return True if the rows of a source have columns of their own; otherwise each row is a file."""
-    return getattr(sources()[source], "column", "") not in STEPS
+    return getattr(SOURCES[source], "column", "") not in STEPS
 
 
 def column_of(work: str) -> str:
@@ -126,9 +126,9 @@ def _contents(source: str, inputs: Inputs) -> dict[str, list[str]]:
     Paths of images need the source `uris`, which reads a list with commas and a header line.
     """
     if not is_table(source):
-        return STEPS[sources()[source].column]
+        return STEPS[SOURCES[source].column]
     contents: dict[str, list[str]] = {}
-    if sources()[source].holds_texts:
+    if SOURCES[source].holds_texts:
         contents["text"] = []
     if inputs.image_files or (inputs.image_uris and not inputs.settings):
         contents["image"] = []

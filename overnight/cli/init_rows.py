@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from overnight.tasks.config.plugins import leaves_by_kind
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.rows import arrow_types, blocks
 from overnight.tasks.rows.arrow_types import files_in, holds_files
@@ -30,6 +31,7 @@ HEAD_BYTES = 64 * 2**10
 ROWS, PICTURES = 20, 5
 WORDS_OF_A_SENTENCE = 6  # a name in a header line has fewer
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+SOURCES = leaves_by_kind(Source)
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,10 @@ class Inputs:
 
 
 @cache
-def sources() -> dict[str, Any]:
-    """Return the classes of all sources, by their kinds."""
-    return {leaf.model_fields["kind"].default: leaf for leaf in get_args(get_args(Source)[0])}
-
-
-@cache
 def source_kinds() -> dict[str, tuple[str, ...]]:
     """Return the kinds of sources of files that require only a path, each with its endings."""
     kinds = {}
-    for kind, leaf in sources().items():
+    for kind, leaf in SOURCES.items():
         required = {name for name, setting in leaf.model_fields.items() if setting.is_required()}
         if getattr(leaf, "extensions", ()) and required <= {"path"}:
             kinds[kind] = leaf.extensions
@@ -89,7 +85,7 @@ def look_at_rows(kind: str, files: Sequence[File]) -> Inputs:
         copy = Path(folder, f"head{os.path.splitext(name)[1]}")
         copy.write_bytes(head)
         settings, comments = _form(copy, head) if kind == "csv" else ({}, ())
-        source = sources()[kind](path=str(copy), **settings)
+        source = SOURCES[kind](path=str(copy), **settings)
         units = source.units(list(source.files("all")))
         tables = [blocks.live_rows(block)[0] for block in source.read(units, source.common_schema(units))]
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
@@ -137,7 +133,7 @@ def _is_value(name: str) -> bool:
 
 
 def _is_image_path(text: str) -> bool:
-    return text.strip().split("?")[0].lower().endswith(sources()["images"].extensions)
+    return text.strip().split("?")[0].lower().endswith(SOURCES["images"].extensions)
 
 
 def _columns(table: pa.Table) -> Inputs:

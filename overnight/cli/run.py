@@ -90,16 +90,16 @@ def _show_failure(error: "OvernightError", job: "Job", job_path: Path, options: 
     from overnight.flows.runs.attempt import describe_failure
     from overnight.tasks.errors import RetryRefused
 
-    day, is_sample = options["partition"], options["limit_rows"] > 0
+    day, limit_rows = options["partition"], options["limit_rows"]
     if as_json:
         click.echo(json.dumps(describe_failure(job.name, day, error), indent=2))
     click.secho(f"{error.status}: {job.name}/{day} in {error.stage}: {error}", fg="red", err=True)
     if isinstance(error, RetryRefused):
         return  # its message has the command to run instead
     repeats = [f"--set={setting}" for setting in options["settings"]]
-    if is_sample:
-        repeats.append(f"--limit-rows={options['limit_rows']}")
+    if limit_rows:
+        repeats.append(f"--limit-rows={limit_rows}")
     if options["retry_quarantined"]:
         repeats.append("--retry-quarantined")
-    for line in next_steps(job, day, str(job_path), is_sample, repeats, error.status == "cancelled"):
+    for line in next_steps(job, day, str(job_path), job.outputs(limit_rows), repeats, error.status == "cancelled"):
         click.echo(line, err=True)

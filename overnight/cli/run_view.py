@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from overnight.flows.job.model import Job
+    from overnight.flows.job.outputs import Outputs
 
 ROWS_SHOWN, REASONS_SHOWN, FILES_SHOWN = 2, 3, 3
 
@@ -32,15 +33,15 @@ def show_receipt(receipt: dict[str, Any], job: "Job", file: str) -> None:
         print_line(line)
     if receipt["rows_out"]:
         _show_first_rows(console, receipt, job)
-    is_sample = bool(receipt.get("limit_rows"))
-    for line in _report(job, receipt["partition"], is_sample):
+    outputs = job.outputs_of(receipt)
+    for line in _report(outputs, receipt["partition"]):
         print_line(line)
-    options = day_option(job, receipt["partition"]) + " --sample" * is_sample
+    options = day_option(job, receipt["partition"]) + outputs.show_option
     print_line(f"more: overnight show {shlex.quote(file)}{options}")
 
 
 def next_steps(
-    job: "Job", day: str, file: str, is_sample: bool, options: list[str], is_cancelled: bool = False
+    job: "Job", day: str, file: str, outputs: "Outputs", options: list[str], is_cancelled: bool = False
 ) -> list[str]:
     """Return the report of a failed run, and the commands to type: to show rows that failed, and to run again.
 
@@ -51,21 +52,20 @@ def next_steps(
     partition = f"{shlex.quote(file)}{day_option(job, day)}"
     lines: list[str] = []
     try:
-        results = Results(job, file)
-        if is_cancelled or results.failure(day, is_sample):
-            lines += _report(job, day, is_sample)
-        if results.failed_rows(day, is_sample) is not None:
-            lines.append(f"look at its rows: overnight show {partition}{' --sample' * is_sample} --quarantine")
+        results = Results(job, file, outputs)
+        if is_cancelled or results.failure(day):
+            lines += _report(outputs, day)
+        if results.failed_rows(day) is not None:
+            lines.append(f"look at its rows: overnight show {partition}{outputs.show_option} --quarantine")
     except Exception:  # a store that is down ended the run, and its error is the one to read
         pass
     return [*lines, " ".join(["run it again: overnight run", partition, *map(shlex.quote, options)])]
 
 
-def _report(job: "Job", day: str, is_sample: bool) -> Iterator[str]:
-    from overnight.flows.ledger.published_rows import records_of
+def _report(outputs: "Outputs", day: str) -> Iterator[str]:
     from overnight.tasks.state.run import REPORT
 
-    page = records_of(job, day, is_sample) / REPORT
+    page = outputs.ledger(day) / REPORT
     try:
         is_kept = page.exists()
     except Exception:  # the end of the run is of use without it
@@ -81,10 +81,11 @@ def day_option(job: "Job", day: str) -> str:
 
 def _show_head(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
     name = f"[bold]{receipt['job']}/{receipt['partition']}[/bold]"
-    if not receipt.get("limit_rows"):
+    outputs = job.outputs_of(receipt)
+    if not outputs.are_samples:
         console.print(f"{name} {receipt['status']} at {receipt['finished_at']}")
         return
-    location, files = job.output_of(receipt), receipt["files"]
+    location, files = outputs.files, receipt["files"]
     if len(files) == 1:
         location = location / files[0]
     console.print(f"{name}: sample of {receipt['rows_in']:,} rows, nothing published: ", end="")
@@ -128,7 +129,7 @@ def _remarks_and_files(receipt: dict[str, Any], job: "Job") -> Iterator[str]:
         yield f"warning: {warning}"
     if receipt.get("logs"):
         yield f"printed and logged: {filled_in(receipt['logs'])}"
-    location, files = job.output_of(receipt), receipt["files"]
+    location, files = job.outputs_of(receipt).files, receipt["files"]
     for file in files[:FILES_SHOWN]:
         yield f"file: {filled_in(str(location / file))}"
     if len(files) > FILES_SHOWN:

@@ -60,12 +60,13 @@ def show(
     from overnight.flows.ledger.results import Results
 
     with exit_on_error(), read_errors():
-        results = Results(load_job(job_path, settings), str(job_path))
-        day = results.partition(partition, sample, or_failed=quarantine)
+        job = load_job(job_path, settings)
+        results = Results(job, str(job_path), job.samples if sample else job.published)
+        day = results.partition(partition, or_failed=quarantine)
         find = find_quarantine if quarantine else find_rows
-        title, rows = find(results, day, count, where, sample, number)
+        title, rows = find(results, day, count, where, number)
         if html:
-            write_page(html, title, rows if quarantine else with_inputs(rows, results.job))
+            write_page(html, title, rows if quarantine else with_inputs(rows, job))
     if as_json:
         from overnight.tasks.write.in_process import json_lines
 
@@ -76,17 +77,14 @@ def show(
         print_rows(results, title, rows, quarantine)
 
 
-def find_rows(
-    results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
-) -> "tuple[str, pa.Table]":
+def find_rows(results: "Results", day: str, count: int, where: str, number: int | None) -> "tuple[str, pa.Table]":
     """Return a title, and the first `count` rows that meet the condition `where`; an empty one takes all rows.
 
-    With `is_sample`, the rows come from the sample with this `number`, by default the newest.
+    Rows of samples come from the one with this `number`, by default the newest.
     """
-    result = results.sample(day, number) if is_sample else results.published(day)
+    result = results.result(day, number)
     receipt, rows = result.receipt, _chosen(result.batches(), count, where)
-    title = f"{results.job.name}/{result.name}: "
-    title += f"sample of {receipt['rows_in']:,} rows" if is_sample else "published"
+    title = f"{results.job.name}/{result.name}: {result.what}"
     title += f" at {receipt['finished_at']}, {len(rows):,} of {receipt['rows_out']:,} rows"
     if where and not len(rows):
         title += "; none meets the condition"
@@ -95,23 +93,21 @@ def find_rows(
     return title, result.with_images(rows)
 
 
-def find_quarantine(
-    results: "Results", day: str, count: int, where: str, is_sample: bool, number: int | None
-) -> "tuple[str, pa.Table]":
+def find_quarantine(results: "Results", day: str, count: int, where: str, number: int | None) -> "tuple[str, pa.Table]":
     """Return a title with the most frequent reasons, and the first `count` quarantined rows that meet `where`.
 
     The rows come from the latest run if it failed and kept its quarantine. Otherwise they come from the published
-    result, or with `is_sample` from the sample with this `number`.
+    result, or from the sample with this `number`.
     """
     from overnight.flows.ledger.chosen_rows import QUARANTINE
     from overnight.tasks.write.in_process import reasons
 
-    rows = None if number else results.failed_rows(day, is_sample)
-    failure = None if number else results.failure(day, is_sample)
+    rows = None if number else results.failed_rows(day)
+    failure = None if number else results.failure(day)
     if rows is not None and failure:
         title = f"{results.job.name}/{day}: the latest run failed in {failure['stage']} at {failure['failed_at']}, with"
     else:
-        result = results.sample(day, number) if is_sample else results.published(day)
+        result = results.result(day, number)
         rows, title = result.quarantine(), f"{results.job.name}/{result.name}:"
     examples = _chosen([rows.select(QUARANTINE)], count, where)
     title += f" {len(rows):,} quarantined, {len(examples):,} shown"

@@ -15,13 +15,18 @@ from pydantic import ConfigDict, create_model, model_validator
 from overnight.tasks.config.settings import Leaf
 
 
+def leaves_by_kind(union: Any) -> dict[str, Any]:
+    """Return the leaves of a room's union by their kinds."""
+    types = get_args(union)[0]
+    return {_kind(leaf): leaf for leaf in get_args(types) or (types,)}
+
+
 def with_plugins(union: Any, group: str, parent: type[Leaf]) -> Any:
     """Return a room's union of leaves with the leaves of the entry points `overnight.GROUP`, which inherit `parent`.
 
     A leaf that cannot be used is replaced by one that refuses its settings with the reason.
     """
-    types, discriminator = get_args(union)
-    leaves = {_kind(leaf): leaf for leaf in get_args(types) or (types,)}
+    leaves, discriminator = leaves_by_kind(union), get_args(union)[1]
     built_in = frozenset(leaves)
     owners: dict[str, str] = {}
     for point in sorted(metadata.entry_points(group=f"overnight.{group}"), key=lambda point: (point.name, point.value)):

@@ -16,6 +16,7 @@ from overnight.tasks.duplicates import texts, vectors
 from overnight.tasks.duplicates.places import KEYS, PLACES, in_order
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_list, is_text
+from overnight.tasks.rows.nulls import map_present
 from overnight.tasks.rows.tensors import TENSOR
 
 MOST_BYTES = 4 * 2**30  # of keys: 2.8 million vectors of 384 numbers, or 8 million texts
@@ -51,7 +52,7 @@ class Near:
             keys, tag = vectors.directions(column), VECTOR
         else:
             raise self._unexpected("texts or lists of numbers", f"{kind}.")
-        return pa.array([None if key is None else tag + key for key in keys], pa.large_binary())
+        return pa.array(map_present(lambda key: tag + key, keys), pa.large_binary())
 
     def duplicates(self, keys: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows to drop. Raise `ContractError` for too many keys, and for keys of several kinds or lengths."""
@@ -69,7 +70,6 @@ class Near:
         yield rows.select(PLACES.names).filter(pa.array(is_near))
 
     def _held(self, keys: Iterable[pa.Table]) -> pa.Table:
-        """Return all rows that have a key."""
         tables, size = [KEYS.empty_table()], 0
         for table in keys:
             tables.append(table.filter(pc.is_valid(table["key"])))

@@ -17,6 +17,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_bytes, is_list, is_text
+from overnight.tasks.rows.nulls import map_present
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -107,7 +108,7 @@ def _times(array: pa.Array) -> Encoded:
         tag = b"c" if types.is_time(kind) else b"e"
     factor = NANOSECONDS[kind.unit]
     numbers = array.cast(pa.int32() if types.is_time32(kind) else pa.int64()).to_pylist()
-    return [None if number is None else b"%b%d;" % (tag, number * factor) for number in numbers]
+    return map_present(lambda number: b"%b%d;" % (tag, number * factor), numbers)
 
 
 def _structs(array: pa.StructArray, name: str) -> Encoded:

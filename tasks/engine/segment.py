@@ -64,7 +64,6 @@ def _counted(blocks: Iterator[pa.Table], run: Run, stage: str, first: tuple[int,
 
 
 def run_in_task(block: pa.Table, run: Run, segment: Segment) -> Iterator[pa.Table]:
-    """Run a segment on one block in a Ray task."""
     stages = [stage.load(run) for stage in segment.stages]
     return segment.pass_on(run_stages(segment.stages, stages, block, run, None))
 

@@ -14,6 +14,7 @@ from overnight.tasks.infer.chat.prompts import refuse_bytes
 from overnight.tasks.infer.link import Link, heavy_columns
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.rows.arrow_types import columns_except
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.workers.row_isolation import RowIsolation
@@ -138,7 +139,7 @@ def columns_made(
         return blocks.live_rows(behind)[0].schema if len(behind) else None
     columns = blocks.live_rows(sample)[0].schema
     heavy = heavy_columns(sample, bytes_stay=bytes_stay) - set(keep)
-    return pa.schema([field for field in columns if field.name not in heavy])
+    return columns_except(columns, heavy)
 
 
 def require_inputs(link: Link, sample: pa.Table) -> None:

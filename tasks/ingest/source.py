@@ -244,7 +244,6 @@ class FileSource(Source):
 
     @property
     def paths(self) -> list[str]:
-        """Return the setting `path` as a list."""
         return [self.path] if isinstance(self.path, str) else self.path
 
     def location(self, partition: str) -> Location:

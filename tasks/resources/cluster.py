@@ -6,7 +6,7 @@ from typing import Any
 import ray
 
 from overnight.tasks.resources.needs import Nodes, amount_of
-from overnight.tasks.resources.node_types import NodeType, to_come
+from overnight.tasks.resources.node_types import NodeType, addable_nodes
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.ray_internals import is_started_here, reported_node_groups
 
@@ -18,12 +18,12 @@ def read_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def read_nodes_to_come(cluster: Mapping[str, NodeType], nodes: Nodes) -> list[dict[str, float]]:
+def read_addable_nodes(cluster: Mapping[str, NodeType], nodes: Nodes) -> list[dict[str, float]]:
     """Return the resources of each node that the autoscaler may start beside the `nodes` alive.
 
     `cluster` is the job's setting.
     """
-    return [] if is_started_here() else to_come(reported_node_groups(), cluster, nodes)
+    return [] if is_started_here() else addable_nodes(reported_node_groups(), cluster, nodes)
 
 
 def lost_nodes(alive: Collection[str], nodes: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -36,7 +36,7 @@ class NodeType(Settings):
     max_workers: Annotated[int, Field(ge=0, description="The most nodes of this type.")]
 
 
-def to_come(
+def addable_nodes(
     groups: Iterable[tuple[Resources, int]], cluster: Mapping[str, NodeType], nodes: Nodes
 ) -> list[dict[str, float]]:
     """Return the resources of each node that may still start, beside the `nodes` alive.
@@ -47,7 +47,7 @@ def to_come(
     for resources, most in groups:
         limit = most if most >= 0 else UNLIMITED
         types.append(NodeType(resources=dict(resources), max_workers=limit))
-    return nodes_to_come(types or configured_types(cluster).values(), nodes)
+    return addable_of_types(types or configured_types(cluster).values(), nodes)
 
 
 def configured_types(cluster: Mapping[str, NodeType]) -> dict[str, NodeType]:
@@ -58,7 +58,7 @@ def configured_types(cluster: Mapping[str, NodeType]) -> dict[str, NodeType]:
     return _types_in(Path(path).expanduser())
 
 
-def nodes_to_come(types: Iterable[NodeType], nodes: Nodes) -> list[dict[str, float]]:
+def addable_of_types(types: Iterable[NodeType], nodes: Nodes) -> list[dict[str, float]]:
     """Return the resources of each node that may still start: of each type, its maximum without the `nodes` alive."""
     new_nodes = []
     for kind in types:

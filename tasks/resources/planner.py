@@ -30,19 +30,19 @@ ADVICE_FOR_OTHERS = (
 )
 
 
-def make_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes = ()) -> Plan:
-    """Fit the workers of `models` and the Ray tasks on the nodes alive and the nodes `to_come`, or raise `PlanError`.
+def make_plan(models: Sequence[Needs], nodes: Nodes, addable_nodes: Nodes = ()) -> Plan:
+    """Fit the workers of `models` and the Ray tasks on the nodes alive and the `addable_nodes`, or raise `PlanError`.
 
     Pools start with the workers that fit on the nodes alive, or with the fewest allowed if not one of each fits.
     """
-    every = [*nodes, *to_come]
+    every = [*nodes, *addable_nodes]
     if _is_colocated(models, every):
-        return _colocated_plan(models, nodes, to_come)
+        return _colocated_plan(models, nodes, addable_nodes)
     total = sum_of(every)
     if total.get("CPU", 0) <= 0:
         raise PlanError("the cluster has no CPU to run on. Start a Ray node with CPUs, or unset RAY_ADDRESS.")
     least = list(map(_minimum, models))
-    _refuse_what_cannot_fit(models, least, every, bool(to_come))
+    _refuse_what_cannot_fit(models, least, every, bool(addable_nodes))
     minimal_needs = list(map(fixed_needs, models))
     first: Nodes = every
     if sum_of(nodes).get("CPU", 0) > 0 and Room(nodes).take_all(_each(minimal_needs, least)):
@@ -91,11 +91,11 @@ def _is_colocated(models: Sequence[Needs], nodes: Nodes) -> bool:
     return models[0].workers is None and models[0].num_cpus is None and not fixed_needs(models[0])
 
 
-def _colocated_plan(models: Sequence[Needs], nodes: Nodes, to_come: Nodes) -> Plan:
+def _colocated_plan(models: Sequence[Needs], nodes: Nodes, addable_nodes: Nodes) -> Plan:
     """Return the plan of one model whose workers prepare their own rows. Reads use the CPU time that is left."""
     if len(models) > 1:
         raise PlanError(f"placement: colocated is for the only model of a job, found {len(models)} models.")
-    most = _whole_cpus([*nodes, *to_come])
+    most = _whole_cpus([*nodes, *addable_nodes])
     if not most:
         raise PlanError("placement: colocated needs a node with a whole CPU, found none. Set placement: separate.")
     initial = max(_whole_cpus(nodes), 1)

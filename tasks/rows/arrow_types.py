@@ -3,7 +3,7 @@
 A file is bytes, or a struct of `bytes` and `path` as in Hugging Face's Parquet files.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,8 +38,17 @@ def files_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def types_by_name(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
-    """Return the types of the fields of a schema or a struct."""
     return {field.name: field.type for field in fields}
+
+
+def columns_except(schema: pa.Schema, names: Container[str]) -> pa.Schema:
+    """Return the columns of a schema whose names are not among `names`."""
+    return pa.schema([field for field in schema if field.name not in names])
+
+
+def with_types(schema: pa.Schema, convert: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """Return the columns of a schema in converted types, without metadata."""
+    return pa.schema(list(zip(schema.names, map(convert, schema.types), strict=True)))
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
@@ -89,6 +98,19 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_dictionary(kind):
         return inner
     return pa.list_(inner, kind.list_size if types.is_fixed_size_list(kind) else -1)
+
+
+def with_inner_fields(kind: pa.DataType, convert: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """Return a list, struct or map with its inner fields converted, and another type unchanged."""
+    if types.is_struct(kind):
+        return pa.struct(list(map(convert, kind)))
+    if types.is_map(kind):
+        return pa.map_(convert(kind.key_field).type, convert(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(convert(kind.value_field), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(convert(kind.value_field))
+    return pa.list_(convert(kind.value_field)) if types.is_list(kind) else kind
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:

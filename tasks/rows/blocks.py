@@ -74,7 +74,6 @@ def live_rows(block: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 
 def live_block(block: pa.Table) -> pa.Table:
-    """Return a block of only the live rows, with all columns."""
     return block.filter(pa.array(is_live(block)))
 
 

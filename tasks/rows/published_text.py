@@ -7,6 +7,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyarrow import types
 from overnight.tasks.errors import InputError
 from overnight.tasks.rows.arrow_types import is_bytes
 from overnight.tasks.rows.blocks import with_column
+from overnight.tasks.rows.nulls import map_present
 
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.+)\]")
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
@@ -62,7 +64,7 @@ def inferred(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else json.dumps(value, default=str) for value in values])
+        return pa.array(map_present(partial(json.dumps, default=str), values))
 
 
 def _type_of(name: str) -> pa.DataType | None:
@@ -89,7 +91,7 @@ def _in_json(kind: pa.DataType) -> str:
 
 def _restored(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
     if is_bytes(kind):
-        return pa.array([None if text is None else base64.b64decode(text) for text in column.to_pylist()], kind)
+        return pa.array(map_present(base64.b64decode, column.to_pylist()), kind)
     if types.is_timestamp(kind):  # the text may have more digits than the unit has
         finest = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(finest, kind.tz)).cast(kind)

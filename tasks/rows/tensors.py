@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from overnight.tasks.rows.nulls import present
+
 TENSOR = pa.struct([("dtype", pa.string()), ("shape", pa.list_(pa.int32())), ("data", pa.large_binary())])
 # if the first rows have at most these different texts, the column repeats them
 FIRST_TEXTS, REPEATED_TEXTS = 1024, 64
@@ -157,7 +159,7 @@ def as_lists(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if column.type != TENSOR:
         return column
     cells = to_numpy(column)
-    arrays = [cell for cell in cells if cell is not None]
+    arrays = present(cells)
     if not arrays:
         return pa.nulls(len(column), pa.list_(pa.null()))
     try:

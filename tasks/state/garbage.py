@@ -61,15 +61,6 @@ def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
                 yield path[len(root) + 1 :], os.lstat(path).st_size
 
 
-def reason_to_keep(run: Run, receipt: Receipt, files: Sizes) -> str:
-    """Return why no file of the partition may be removed; an empty string if files may be removed."""
-    if "publishing.json" in files and not run.limit_rows:
-        return "publishing was interrupted; the next run completes it or rolls it back"
-    if receipt and receipt["job"] != run.job:
-        return f"published by another job, {receipt['job']!r}"
-    return ""
-
-
 def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal. `keep_receipts` is at least 1.
 
@@ -123,7 +114,7 @@ class _Ledger:
 
     def generations(self, idle_since: str) -> Iterator[GarbageItem]:
         """Yield items oldest first. If a newer one went first, a run would resume an older one with its settings."""
-        names = sorted({path.split("/")[1] for path in self.files if path.startswith("generations/")})
+        names = sorted(self._names("generations"))
         resumable: set[str] = set()
         if set(names) - {self.published}:
             resumable = resumable_generations(self.run.ledger, self.run.fingerprint, self.published)
@@ -131,8 +122,7 @@ class _Ledger:
             home = f"generations/{name}"
             if home in self.files:  # a link or a file, which no run made
                 continue
-            attempts = {path.split("/")[3] for path in self.files if path.startswith(f"{home}/attempts/")}
-            last_attempt = max(attempts, default=name)
+            last_attempt = max(self._names(f"{home}/attempts"), default=name)
             is_idle = last_attempt < idle_since
             if name == self.published or (name in resumable and not is_idle):
                 yield from self._tree(f"{home}/attempts", "plans of attempts that ended")
@@ -158,7 +148,7 @@ class _Ledger:
 
     def old_receipts(self, keep: int) -> list[str]:
         """Return the receipts below the newest `keep`, unless the target has one of their files."""
-        receipts = sorted(path for path in self.files if path.startswith("receipts/") and path.endswith(".json"))
+        receipts = sorted(path for path in self._below("receipts") if path.endswith(".json"))
         old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
         # An old receipt stays if the target has one of its files: only the receipt proves that the file is this job's.
         target_names = set(self.run.target.names()) if old else set()
@@ -171,18 +161,18 @@ class _Ledger:
 
     def old_reports(self, removals: Collection[str]) -> list[str]:
         """Return the reports of generations that are gone, or whose directory is among `removals`."""
-        names = {path.split("/")[1] for path in self.files if path.startswith("generations/")}
-        kept = {f"reports/{name}.html" for name in names if f"generations/{name}" not in removals}
-        kept.add(f"reports/{self.published}.html")
-        return [path for path in self.files if path.startswith("reports/") and path not in kept]
+        kept = {f"reports/{self.published}.html"}
+        for name in self._names("generations"):
+            if f"generations/{name}" not in removals:
+                kept.add(f"reports/{name}.html")
+        return sorted(set(self._below("reports")) - kept)
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""
         numbers = {}
-        for path in self.files:
-            folder, _, name = path.partition("/")
-            token = name.split(".")[0]
-            if folder == "lease" and token.isdecimal():
+        for path in self._below("lease"):
+            token = path.split("/")[1].split(".")[0]
+            if token.isdecimal():
                 numbers[path] = int(token)
         return [path for path, number in numbers.items() if number < max(numbers.values())]
 
@@ -196,5 +186,14 @@ class _Ledger:
 
     def _tree(self, what: str, why: str) -> list[GarbageItem]:
         """Return one item with the files below a directory, or none if there are no files."""
-        items = self.some(what, why, [path for path in self.files if path.startswith(f"{what}/")])
+        items = self.some(what, why, self._below(what))
         return [replace(item, places=(self.run.ledger / what,)) for item in items]
+
+    def _below(self, folder: str) -> list[str]:
+        """Return the paths of the files below a folder of the ledger, at any depth."""
+        return [path for path in self.files if path.startswith(f"{folder}/")]
+
+    def _names(self, folder: str) -> set[str]:
+        """Return the names in a folder of the ledger."""
+        depth = folder.count("/") + 1
+        return {path.split("/")[depth] for path in self._below(folder)}

@@ -6,7 +6,7 @@ A `Run` identifies them. It is small, contains no secret and travels to Ray task
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -123,6 +123,16 @@ class Run:
     @property
     def timeline(self) -> Location:
         return self.home / "attempts" / self.attempt / "timeline"
+
+    def receipts_of(self, ledgers: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield the newest receipts of the job's partitions that have these ledgers.
+
+        Yield none for a sample, because its rows may differ from the rest.
+        """
+        for name in () if self.limit_rows else ledgers:
+            receipt = read_json(self.state / name / "receipt.json")
+            if receipt and receipt["job"] == self.job:
+                yield receipt
 
     def as_new_attempt(self) -> "Run":
         """Return the same run under the name of a new attempt, which no staged part has yet."""

@@ -147,7 +147,7 @@ def _require_versions(location: Location, versions: Versions) -> None:
 
 def _is_skipped(path: str, entry: Entry) -> bool:
     is_folder = not path or path.endswith("/")  # such a name represents a directory on object stores
-    return is_folder or bool(entry.no_file) or any(part.startswith(".") for part in path.split("/"))
+    return is_folder or bool(entry.special_kind) or any(part.startswith(".") for part in path.split("/"))
 
 
 class _Progress(Callback):

@@ -29,14 +29,14 @@ class Entry(NamedTuple):
     """A file of a listing. `name` is its full name in the filesystem, and `size` is in bytes.
 
     `version` is its ETag, hash, or time of change as text; empty if unknown. `changed_at` is in seconds since 1970, or
-    None. `no_file` names what exists instead of a readable file, such as `FIFO`; it is empty for a file.
+    None. `special_kind` names what exists instead of a readable file, such as `FIFO`; it is empty for a file.
     """
 
     name: str
     size: int
     version: str
     changed_at: float | None
-    no_file: str = ""
+    special_kind: str = ""
 
 
 def archived(error: BaseException) -> str:
@@ -56,8 +56,8 @@ def archived(error: BaseException) -> str:
 
 def entry_of(name: str, info: dict[str, Any]) -> Entry:
     """Return the `Entry` of the file `name`. `info` is the file's description by fsspec or by a listing of S3."""
-    no_file = "" if info.get("size") is not None else "file whose length the server does not report"
-    return Entry(name, int(info.get("size") or 0), version_of(info), _changed_at(info), no_file)
+    special_kind = "" if info.get("size") is not None else "file whose length the server does not report"
+    return Entry(name, int(info.get("size") or 0), version_of(info), _changed_at(info), special_kind)
 
 
 def is_text(name: str) -> bool:

@@ -120,7 +120,7 @@ def _entry(path: str) -> Iterator[Entry]:
         return
     info["created"] = max(info["created"], status.st_ctime)  # the link may be newer than its target
     entry = entry_of(path, info)
-    yield entry if info["type"] == "file" else entry._replace(no_file=info["type"])
+    yield entry if info["type"] == "file" else entry._replace(special_kind=info["type"])
 
 
 def _unreachable(path: str, error: OSError) -> Iterator[Entry]:

@@ -126,7 +126,7 @@ class Location:
             below, name = entry.name[len(root) :].lstrip("/"), entry.name.rsplit("/", 1)[-1]
             if entry.name.endswith("/"):
                 continue  # such a name represents a directory on object stores
-            if pattern and not (pattern.matches(below) or (entry.no_file and pattern.may_hold(below))):
+            if pattern and not (pattern.matches(below) or (entry.special_kind and pattern.may_hold(below))):
                 continue
             path = below or name
             reason = reason_to_skip(path, entry, extensions, pattern)

@@ -123,7 +123,6 @@ class PatientS3(S3FileSystem):
         return PinnedObject(self, path, info)
 
     def open_by_s3fs(self, path: str) -> Any:
-        """Open an object for reading with s3fs."""
         return super()._open(path, "rb", cache_type="none")
 
 

@@ -75,7 +75,6 @@ class Bucket:
         return self._is_ordinary and has_path(key) and not is_version and is_usable() and self._is_trusted
 
     def has_keys(self, prefix: str) -> bool:
-        """Return True if there is a key with this prefix."""
         return bool(next(self.answers(prefix, MaxKeys=1)).get("Contents"))
 
     def pages(self, prefix: str, after: str = "") -> Iterator[list[Entry]]:

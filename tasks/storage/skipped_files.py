@@ -83,8 +83,8 @@ def reason_to_skip(path: str, entry: Entry, extensions: tuple[str, ...], pattern
     """Return the reason to skip a file of a listing, or an empty string for an input."""
     if is_hidden(path, pattern):
         return "name that begins with _ or ."
-    if entry.no_file:
-        return entry.no_file
+    if entry.special_kind:
+        return entry.special_kind
     if extensions and not path.lower().endswith(extensions):
         return "unknown extension"
     return "" if is_text(path) else "name that is not UTF-8"

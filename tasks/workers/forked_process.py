@@ -321,7 +321,6 @@ class _Users:
 
 
 def _live(make: Callable[[], Any], address: str, listening: int) -> None:
-    """Run the process of its own."""
     users = _Users(address, listening)
     thing: Any = None
     failure = None

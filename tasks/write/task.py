@@ -205,7 +205,6 @@ def _receipt(
 
 
 def _performance(run: Run, plan: Plan, receipt: Mapping[str, Any], streamed: Streamed) -> dict[str, Any]:
-    """Return the receipt's `performance`."""
     snapshot, capacity = supervisor.snapshot(run), Capacity(plan.cpus, plan.device_workers)
     figures = {"peak_device_memory_bytes": snapshot.device_memory, "batch_sizes": snapshot.batch_sizes}
     first = (streamed.first_seconds, streamed.first_rows)

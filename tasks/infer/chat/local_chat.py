@@ -31,12 +31,12 @@ class LocalChat(GeneratingModel, ChatSettings):
     chat_template_kwargs: ChatTemplateKwargs = {}
 
     @abc.abstractmethod
-    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
-        """Return the model's inputs (N x T) for the prompts of a batch, by the tokenizer or processor `template`."""
+    def features(self, processor: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        """Return the model's inputs (N x T) for the prompts of a batch, by its tokenizer or processor."""
 
-    def answering(self, checkpoint: Checkpoint, template: Any, tokenizer: Any, model_class: Any) -> Predict:
+    def answering(self, checkpoint: Checkpoint, processor: Any, tokenizer: Any, model_class: Any) -> Predict:
         """Load the model, and return the function that answers the messages of a batch."""
-        self._refuse_template(checkpoint, template)
+        self._refuse_template(checkpoint, processor)
         model, device = self.load_on_devices(checkpoint, model_class)
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
         sampling = Sampling(self.temperature, self.seed, self.top_p, self.top_k)
@@ -44,9 +44,9 @@ class LocalChat(GeneratingModel, ChatSettings):
         arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
 
         def predict(batch: Batch) -> Outcome:
-            prompts = self._prompts(template, self.messages(batch))
+            prompts = self._prompts(processor, self.messages(batch))
             inputs = {}
-            for name, tensor in self.features(template, batch, prompts).items():
+            for name, tensor in self.features(processor, batch, prompts).items():
                 if name in arguments:
                     dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
                     inputs[name] = tensor.to(device, dtype)
@@ -57,23 +57,22 @@ class LocalChat(GeneratingModel, ChatSettings):
 
         return predict
 
-    def _prompts(self, template: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        """Return the messages of each row in the chat template of `template`."""
+    def _prompts(self, processor: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
         with bounded(sum(len(str(message)) for row in messages for message in row)):
-            prompts: list[str] = template.apply_chat_template(
+            prompts: list[str] = processor.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
             )
         return prompts
 
-    def _refuse_template(self, checkpoint: Checkpoint, template: Any) -> None:
+    def _refuse_template(self, checkpoint: Checkpoint, processor: Any) -> None:
         """Raise `JobError` if there is no chat template, or it refuses the roles of every row's messages."""
-        if not template.chat_template:
+        if not processor.chat_template:
             raise checkpoint.unusable(
                 "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
                 "kind: text_generation with a prompt"
             )
         try:
-            self._prompts(template, [[self.message(role, "text") for role in self.roles()]])
+            self._prompts(processor, [[self.message(role, "text") for role in self.roles()]])
         except Exception as error:
             roles = " and ".join(self.roles())
             reason = shortage(error) if isinstance(error, MemoryError) else error

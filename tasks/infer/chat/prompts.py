@@ -20,6 +20,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.infer.predictor import Batch
+from overnight.tasks.rows.arrow_types import is_bytes, kinds_in, value_type
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
 IMAGE_DIMENSIONS = 3
@@ -97,12 +98,7 @@ def refuse_bytes(name: str, column: pa.ChunkedArray) -> None:
 
 
 def _has_bytes(kind: pa.DataType) -> bool:
-    if types.is_dictionary(kind):
-        return _has_bytes(kind.value_type)
-    if types.is_nested(kind):
-        return any(_has_bytes(kind.field(number).type) for number in range(kind.num_fields))
-    checks = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
-    return any(check(kind) for check in checks)
+    return any(is_bytes(value_type(inner)) for inner in kinds_in(value_type(kind)))
 
 
 def _values(column: pa.ChunkedArray) -> Iterable[Any]:

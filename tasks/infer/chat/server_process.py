@@ -61,7 +61,6 @@ class ChildServer:
         return "" if code is None else f"it ended with code {code}: {self._output()}"
 
     def end(self) -> None:
-        """End the server immediately."""
         if self._process.stdin:
             self._process.stdin.close()
         self._process.wait()

@@ -32,6 +32,6 @@ class Chat(LocalChat):
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
         return self.answering(checkpoint, tokenizer, tokenizer, AutoModelForCausalLM)
 
-    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
-        tensors = template(prompts, padding=True, return_tensors="pt", add_special_tokens=False)
+    def features(self, processor: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        tensors = processor(prompts, padding=True, return_tensors="pt", add_special_tokens=False)
         return {name: tensors[name] for name in ("input_ids", "attention_mask")}

@@ -56,8 +56,8 @@ class ImageCaptioning(LocalChat):
         tokenizer.padding_side = "left"
         return self.answering(checkpoint, processor, tokenizer, AutoModelForImageTextToText)
 
-    def features(self, template: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
-        features: Mapping[str, torch.Tensor] = template(
+    def features(self, processor: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+        features: Mapping[str, torch.Tensor] = processor(
             images=[[Image.fromarray(require_image(image))] for image in batch["image"]],
             text=prompts,
             padding=True,

@@ -40,7 +40,6 @@ class CsvRows:
         return max([-1, *self.numbers[-1:].tolist(), *self.errors]) + 1
 
     def after(self, start: int) -> "CsvRows":
-        """Return the rows with numbers from `start` on."""
         is_later = self.numbers >= start
         errors = {number: error for number, error in self.errors.items() if number >= start}
         return CsvRows(self.numbers[is_later], self.text.filter(pa.array(is_later)), errors)

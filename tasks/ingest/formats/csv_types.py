@@ -159,7 +159,6 @@ def _changed_floats(text: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
-    """Return the significant digits of each number."""
     return pc.ascii_trim(pc.replace_substring_regex(numbers, r"[eE].*|[^0-9]", ""), "0")
 
 

@@ -16,7 +16,8 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
 from overnight.tasks.ingest.formats.csv_types import text_as
 from overnight.tasks.ingest.formats.json_text import Constant
-from overnight.tasks.rows.arrow_types import types_by_name
+from overnight.tasks.rows.arrow_types import types_by_name, with_inner_fields
+from overnight.tasks.rows.nulls import present
 
 DEEPEST = 16
 FAMILIES = {pa.float64(): float, pa.bool_(): bool}
@@ -24,16 +25,16 @@ FAMILIES = {pa.float64(): float, pa.bool_(): bool}
 
 def inferred_type(values: list[Any]) -> pa.DataType | None:
     """Return the Arrow type that holds all of the JSON values, or text if there is none; None if all are null."""
-    present = [value for value in values if value is not None]
-    if not present:
+    actual = present(values)
+    if not actual:
         return None
-    kinds = set(map(type, present))
-    if len(set(map(_family, present))) > 1 or Decimal in kinds:
+    kinds = set(map(type, actual))
+    if len(set(map(_family, actual))) > 1 or Decimal in kinds:
         return pa.string()
     wide = pa.float64() if kinds & {float, Constant} else pa.uint64()
     for kind in (None, wide):
         try:
-            return _storable(pa.array(present, kind).type)
+            return _storable(pa.array(actual, kind).type)
         except MISFIT:
             continue
     return pa.string()
@@ -126,14 +127,9 @@ def _holds(kind: pa.DataType, second: pa.DataType) -> bool:
 
 def _storable(kind: pa.DataType, level: int = 0) -> pa.DataType:
     """Return the type with text for types that only nulls have; text for a type that is too deep or Parquet lacks."""
-    inner = [kind.field(position).type for position in range(kind.num_fields)]
-    is_unknown = pa.types.is_struct(kind) and not inner
-    if is_unknown or pa.types.is_decimal(kind) or (inner and level >= DEEPEST):
+    is_unknown = pa.types.is_struct(kind) and not kind.num_fields
+    if is_unknown or pa.types.is_decimal(kind) or (kind.num_fields and level >= DEEPEST):
         raise pa.ArrowInvalid(f"no type for {kind}")
     if pa.types.is_null(kind):
         return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_storable(kind.value_type, level + 1))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _storable(field.type, level + 1)) for field in kind])
-    return kind
+    return with_inner_fields(kind, lambda field: field.with_type(_storable(field.type, level + 1)))

@@ -10,7 +10,15 @@ import pyarrow.compute as pc
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.column_types import fitting
 from overnight.tasks.ingest.reading.unit_rows import Judged
-from overnight.tasks.rows.arrow_types import is_bytes, is_list, plain_column, plain_type, types_by_name
+from overnight.tasks.rows.arrow_types import (
+    is_bytes,
+    is_list,
+    plain_column,
+    plain_type,
+    types_by_name,
+    with_inner_fields,
+    with_types,
+)
 
 FILE = b"file"  # in the metadata of a joined field: the path of a file that has the field
 
@@ -30,7 +38,7 @@ def plain_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(field.name, plain_kind(field.type)) for field in schema])
+    return with_types(schema, plain_kind)
 
 
 def joined(schemas: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
@@ -109,21 +117,7 @@ def _wider_struct(first: pa.StructType, second: pa.StructType) -> pa.DataType | 
 def _nullable(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _nullable(kind.value_type)
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _free(kind.item_field))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_free(kind.value_field), kind.list_size)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_free(kind.value_field))
-    if pa.types.is_list(kind):
-        return pa.list_(_free(kind.value_field))
-    return kind
-
-
-def _free(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _nullable(field.type))
+    return with_inner_fields(kind, lambda field: pa.field(field.name, _nullable(field.type)))
 
 
 def _is_inexact(first: pa.DataType, second: pa.DataType) -> bool:

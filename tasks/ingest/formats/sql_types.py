@@ -14,6 +14,7 @@ import pyarrow as pa
 from overnight.tasks.errors import RowError
 from overnight.tasks.ingest.formats.column_types import MISFIT, Errors, fitting
 from overnight.tasks.rows.arrow_types import types_by_name
+from overnight.tasks.rows.nulls import map_present, present
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,16 @@ def column_of(name: str, values: Sequence[Any], kind: pa.DataType) -> tuple[pa.A
 
 def _strict(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Convert like `pa.array`, but raise one of `MISFIT` if that would silently drop fractions, and parse texts."""
-    present = [value for value in values if value is not None]
-    if present and all(isinstance(value, str) for value in present) and not pa.types.is_binary(kind):
+    actual = present(values)
+    if actual and all(isinstance(value, str) for value in actual) and not pa.types.is_binary(kind):
         return pa.array(values, pa.string()).cast(kind)
-    if pa.types.is_integer(kind) and any(value != int(value) for value in present):
+    if pa.types.is_integer(kind) and any(value != int(value) for value in actual):
         raise pa.ArrowInvalid(f"not {kind}")
-    if "struct<" in str(kind) and not all(_has_fields(value, kind) for value in present):
+    if "struct<" in str(kind) and not all(_has_fields(value, kind) for value in actual):
         raise pa.ArrowInvalid(f"not {kind}")  # Arrow drops keys that the type lacks
     for is_of_kind, convert in ((pa.types.is_floating, float), (pa.types.is_integer, int)):
         if is_of_kind(kind):
-            values = [None if value is None else convert(value) for value in values]
+            values = map_present(convert, values)
     return pa.array(values, kind)
 
 

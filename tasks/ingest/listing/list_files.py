@@ -62,7 +62,6 @@ class StableListing:
         self._since = 0.0
 
     def seconds(self, listing: ListingDigest, clock: float, own_time: float) -> float:
-        """Return the seconds for which the listing has been quiet."""
         newest = listing.newest_change if listing.has_times else None
         if self._digest is None:
             self._since = own_time if newest is None else float("-inf")

@@ -39,12 +39,12 @@ class _Columns:
         return source.full_schema(source.common_schema(self._first, partition), self._seen)
 
 
-def take_manifest(place: Location, source: Source, partition: str, limit_rows: int | None = None) -> None:
-    """Write the manifest of all inputs, or of their first `limit_rows` rows. Raise `InputError` if there are none."""
+def take_manifest(place: Location, source: Source, partition: str, most_rows: int | None = None) -> None:
+    """Write the manifest of all inputs, or of their first `most_rows` rows. Raise `InputError` if there are none."""
     source, snapshot = _now(source, partition)
     listing, columns = ListingDigest(), _Columns()
     with begin_manifest(place) as writer, counting() as skips:
-        for units in _units(source, listing.of(stream_inputs(source, partition)), limit_rows, partition):
+        for units in _units(source, listing.of(stream_inputs(source, partition)), most_rows, partition):
             writer.add(units)
             columns.add(units)
         _require_rows(source, partition, listing.count, writer.count)
@@ -84,9 +84,9 @@ def _require_rows(source: Source, partition: str, files: int, units: int) -> Non
         raise InputError(f"source.{source.located_by}: {files} files at {source.place(partition)}, but no rows.")
 
 
-def _units(source: Source, listing: Iterator[File], limit_rows: int | None, partition: str) -> Iterator[pa.Table]:
+def _units(source: Source, listing: Iterator[File], most_rows: int | None, partition: str) -> Iterator[pa.Table]:
     """Yield the units. Consume all files, also after the last unit of a sample, because the digest covers them."""
-    remaining = limit_rows
+    remaining = most_rows
     while files := list(islice(listing, FILES_AT_ONCE)):
         if remaining == 0:
             continue
@@ -97,9 +97,9 @@ def _units(source: Source, listing: Iterator[File], limit_rows: int | None, part
         yield units
 
 
-def limited(source: Source, units: pa.Table, limit_rows: int, partition: str = "all") -> pa.Table:
-    """Return the first of `units` that together have `limit_rows` rows. The last of them is cut to fit."""
-    first, remaining = [], limit_rows
+def limited(source: Source, units: pa.Table, most_rows: int, partition: str = "all") -> pa.Table:
+    """Return the first of `units` that together have `most_rows` rows. The last of them is cut to fit."""
+    first, remaining = [], most_rows
     schema = source.common_schema(units, partition)
     for unit in units.to_pylist():
         if remaining <= 0:

@@ -25,6 +25,7 @@ from overnight.tasks.ingest.reading.file_errors import is_corrupt_file, translat
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns
 from overnight.tasks.ingest.reading.unit_rows import Judged, RowRange, counted_units
 from overnight.tasks.ingest.source import Columns, TableSource, kept_by_version
+from overnight.tasks.rows.arrow_types import with_types
 from overnight.tasks.storage.location import File, expand
 from overnight.tasks.storage.object_store import delta_options, object_store_uri
 
@@ -101,7 +102,7 @@ class Delta(TableSource):
 
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema:
         fields = chosen_columns(pa.schema(self._table(partition).schema().to_arrow()), self.columns)
-        return pa.schema([(field.name, bare(field.type)) for field in fields])
+        return with_types(fields, bare)
 
     def tables(self, unit: dict, schema: pa.Schema) -> Iterator[Judged]:
         version = json.loads(unit["version"])

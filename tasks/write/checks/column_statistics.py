@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.rows import blocks
-from overnight.tasks.rows.arrow_types import is_list, is_text
+from overnight.tasks.rows.arrow_types import is_list, is_text, with_inner_fields
 
 MOST_CLASSES, CLASS_BYTES = 1000, 64  # ImageNet's labels fit
 FIRST_VALUES = 8192
@@ -162,15 +162,9 @@ def _bits(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a value can be compared bit for bit: NaN equals itself, and times are whole numbers."""
     if pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[kind.bit_width]
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_bits(kind.value_type), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_bits(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_bits(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_bits(field.type)) for field in kind])
-    return kind
+    if pa.types.is_map(kind):
+        return kind
+    return with_inner_fields(kind, lambda field: field.with_type(_bits(field.type)))
 
 
 def _combined(records: list[Record]) -> Record:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from overnight.tasks.state.run import Run, published_files, read_json
+from overnight.tasks.state.run import Run, published_files
 
 LOOK_BACK = 31
 
@@ -15,13 +15,11 @@ LOOK_BACK = 31
 def previous_receipt(run: Run) -> dict[str, Any] | None:
     """Return the newest receipt of the job's `LOOK_BACK` partitions before this one, or this partition's last receipt.
 
-    Return None if there is no receipt, and for a sample (`limit_rows`), because its rows may differ from the rest.
+    Return None if there is no receipt, and for a sample.
     """
-    if run.limit_rows:
-        return None
     own = run.partition_directory
     earlier = [name for name in _partitions(run) if name < own]
-    return next(_receipts(run, [*earlier[::-1][:LOOK_BACK], run.ledger.name]), None)
+    return next(run.receipts_of([*earlier[::-1][:LOOK_BACK], run.ledger.name]), None)
 
 
 def other_schemas(run: Run) -> Iterator[pa.Schema]:
@@ -29,11 +27,9 @@ def other_schemas(run: Run) -> Iterator[pa.Schema]:
 
     First come up to `LOOK_BACK` earlier partitions, the nearest first, then this one, then as many later ones.
     """
-    if run.limit_rows:
-        return
     own, names = run.ledger.name, sorted(_partitions(run))
     earlier, later = [name for name in names if name < own], [name for name in names if name > own]
-    for receipt in _receipts(run, [*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]):
+    for receipt in run.receipts_of([*earlier[::-1][:LOOK_BACK], own, *later[:LOOK_BACK]]):
         for file in published_files(receipt):
             if file.endswith(".parquet"):
                 with contextlib.suppress(FileNotFoundError), (run.sink / file).open() as content:
@@ -43,11 +39,3 @@ def other_schemas(run: Run) -> Iterator[pa.Schema]:
 
 def _partitions(run: Run) -> list[str]:
     return [name for name in run.state.names() if name.startswith(f"{run.partition_column}=")]
-
-
-def _receipts(run: Run, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the newest receipts of the named partitions that this job published."""
-    for name in names:
-        receipt = read_json(run.state / name / "receipt.json")
-        if receipt and receipt["job"] == run.job:
-            yield receipt

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from overnight.tasks.rows.arrow_types import leaves
+from overnight.tasks.rows.arrow_types import kinds_in, leaves
+from overnight.tasks.rows.nulls import map_present
 from overnight.tasks.rows.tensors import to_numpy
 
 # orjson 3.13 writes time(0, 0, 0, 86399) as "00:00:00.86399", so times pass through to `_other`.
@@ -39,7 +40,7 @@ def json_lines(table: pa.Table) -> Iterator[bytes]:
 
 def json_texts(column: pa.ChunkedArray) -> pa.Array:
     """Return each value as JSON text; null stays null."""
-    texts = [None if value is None else dump(value).decode() for value in _json_ready(column)]
+    texts = map_present(lambda value: dump(value).decode(), _json_ready(column))
     return pa.array(texts, pa.string())
 
 
@@ -96,7 +97,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Times become microseconds, or text if one has a finer fraction. Durations become whole numbers in their own unit.
     """
-    if not _changes(column.type):
+    if not any(map(_changes, kinds_in(column.type))):
         return column
     whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return pa.chunked_array([_plain(whole)])
@@ -105,16 +106,12 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _changes(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind) or types.is_duration(kind):
         return True
-    if types.is_timestamp(kind) or types.is_time(kind):
-        return bool(kind.unit != "us")
-    if types.is_union(kind):
-        return False
-    return any(_changes(kind.field(number).type) for number in range(kind.num_fields))
+    return (types.is_timestamp(kind) or types.is_time(kind)) and kind.unit != "us"
 
 
 def _plain(array: pa.Array) -> pa.Array:
     kind = array.type
-    if not _changes(kind):
+    if not any(map(_changes, kinds_in(kind))):
         return array
     if isinstance(kind, pa.BaseExtensionType):
         return _plain(array.storage)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.arrow_types import columns_except
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
@@ -48,7 +49,6 @@ class Selection:
         return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
 
     def read(self, parts: Location) -> pa.Table:
-        """Return the rows with all columns of the part."""
         table = read_part(parts, self.part)
         if self.is_whole:
             return table
@@ -114,8 +114,7 @@ class OutputFormat:
 
 def published_schema(records: list[Record]) -> pa.Schema:
     """Return the common schema of the published columns of staged parts. Raise `ContractError` for unlike types."""
-    schema = common_schema(record.schema for record in records)
-    return pa.schema([field for field in schema if field.name not in SOURCE_ROW])
+    return columns_except(common_schema(record.schema for record in records), SOURCE_ROW)
 
 
 def staged_schema(records: list[Record]) -> pa.Schema:

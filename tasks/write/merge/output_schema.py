@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.errors import ContractError
-from overnight.tasks.rows.arrow_types import plain_column
+from overnight.tasks.rows.arrow_types import kinds_in, plain_column
+from overnight.tasks.rows.nulls import present
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 from overnight.tasks.write.merge.json_values import json_texts
 
@@ -35,11 +36,7 @@ def publishable(table: pa.Table) -> pa.Table:
 
 def _has_empty_struct(kind: pa.DataType) -> bool:
     """Return True if a type contains a struct without fields."""
-    if not pa.types.is_nested(kind) or pa.types.is_union(kind):
-        return False
-    if pa.types.is_struct(kind) and not kind.num_fields:
-        return True
-    return any(_has_empty_struct(kind.field(number).type) for number in range(kind.num_fields))
+    return any(pa.types.is_struct(inner) and not inner.num_fields for inner in kinds_in(kind))
 
 
 def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -47,13 +44,13 @@ def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     values = to_numpy(column)
     if values.dtype != object and values.ndim == 2 and values.shape[1]:
         return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
-    present = [value for value in values if value is not None]
-    if not present:
+    arrays = present(values)
+    if not arrays:
         return pa.nulls(len(values))
-    ranks = sorted({value.ndim for value in present})
+    ranks = sorted({value.ndim for value in arrays})
     if len(ranks) > 1:
         raise ContractError(f"column {name!r} has arrays of {ranks[0]} and of {ranks[-1]} dimensions.", "write")
-    dtype = np.result_type(*{value.dtype for value in present})
+    dtype = np.result_type(*{value.dtype for value in arrays})
     # In chunks, because the 32-bit offsets of a list are limited.
     sizes = np.cumsum([0 if value is None else value.size for value in values])
     bounds = np.flatnonzero(np.diff(sizes // VALUES_A_CHUNK)) + 1
@@ -65,11 +62,11 @@ def _lists(name: str, column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 def _nested(values: np.ndarray, rank: int, dtype: np.dtype) -> pa.Array:
     """Return nested lists, null for None, from arrays of one rank, without a Python object per number."""
-    present = [value for value in values if value is not None]
-    flat = np.concatenate([np.empty(0, dtype), *(value.reshape(-1) for value in present)])
+    arrays = present(values)
+    flat = np.concatenate([np.empty(0, dtype), *(value.reshape(-1) for value in arrays)])
     result = pa.array(flat.astype(dtype, copy=False))
     for level in range(rank - 1, 0, -1):
-        lengths = [np.full(int(np.prod(value.shape[:level])), value.shape[level]) for value in present]
+        lengths = [np.full(int(np.prod(value.shape[:level])), value.shape[level]) for value in arrays]
         result = pa.ListArray.from_arrays(_offsets(lengths), result)
     is_missing = pa.array([value is None for value in values])
     rows = np.array([0 if value is None else len(value) for value in values], np.int64)

@@ -15,6 +15,7 @@ import pyarrow.csv
 from pyarrow import types
 
 from overnight.tasks.rows.arrow_types import is_bytes
+from overnight.tasks.rows.nulls import map_present
 from overnight.tasks.rows.published_text import carriers
 from overnight.tasks.write.merge.json_values import json_texts, plain
 from overnight.tasks.write.sinks.text_files import TextFiles
@@ -66,7 +67,7 @@ def _cell(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         unit = "ns" if kind.unit == "ns" else "us"
         return column.cast(pa.timestamp(unit, kind.tz) if types.is_timestamp(kind) else pa.time64(unit))
     if is_bytes(kind):
-        texts = (None if value is None else base64.b64encode(value).decode() for value in column.to_pylist())
+        texts = map_present(lambda value: base64.b64encode(value).decode(), column.to_pylist())
         return pa.array(texts, pa.string())
     if types.is_decimal(kind):
         return column.cast(pa.string())

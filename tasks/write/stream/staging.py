@@ -20,6 +20,7 @@ from overnight.tasks.engine.passing_on import without_padding
 from overnight.tasks.errors import STREAM_STAGES, ContractError
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 from overnight.tasks.rows.blocks import END, FILTERED, LIVE, MEASURED_STAGES, left_out
+from overnight.tasks.rows.nulls import present
 from overnight.tasks.rows.rebatch import joined
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
@@ -53,7 +54,7 @@ class Staged:
 
     def __add__(self, other: "Staged") -> "Staged":
         rows = {stage: self.rows[stage] + other.rows[stage] for stage in STREAM_STAGES}
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        costs = present((self.cost, other.cost))
         return Staged(
             seconds=self.seconds + other.seconds,
             rows=rows,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.rows.arrow_types import columns_except
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import delta_options, object_store_uri
@@ -47,7 +48,7 @@ def columns(table: "DeltaTable") -> pa.Schema:
     """Return the table's columns in Delta's types, without its partition columns."""
     partitioned_by = table.metadata().partition_columns
     schema = pa.schema(table.schema().to_arrow())
-    return delta_schema(pa.schema([field for field in schema if field.name not in partitioned_by]))
+    return delta_schema(columns_except(schema, partitioned_by))
 
 
 def partition_files(table: "DeltaTable", run: Run) -> dict[str, int]:

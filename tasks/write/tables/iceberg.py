@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.rows.arrow_types import columns_except, with_inner_fields, with_types
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.database import expanded
 from overnight.tasks.storage.error_translation import translate_publish_errors
@@ -96,13 +97,13 @@ def location(run: Run) -> str:
 
 def iceberg_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns in Iceberg's types: those of Delta, with whole numbers of 32 bits at least."""
-    return pa.schema([(field.name, _widened(field.type)) for field in delta_schema(schema)])
+    return with_types(delta_schema(schema), _widened)
 
 
 def columns(table: "Table", run: Run) -> pa.Schema:
     """Return the table's columns in Iceberg's types, without its partition column."""
     schema = table.schema().as_arrow()
-    return iceberg_schema(pa.schema([field for field in schema if field.name not in partition_columns(run)]))
+    return iceberg_schema(columns_except(schema, partition_columns(run)))
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
@@ -207,8 +208,4 @@ def _widened(kind: pa.DataType) -> pa.DataType:
     """Widen whole numbers of 8 and 16 bits, which Iceberg lacks."""
     if kind in (pa.int8(), pa.int16()):
         return pa.int32()
-    if pa.types.is_map(kind):
-        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _widened(field.type)) for field in kind])
-    return pa.list_(_widened(kind.value_type)) if pa.types.is_list(kind) else kind
+    return with_inner_fields(kind, lambda field: field.with_type(_widened(field.type)))

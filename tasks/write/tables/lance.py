@@ -18,7 +18,7 @@ from pyarrow import types
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import CheckFailed, ContractError
-from overnight.tasks.rows.arrow_types import kinds_in
+from overnight.tasks.rows.arrow_types import columns_except, kinds_in
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import object_store_uri, storage_options
@@ -133,9 +133,9 @@ def complete(run: Run, schema: pa.Schema) -> None:
                     raise
                 attempt()
             return
-        new = [field for field in whole if field.name not in table.schema.names]
-        if new:
-            table.add_columns(pa.schema(new))
+        new = columns_except(whole, table.schema.names)
+        if len(new):
+            table.add_columns(new)
 
     optimistic_commit.until_committed(attempt, CommitConflictError)
 

@@ -13,6 +13,7 @@ from pyarrow import types
 
 from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_bytes, is_text
+from overnight.tasks.rows.nulls import map_present
 from overnight.tasks.write.merge.json_values import plain, values
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _type(name: str, kind: pa.DataType) -> "TypeEngine[Any]":
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if types.is_decimal(column.type) or column.type == pa.uint64():
-        return [None if value is None else str(value) for value in column.to_pylist()]
+        return map_present(str, column.to_pylist())
     if types.is_timestamp(column.type) and column.type.tz:
         column = column.cast(pa.timestamp(column.type.unit, "UTC"))
     return [value.tolist() if isinstance(value, np.ndarray) else value for value in values(column)]

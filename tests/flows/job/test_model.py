@@ -142,5 +142,5 @@ def test_a_job_knows_the_ledger_that_its_runs_write(write, partition):
 
 def test_a_sample_lies_beside_the_ledgers_and_never_in_the_sink(write):
     job = load_job(write(SMALL))
-    assert str(job.output_location(is_sample=False)) == "s3://bucket/predictions"
-    assert str(job.output_location(is_sample=True)) == "s3://bucket/predictions/_overnight/samples/published"
+    assert str(job.published.files) == "s3://bucket/predictions"
+    assert str(job.samples.files) == "s3://bucket/predictions/_overnight/samples/published"

@@ -44,11 +44,11 @@ def test_the_last_lines_of_a_run_name_its_report(is_sample: bool, tmp_path, caps
     (ledger / "report.html").touch()
     show_receipt(RECEIPT | {"limit_rows": 5 * is_sample}, job, "job.yaml")
     assert f"  report: {ledger}/report.html\n" in capsys.readouterr().out
-    line = f"report: {ledger}/report.html"
-    assert line not in next_steps(job, "all", "job.yaml", is_sample, [])  # its latest run did not fail
-    assert next_steps(job, "all", "job.yaml", is_sample, [], is_cancelled=True)[0] == line
+    line, outputs = f"report: {ledger}/report.html", job.samples if is_sample else job.published
+    assert line not in next_steps(job, "all", "job.yaml", outputs, [])  # its latest run did not fail
+    assert next_steps(job, "all", "job.yaml", outputs, [], is_cancelled=True)[0] == line
     (ledger / "failure.json").write_text('{"quarantine": null}')
-    assert next_steps(job, "all", "job.yaml", is_sample, [])[0] == line
+    assert next_steps(job, "all", "job.yaml", outputs, [])[0] == line
 
 
 def test_a_storage_that_fails_after_the_publish_costs_only_the_line_of_the_report(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from overnight.tasks.errors import JobError
-from overnight.tasks.resources.node_types import VARIABLE, NodeType, configured_types, nodes_to_come
+from overnight.tasks.resources.node_types import VARIABLE, NodeType, addable_of_types, configured_types
 
 T4 = NodeType(resources={"CPU": 8, "GPU": 1, "accelerator_type:T4": 1, "memory": 2**35}, max_workers=3)
 CPUS = NodeType(resources={"CPU": 8}, max_workers=2)
@@ -23,18 +23,18 @@ available_node_types:
 
 
 def test_each_type_adds_its_maximum_without_the_nodes_alive_of_it() -> None:
-    assert nodes_to_come([T4, CPUS], [HEAD]) == [T4.resources] * 3 + [CPUS.resources] * 2
+    assert addable_of_types([T4, CPUS], [HEAD]) == [T4.resources] * 3 + [CPUS.resources] * 2
     alive = {"CPU": 8.0, "GPU": 1.0, "accelerator_type:T4": 1.0, "memory": 3e10, "node:10.0.0.2": 1.0}
-    assert nodes_to_come([T4, CPUS], [HEAD, alive]) == [T4.resources] * 2 + [CPUS.resources] * 2
+    assert addable_of_types([T4, CPUS], [HEAD, alive]) == [T4.resources] * 2 + [CPUS.resources] * 2
     other = alive | {"accelerator_type:L4": 1.0}
     del other["accelerator_type:T4"]
-    assert len(nodes_to_come([T4], [HEAD, other])) == 3
-    assert nodes_to_come([T4], [HEAD, *[alive] * 5]) == []
+    assert len(addable_of_types([T4], [HEAD, other])) == 3
+    assert addable_of_types([T4], [HEAD, *[alive] * 5]) == []
 
 
 def test_a_resource_whose_name_begins_with_memory_tells_types_apart() -> None:
     large = NodeType(resources={"CPU": 8, "memory_optimized": 1}, max_workers=2)
-    assert len(nodes_to_come([large], [{"CPU": 8.0, "memory": 9e9}])) == 2
+    assert len(addable_of_types([large], [{"CPU": 8.0, "memory": 9e9}])) == 2
 
 
 def test_the_file_of_the_variable_is_ray_s_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ H100 = Model(accelerator_type="H100", num_gpus=1)
 
 
 @pytest.mark.parametrize(
-    ("asked", "cluster", "to_come", "message"),
+    ("asked", "cluster", "addable_nodes", "message"),
     [
         (
             [Model(num_gpus=1)],
@@ -213,23 +213,23 @@ H100 = Model(accelerator_type="H100", num_gpus=1)
     ],
 )
 def test_what_cannot_fit_is_refused_with_the_need_and_the_find(
-    asked: list[Model], cluster: list[Node], to_come: list[Node], message: str
+    asked: list[Model], cluster: list[Node], addable_nodes: list[Node], message: str
 ):
     with pytest.raises(PlanError, match=message):
-        make_plan(asked, cluster, to_come)
+        make_plan(asked, cluster, addable_nodes)
 
 
 @given(st.lists(models, max_size=3), st.lists(nodes, min_size=1, max_size=3), st.lists(nodes, min_size=1, max_size=3))
 def test_a_plan_that_may_grow_holds_the_rules_at_its_largest_and_starts_on_the_nodes_alive_if_it_can(
-    asked: list[Model], cluster: list[Node], to_come: list[Node]
+    asked: list[Model], cluster: list[Node], addable_nodes: list[Node]
 ):
     try:
-        plan = make_plan(asked, cluster, to_come)
+        plan = make_plan(asked, cluster, addable_nodes)
     except PlanError:
         with pytest.raises(PlanError):
-            make_plan(asked, [*cluster, *to_come])
+            make_plan(asked, [*cluster, *addable_nodes])
         return
-    hold_rules(plan, asked, [*cluster, *to_come])
+    hold_rules(plan, asked, [*cluster, *addable_nodes])
     try:
         alone = make_plan(asked, cluster)
     except PlanError:

@@ -16,8 +16,8 @@ from ray.core.generated import autoscaler_pb2
 
 from overnight.tasks.errors import PlanError
 from overnight.tasks.resources import ray_internals
-from overnight.tasks.resources.cluster import read_nodes_to_come
-from overnight.tasks.resources.node_types import NodeType, to_come
+from overnight.tasks.resources.cluster import read_addable_nodes
+from overnight.tasks.resources.node_types import NodeType, addable_nodes
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, nvml, operators, reported_node_groups
 
 LOOPBACK = """
@@ -146,14 +146,14 @@ def test_the_groups_that_an_autoscaler_reports_are_read(ray_session: None, monke
     config = autoscaler_pb2.ClusterConfig(node_group_configs=groups)
     monkeypatch.setattr(ray_internals.state, "get_cluster_config", lambda: config)
     assert reported_node_groups() == [({"CPU": 8.0, "GPU": 1.0}, 4), ({"CPU": 2.0}, -1)]
-    assert len(to_come(reported_node_groups(), {}, [])) == 4 + 1000
+    assert len(addable_nodes(reported_node_groups(), {}, [])) == 4 + 1000
 
 
 def test_a_ray_that_this_process_started_does_not_grow(ray_session: None, monkeypatch: pytest.MonkeyPatch) -> None:
     t4 = {"t4": NodeType(resources={"CPU": 8, "GPU": 1}, max_workers=2)}
-    assert read_nodes_to_come(t4, []) == []
+    assert read_addable_nodes(t4, []) == []
     monkeypatch.setattr(ray_internals.worker._global_node, "head", False)  # as if it had connected to a cluster
-    assert len(read_nodes_to_come(t4, [])) == 2
+    assert len(read_addable_nodes(t4, [])) == 2
 
 
 def test_ray_contains_the_library_of_the_state_of_gpus() -> None:

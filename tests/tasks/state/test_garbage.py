@@ -1,6 +1,5 @@
 """What of a partition's ledger is no longer needed, why, and in which order it goes."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from overnight.tasks.state.garbage import (
     GarbageItem,
     list_sizes,
-    reason_to_keep,
     removable,
     removable_prepared,
     removable_sample,
@@ -155,14 +153,6 @@ def test_a_receipt_stays_while_it_is_new_or_current_or_the_target_has_a_file_of_
     [item] = found(run, current)
     assert item.places == (run.ledger / f"receipts/{OTHER}.json",)
     assert found(run, current, keep_receipts=2) == []
-
-
-def test_nothing_is_removed_where_a_publish_was_interrupted_or_another_job_published(run: Run) -> None:
-    mine, sample = {"job": "job"}, replace(run, limit_rows=5)
-    assert reason_to_keep(run, None, {}) == reason_to_keep(run, mine, {"receipt.json": 1}) == ""
-    assert reason_to_keep(run, mine, {"publishing.json": 1}).startswith("publishing was interrupted")
-    assert reason_to_keep(sample, mine, {"publishing.json": 1}) == ""
-    assert reason_to_keep(run, {"job": "theirs"}, {}) == "published by another job, 'theirs'"
 
 
 def test_a_sample_goes_as_a_whole_its_published_rows_first(run: Run) -> None:

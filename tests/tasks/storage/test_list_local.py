@@ -47,7 +47,7 @@ def test_a_file_is_itself_and_what_is_not_there_is_nothing(tmp_path: Path):
 
 def found(root: Path) -> dict[str, str]:
     """Of each path below `root` what it is instead of a file; the paths in their order."""
-    entries = {entry.name.removeprefix(f"{root}/"): entry.no_file for entry in local_entries(str(root))}
+    entries = {entry.name.removeprefix(f"{root}/"): entry.special_kind for entry in local_entries(str(root))}
     assert list(entries) == sorted(entries)
     return entries
 
@@ -61,7 +61,7 @@ def test_a_link_to_a_file_is_that_file_with_its_size_and_its_version(tmp_path: P
     (tmp_path / "link").symlink_to("snapshot")
     for folder in ("snapshot", "link"):
         entries = list(local_entries(str(tmp_path / folder)))
-        assert [(entry.size, entry.version, entry.no_file) for entry in entries] == [(5, "7.000000", "")] * 2
+        assert [(entry.size, entry.version, entry.special_kind) for entry in entries] == [(5, "7.000000", "")] * 2
     came = [os.lstat(tmp_path / "snapshot/a.txt").st_ctime, os.stat(tmp_path / "blob").st_ctime]
     assert entries[0].changed_at == max(came), "a file that a link brought only now has come only now"
 
@@ -112,7 +112,7 @@ def test_a_file_behind_a_link_is_listed_only_if_it_is_not_by_its_own_path(
     names = [
         (entry.name.removeprefix(f"{tmp_path}/root/"), entry) for entry in local_entries(f"{tmp_path}/root", chosen)
     ]
-    assert [name for name, entry in names if not entry.no_file and (not chosen or chosen.matches(name))] == listed
+    assert [name for name, entry in names if not entry.special_kind and (not chosen or chosen.matches(name))] == listed
 
 
 def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path):
@@ -135,4 +135,4 @@ def test_what_is_no_file_is_named_as_what_it_is(tmp_path: Path):
             "through": "link to nothing",
             "to-fifo": "FIFO",
         }
-    assert [entry.no_file for entry in local_entries(str(tmp_path / "fifo"))] == ["FIFO"]
+    assert [entry.special_kind for entry in local_entries(str(tmp_path / "fifo"))] == ["FIFO"]
