@@ -138,7 +138,7 @@ def unchanged_message(receipt: Mapping[str, Any], is_retry: bool) -> str:
     """Return why a run, or a retry of quarantined rows, has nothing to do."""
     reason = "without quarantined rows" if is_retry else "and not stale"
     counts = ", ".join([_rows(receipt["rows_out"]), *_counts(receipt, [])])
-    return f"nothing to run: {receipt['partition']} is published {reason}, since {receipt['finished_at']} ({counts})"
+    return f"nothing ran: {receipt['partition']} is published {reason}, since {receipt['finished_at']} ({counts})"
 
 
 def search_message(result: Mapping[str, Any]) -> str:

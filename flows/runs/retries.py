@@ -28,7 +28,6 @@ from overnight.flows.runs.task_future import OvernightFuture
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.supervisor import Supervisor
 
 TASKS_WITH_FILES = (
     "infer",
@@ -55,7 +54,7 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
     while True:
         future = task.with_options(**options).submit(run, *arguments)
         if isinstance(future, OvernightFuture):
-            future.stop_stream = partial(supervisor.ask, run, Supervisor.stop_stream)
+            future.stop_stream = partial(supervisor.stop_stream, run)
         try:
             future.result()
             return future

@@ -1,14 +1,15 @@
 """The artifacts of a run in the Prefect UI: a summary with the verdict, its quarantine, and the progress of its rows.
 
-Prefect's page lists the artifacts of the flow before those of its tasks, and both in no order. So the summary is the
-only one of the flow, and the table of the quarantine belongs to the last task. All of it comes from the receipt and
-the ledger: another page of a run reads the same two.
+The summary is the first artifact in both UIs. The classic one lists the artifacts of the flow before those of its
+tasks, and both in no order, so the summary is the only one of the flow. The new one sorts by the id, which is random,
+so the summary is created until it has the highest. All of it comes from the receipt and the ledger.
 """
 
 import contextlib
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.ledger.forecast import NEWEST, Experience, Forecast, experience
@@ -41,6 +43,7 @@ from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
 REASONS_SHOWN = 10
+LONGEST_SECONDS = 3.0  # to get the highest id: with five other artifacts, every sixth id is
 MARKS = {"trust": "✅", "look": "⚠️", "no": "❌"}  # of the levels of a verdict
 LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
 COUNTS = {
@@ -121,15 +124,30 @@ def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[
                     task_run_id=flow_run.task_run_id(),
                 )
             )
-        client.create_artifact(
+        artifacts = _artifacts(client, run_id)
+        _create_with_highest_id(
+            client,
             ArtifactCreate(
                 key=artifact_key(run.job, "summary"),
                 type="markdown",
                 description=masked(verdict),  # Prefect's page shows its start without a click
-                data=summary(_links(client, run, run_id)),
+                data=summary(_links(client, run, artifacts)),
                 flow_run_id=run_id,
-            )
+            ),
+            artifacts.values(),
         )
+
+
+def _artifacts(client: SyncPrefectClient, run_id: UUID) -> dict[str | None, UUID]:
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+    return {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
+
+
+def _create_with_highest_id(client: SyncPrefectClient, artifact: ArtifactCreate, others: Collection[UUID]) -> None:
+    highest = max(others, default=UUID(int=0))
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while (created := client.create_artifact(artifact)).id < highest and time.monotonic() < deadline:
+        client.delete_artifact(created.id)
 
 
 def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
@@ -159,15 +177,16 @@ def _in_few_words(reason: Reason) -> str:
     return short_reason(reason.error_type, reason.message, str(reason.rows[0]["uri"] or ""))
 
 
-def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
-    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
-    ids = {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
+def _links(client: SyncPrefectClient, run: Run, ids: Mapping[str | None, UUID]) -> dict[str, str]:
     links = {}
     for artifact, name in LINKED.items():
         key = artifact_key(run.job, artifact)
         if key in ids:
             links[name] = f"/artifacts/artifact/{ids[key]}"
     links["all partitions"] = f"/artifacts/key/{artifact_key(run.job, 'partitions')}"
+    with contextlib.suppress(ObjectNotFound):  # the job may have no deployment on this server
+        deployment = client.read_deployment_by_name(f"{prefect.runtime.flow_run.flow_name}/{run.job}")
+        links["the deployment of this job"] = f"/deployments/deployment/{deployment.id}"
     if dashboard := flow_run.of_task_runner("dashboard", ""):
         links["Ray's dashboard"] = dashboard
     return links

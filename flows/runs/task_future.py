@@ -50,7 +50,7 @@ class OvernightFuture(PrefectRayFuture[R]):
     stage its finished rows.
     """
 
-    stop_stream: Callable[[], bool | None] = bool
+    stop_stream: Callable[[], bool] = bool
 
     @property
     def has_ended(self) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from overnight.tasks.state.run import Run
 
 DETAILS_AT_ONCE = 100  # the most rows of one report that have their reasons
+ANSWER_SECONDS = 3.0  # of a supervisor, while a user waits for the end of the run
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
 
 Answer = TypeVar("Answer")
@@ -196,7 +197,7 @@ class Supervisor(PoisonRowTracker):
         )
 
     def stop_stream(self) -> bool:
-        """Let the stream of the run stage its finished rows, and end. Return False if no stream runs now."""
+        """Note that the stream must end. Return False if none runs now."""
         self._must_stop = True
         return self._is_streaming
 
@@ -278,6 +279,16 @@ def emit(run: Run, event: Event) -> None:
         ask(run, Supervisor.on, event)
     elif actor := _supervisor(run):
         actor.on.remote(event)
+
+
+def stop_stream(run: Run) -> bool:
+    """Let the stream of the run stage its finished rows, and end. Return False if none runs, or without an answer."""
+    if actor := _supervisor(run):
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            return bool(ray.get(actor.stop_stream.remote(), timeout=ANSWER_SECONDS))
+    return False
 
 
 def leave(run: Run, worker: str) -> None:

@@ -259,13 +259,14 @@ def _stream(
                 must_stop,
             ) as streamed,
         ):
-            with contextlib.suppress(StreamStopped):
+            try:
                 for bundle in dataset.iter_internal_ref_bundles():
                     for block in bundle.blocks:
                         staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)
+            except StreamStopped:
+                staging.finish()
+                raise
             staging.finish()
-            if must_stop():
-                raise StreamStopped("A user interrupted the run.")
     except Exception as error:
         failure = explain(error, "write")  # other stages name themselves
     supervisor.emit(run, StreamRuns(False))

@@ -39,7 +39,7 @@ def test_a_run_says_its_counts_the_reasons_and_its_seconds() -> None:
 
 def test_a_run_with_nothing_to_do_says_why() -> None:
     expected = "is published and not stale, since 2026-11-26T02:00:03+00:00 (200 rows, 2 quarantined)"
-    assert unchanged_message(RECEIPT, False) == f"nothing to run: 2026-11-25 {expected}"
+    assert unchanged_message(RECEIPT, False) == f"nothing ran: 2026-11-25 {expected}"
     assert "is published without quarantined rows" in unchanged_message(RECEIPT | {"rows_quarantined": 0}, True)
 
 

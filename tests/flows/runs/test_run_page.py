@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 
 from overnight.flows.report.past import group_reasons
@@ -91,6 +92,20 @@ def test_the_quarantine_has_each_reason_once_with_its_rows_although_their_number
     dark, other = quarantine_table(group_reasons(rows))
     assert (dark["rows"], dark["for example"]) == (9, "0.png, 1.png, 2.png, 3.png")
     assert (other["rows"], other["reason"]) == (1, "not an image")
+
+
+def test_the_new_ui_lists_the_summary_first_whatever_the_ids_of_the_others(prefect_api: str, run: Run) -> None:
+    @flow(persist_result=False)
+    def publishes() -> None:
+        for number in range(4):
+            create_markdown_artifact("other", key=f"{run.job}-other{number}")
+        show_published(run, RECEIPT, None, "out")
+
+    state = publishes(return_state=True)
+    mine = {"artifacts": {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}, "sort": "ID_DESC"}
+    keys = [artifact["key"] for artifact in ask(prefect_api, "/artifacts/filter", mine)]
+    assert keys[0] == f"{run.job}-summary"
+    assert len(keys) == len(set(keys)) == 6
 
 
 def test_the_summary_of_a_sample_counts_no_row_as_published(run: Run) -> None:
