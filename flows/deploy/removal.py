@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ DEPLOYMENT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Item:
-    """An object of the server, or a place of files. `remark` says what it does, or how a user deletes it."""
+    """An object of the server, or a place of files. `remark` has the reason, or how a user deletes it."""
 
     kind: str
     name: str
@@ -69,7 +70,7 @@ def _described(deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
 
 
 def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automation], list[Item]]:
-    """Return the automations that name these deployments alone, and those that also name others, which stay."""
+    """Return the automations that name these deployments alone, and the automations that stay."""
     own: list[Automation] = []
     stays: list[Item] = []
     for automation in client.read_automations():
@@ -87,7 +88,7 @@ def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automa
 
 
 def _runs_under_way(client: SyncPrefectClient, deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
-    """Yield the runs of these deployments that have begun. The server deletes those that only wait for their time."""
+    """Yield the runs of these deployments that have begun. The server deletes waiting runs with the deployment."""
     if not deployments:
         return
     of_job = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id for deployment in deployments.values()]))
@@ -110,7 +111,7 @@ def _files(job: Job, job_path: Path) -> Iterator[Item]:
     else:
         yield Item("published rows", masked(str(getattr(job.sink, "table", job.sink.kind))), "drop the table yourself")
     state = job.state_location
-    remark = "receipts, reports, quarantine and staged work; `overnight clean` removes what no run needs. "
+    remark = "receipts, reports, quarantine and staged work; "
     yield Item("state", filled_in(str(state)), remark + _deletion(str(state)))
     yield Item("job file", str(job_path))
     yield Item("past runs", f"tag job:{job.name}", "the server keeps them with their artifacts: delete them in the UI")
@@ -120,5 +121,5 @@ def _deletion(place: str) -> str:
     path, scheme = filled_in(place), place.partition("://")[0]
     commands = {"s3": "aws s3 rm --recursive", "gs": "gcloud storage rm --recursive", "file": "rm -r"}
     if "://" not in path:
-        return f"To delete it: rm -r {path}"
-    return f"To delete it: {commands[scheme]} {path}" if scheme in commands else "Delete it in its store."
+        return f"to delete it: rm -r {shlex.quote(path)}"
+    return f"to delete it: {commands[scheme]} {shlex.quote(path)}" if scheme in commands else "delete it in its store"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.console import Console
 
 from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_option, print_result
@@ -34,13 +34,16 @@ def remove(job_path: Path, yes: bool, as_json: bool) -> None:
 
 def show_removal(report: dict[str, Any]) -> None:
     """Print what `overnight remove` removed, or would remove, and what stays."""
-    console = VisibleConsole(highlight=False, markup=False)
+    console = VisibleConsole(highlight=False, markup=False, soft_wrap=True)
     items = report["removable" if report["dry_run"] else "removed"]
     verb = "would be removed; add --yes to remove them" if report["dry_run"] else "removed"
-    for title, rows in (("of the server", items), ("stays", report["stays"])):
-        if rows:
-            table = Table(title, "name", "remark")
-            for row in rows:
-                table.add_row(row["kind"], row["name"], row["remark"])
-            console.print(table)
     console.print(f"{report['job']}: {len(items)} objects of the server {verb}")
+    _show_items(console, items)
+    console.print("stays:")
+    _show_items(console, report["stays"])
+
+
+def _show_items(console: Console, items: list[dict[str, str]]) -> None:
+    for item in items:
+        remark = f": {item['remark']}" if item["remark"] else ""
+        console.print(f"  {item['kind']} {item['name']}{remark}")

@@ -84,7 +84,7 @@ def test_a_job_is_removed_with_its_schedules_and_automations_only_with_yes_and_i
 
     stays = {item["kind"]: item for item in report["stays"]}
     sink = load_job(job).sink.place
-    assert stays["published rows"]["remark"] == f"To delete it: rm -r {sink}"
+    assert stays["published rows"]["remark"] == f"to delete it: rm -r {sink}"
     assert stays["state"]["name"] == f"{sink}/_overnight"
     assert job.exists()
     assert "automation both" in named(report["stays"])
