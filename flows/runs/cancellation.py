@@ -125,10 +125,9 @@ def _stopped_if_cancelled() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interruptible(flow_run_id: UUID, on_interrupt: Callable[[], object] = bool) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the body on Ctrl-C, on SIGTERM, or if a user cancels the flow run in the UI.
+    """Raise KeyboardInterrupt in the body on Ctrl-C, SIGTERM or Cancel in the UI, after a call of `on_interrupt`.
 
-    `on_interrupt` is called first. In a thread, Cancel sets the event of `stoppable`. If the flow does not end as
-    Cancelled, raise `RunCancelled`.
+    In a thread, Cancel sets the event of `stoppable`. If the flow does not end as Cancelled, raise `RunCancelled`.
     """
     is_main = threading.current_thread() is threading.main_thread()
     stopping = STOPPING.get()

@@ -73,7 +73,8 @@ def show_published(run: Run, receipt: Mapping[str, Any], verdict: Verdict | None
         "output of your code": filled_in(receipt.get("logs") or ""),
     }
     message = flow_run.publish_message(receipt, in_few_words(reasons), verdict.sentence if verdict else "")
-    _show(run, message, reasons, lambda links: of_published(run, receipt, verdict, reasons, places, links))
+    sentence = verdict.sentence if verdict else message
+    _show(run, sentence, reasons, lambda links: of_published(run, receipt, verdict, reasons, places, links))
     return message
 
 

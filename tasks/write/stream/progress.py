@@ -165,8 +165,7 @@ def follow(
 ) -> Iterator[Streamed]:
     """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
-    Yield the stream's result, which is filled in meanwhile. Raise `StageFailed` for a stall, and `StreamStopped` soon
-    after `must_stop` returns True.
+    Yield the stream's result. Raise `StageFailed` for a stall, and `StreamStopped` after `must_stop` returned True.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
     steps, stop = _Steps(names, stall_timeout_seconds, rows=dict.fromkeys(names, 0)), threading.Event()

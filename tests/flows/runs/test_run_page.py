@@ -70,7 +70,7 @@ def test_a_run_that_published_has_a_summary_with_links_and_its_quarantine_with_t
     assert found.keys() == {"summary", "quarantine"}
     message = f"{verdict.sentence} Quarantined: 1 not an image. 1.0 s"
     assert state.message == message
-    assert found["summary"]["description"] == message
+    assert found["summary"]["description"] == verdict.sentence
     summary = found["summary"]["data"]
     assert summary.startswith(f"# ⚠️ Look first: {run.job}/{run.partition}\n\n**{verdict.sentence}**\n")
     assert f"[quarantined rows](/artifacts/artifact/{found['quarantine']['id']})" in summary
