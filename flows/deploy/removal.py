@@ -105,11 +105,9 @@ def _shared(deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
 
 def _files(job: Job, job_path: Path) -> Iterator[Item]:
     """Yield the places of the job's files, with the command that deletes each."""
-    if job.sink.place:
-        rows = job.output_location(is_sample=False)
-        yield Item("published rows", filled_in(str(rows)), _deletion(str(rows)))
-    else:
-        yield Item("published rows", masked(str(getattr(job.sink, "table", job.sink.kind))), "drop the table yourself")
+    place, table = job.sink.place or "", getattr(job.sink, "table", "")  # of a database or a catalogue
+    remark = "to delete them: drop the table, unless other jobs publish there" if table else _deletion(place)
+    yield Item("published rows", masked(f"{filled_in(place)} {table}".strip()), remark)
     state = job.state_location
     remark = "receipts, reports, quarantine and staged work; "
     yield Item("state", filled_in(str(state)), remark + _deletion(str(state)))
