@@ -69,6 +69,11 @@ def backfill_id(flow_run_id: UUID | str) -> str:
     return str(flow_run_id)[-8:]
 
 
+def scope_of(start: date | None, end: date | None, resume: str) -> str:
+    """Return the part of a backfill's name behind that of its job: its range, or the backfill that it resumes."""
+    return f"resume {resume}" if resume else f"{start}..{end}"
+
+
 @flow(name="backfill", persist_result=False)
 @cancellable
 @in_one_sentence
@@ -103,7 +108,7 @@ def backfill(
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
-    scope = f"resume {resume}" if resume else f"{start}..{end}"
+    scope = scope_of(start, end, resume)
     with named_if_invalid(f"{Path(job).stem}/{scope}"):
         file = JobFile(job, is_run_of_deployment())
         rename_flow_run(f"{file.job().name}/{scope}")

@@ -44,6 +44,10 @@ class ChildRunSpec:
     step: Step
 
     @property
+    def name(self) -> str:
+        return f"{self.job.name}/{self.step.partition}"
+
+    @property
     def parameters(self) -> dict[str, Any]:
         return {
             "partition": self.step.partition,
@@ -98,7 +102,8 @@ def _run_here(child: ChildRunSpec) -> Mapping[str, Any]:
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(
             batch_inference,
-            parameters=child.parameters,
+            child.name,
+            child.parameters,
             state=Pending(),
             tags=child.tags,
             parent_task_run_id=_node_of_graph(client, child).id,
@@ -141,6 +146,7 @@ def _start(client: SyncPrefectClient, child: ChildRunSpec) -> FlowRun:
         deployment.id,
         parameters={key: value for key, value in child.parameters.items() if key != "job"},
         state=Scheduled(),
+        name=child.name,
         tags=child.tags,
         parent_task_run_id=_node_of_graph(client, child).id,
         work_queue_name=QUEUE if deployment.work_pool_name else None,

@@ -21,7 +21,6 @@ from overnight.flows.runs.flow_run import (
     invalid,
     is_run_of_deployment,
     named_if_invalid,
-    publish_message,
     unchanged_message,
 )
 from overnight.flows.runs.gpu_slots import gpus_held
@@ -94,11 +93,11 @@ def batch_inference(
             receipt = run_tasks(loaded, plan, run)
         if limit_rows:
             keep_sample(loaded, receipt)
-        keep_report(loaded, run, receipt, job)
-        reasons = show_published(run, receipt, loaded.sink_for(run).shown(run))
+        verdict = keep_report(loaded, run, receipt, job)
+        message = show_published(run, receipt, verdict, loaded.sink_for(run).shown(run))
     if not limit_rows:
         look_back(loaded, run, partition)
-    return completed(publish_message(receipt, reasons), receipt)
+    return completed(message, receipt)
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

@@ -3,21 +3,19 @@
 It is for a preview in a notebook, and for the page of `overnight show`.
 """
 
-import base64
 import html
-import io
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from overnight.flows import preview_cells
 from overnight.tasks.config.masking import masked, printable
+from overnight.tasks.rows.sample_table import PICTURE_PIXELS, picture
 
 if TYPE_CHECKING:
     from overnight.flows.preview import Preview
 
-ROWS_SHOWN, TEXT_SHOWN, THUMBNAIL_PIXELS = 50, 300, 128
+ROWS_SHOWN, TEXT_SHOWN = 50, 300
 STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 2em; }
 h1 { font-size: 1.2em; }
@@ -67,18 +65,7 @@ def cell(value: Any) -> str:
     image = preview_cells.pixels(value)
     if image is None:
         return _escaped(text)
-    return f'<img src="data:image/png;base64,{thumbnail(image, THUMBNAIL_PIXELS)}" alt="{_escaped(text)}">'
-
-
-def thumbnail(image: np.ndarray, edge: int) -> str:
-    """Return an image, uint8 H x W x 3, as a PNG in Base64. Its longer side has at most `edge` pixels."""
-    from PIL import Image
-
-    picture = Image.fromarray(image)
-    picture.thumbnail((edge, edge))
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{picture(image, PICTURE_PIXELS)}" alt="{_escaped(text)}">'
 
 
 def _escaped(text: str) -> str:

@@ -27,7 +27,7 @@ from prefect.utilities.annotations import freeze
 
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import FOLDER, HEARTBEAT_SECONDS, apply_automations, read_automations
-from overnight.flows.deploy.deployments import flows_of
+from overnight.flows.deploy.deployments import describe, flows_of
 from overnight.flows.deploy.prefect_yaml import (
     PREFECT_FILE,
     SLUG,
@@ -205,7 +205,7 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
             options["concurrency_limit"] = ConcurrencyLimitConfig(limit=AT_ONCE)
         deployment: RunnerDeployment = flow.to_deployment(  # type: ignore[assignment]
             name=job.name,
-            description=f"{flow.description}\n\nJob file: {path}",
+            description=describe(flow, job, path),
             parameters={"job": freeze(str(path.resolve()))},
             tags=[f"job:{job.name}"],
             entrypoint_type=EntrypointType.MODULE_PATH,  # workers import the flow by its pickled name

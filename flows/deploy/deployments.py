@@ -5,6 +5,7 @@ To add a flow, add a line to `DEPLOYED` and an entry for each job to deployments
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from prefect import Flow
@@ -51,6 +52,13 @@ def flows_of(job: Job) -> Iterator[tuple[Flow[..., Any], CronSchedule | None]]:
         except UndeployedJob:
             continue
         yield flow_at(entrypoint), schedule
+
+
+def describe(flow: Flow[..., Any], job: Job, path: Path) -> str:
+    """Return the description of a deployment, as Markdown."""
+    lines = [str(flow.description), f"Job file: {path}"]
+    lines.append(f"The Runs page has all runs of this job, also those from a terminal, by their tag `job:{job.name}`.")
+    return "\n\n".join(lines)
 
 
 def flow_at(entrypoint: str) -> Flow[..., Any]:

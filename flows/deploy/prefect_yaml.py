@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, flow_at, flows_of
+from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, describe, flow_at, flows_of
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
 from overnight.flows.runs.local_ray import check_ray_address
@@ -141,7 +141,7 @@ def _entries(job_path: Path, job: Job, definitions: Mapping[str, Any]) -> Iterat
         yield {
             **definitions[flow.fn.__name__],
             "name": job.name,
-            "description": f"{flow.description}\n\nJob file: {job_path}",
+            "description": describe(flow, job, job_path),
             "parameters": {"job": str(job_path.resolve())},
             "tags": ["overnight", f"job:{job.name}"],
             "schedules": times,

@@ -124,8 +124,8 @@ def _stopped_if_cancelled() -> Iterator[threading.Event]:
 
 
 @contextlib.contextmanager
-def interruptible(flow_run_id: UUID) -> Iterator[None]:
-    """Raise KeyboardInterrupt in the body on Ctrl-C, on SIGTERM, or if a user cancels the flow run in the UI.
+def interruptible(flow_run_id: UUID, on_interrupt: Callable[[], object] = bool) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the body on Ctrl-C, SIGTERM or Cancel in the UI, after a call of `on_interrupt`.
 
     In a thread, Cancel sets the event of `stoppable`. If the flow does not end as Cancelled, raise `RunCancelled`.
     """
@@ -143,6 +143,7 @@ def interruptible(flow_run_id: UUID) -> Iterator[None]:
         def interrupt(*_: Any) -> NoReturn:
             stop.set()
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process
+            on_interrupt()
             raise KeyboardInterrupt
 
         handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}

@@ -118,8 +118,14 @@ def failed_before_it_began(flow_run_id: UUID) -> Iterator[None]:
         raise
 
 
-def publish_message(receipt: Mapping[str, Any], why: Reasons) -> str:
-    """Return the counts, the reasons of quarantined rows and the seconds of a run that published, as one sentence."""
+def publish_message(receipt: Mapping[str, Any], why: Reasons, verdict: str = "") -> str:
+    """Return the verdict on a run that published, with the reasons of quarantined rows and the seconds.
+
+    Without a verdict, return the counts in its place.
+    """
+    if verdict:
+        reasons_told = f"Quarantined: {reasons.told(why)}. " if why else ""
+        return _short(f"{verdict} {reasons_told}{receipt['seconds']:,.1f} s")
     rows = _rows(receipt["rows_out"])
     parts = [f"sample of {rows}, nothing published" if receipt["limit_rows"] else f"{rows} published"]
     parts += [*_counts(receipt, why), "checks passed"]
@@ -132,7 +138,7 @@ def unchanged_message(receipt: Mapping[str, Any], is_retry: bool) -> str:
     """Return why a run, or a retry of quarantined rows, has nothing to do."""
     reason = "without quarantined rows" if is_retry else "and not stale"
     counts = ", ".join([_rows(receipt["rows_out"]), *_counts(receipt, [])])
-    return f"nothing to run: {receipt['partition']} is published {reason}, since {receipt['finished_at']} ({counts})"
+    return f"nothing ran: {receipt['partition']} is published {reason}, since {receipt['finished_at']} ({counts})"
 
 
 def search_message(result: Mapping[str, Any]) -> str:
@@ -145,9 +151,12 @@ def search_message(result: Mapping[str, Any]) -> str:
 def failure_message(error: OvernightError) -> str:
     """Return the failed stage and the first sentence of the error, for a run that failed, in at most 300 characters."""
     stage = f" in {error.stage}" if error.stage else ""
-    sentence = f"{error.status}{stage}: {first_line(error.message) or error.error_type}"
-    sentence = masked(sentence)  # first: half a secret has no form
-    return sentence if len(sentence) <= LONGEST else f"{sentence[: LONGEST - 1]}…"
+    return _short(f"{error.status}{stage}: {first_line(error.message) or error.error_type}")
+
+
+def _short(message: str) -> str:
+    message = " ".join(masked(message).split())  # masked first: half a secret has no form
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 1]}…"
 
 
 def _counts(receipt: Mapping[str, Any], why: Reasons) -> list[str]:

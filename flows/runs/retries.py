@@ -9,6 +9,7 @@ import contextlib
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,8 +24,10 @@ from prefect.states import Cancelled, Completed, Crashed
 from overnight.flows.job.retries import Retries
 from overnight.flows.runs.cancellation import pause
 from overnight.flows.runs.local_ray import RayEnded
+from overnight.flows.runs.task_future import OvernightFuture
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 TASKS_WITH_FILES = (
     "infer",
@@ -50,6 +53,8 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
     number = 1
     while True:
         future = task.with_options(**options).submit(run, *arguments)
+        if isinstance(future, OvernightFuture):
+            future.stop_stream = partial(supervisor.stop_stream, run)
         try:
             future.result()
             return future

@@ -1,13 +1,15 @@
-"""The artifacts of a run in the Prefect UI: a summary, its quarantine, and the progress of its rows.
+"""The artifacts of a run in the Prefect UI: a summary with the verdict, its quarantine, and the progress of its rows.
 
-Prefect's page lists the artifacts of the flow before those of its tasks, and both in no order. So the summary is the
-only one of the flow, and the table of quarantined rows belongs to the last task. All of it comes from the receipt and
-the ledger: another page of a run reads the same two.
+The summary is the first artifact in both UIs. The classic one lists the artifacts of the flow before those of its
+tasks, and both in no order, so the summary is the only one of the flow. The new one sorts by the id, which is random,
+so the summary is created until it has the highest. All of it comes from the receipt and the ledger.
 """
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,10 +20,13 @@ import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from overnight.flows.ledger.forecast import NEWEST, Experience, Forecast, experience
 from overnight.flows.ledger.reader import earlier_receipts
+from overnight.flows.report.past import Reason, group_reasons
+from overnight.flows.report.verdict import NAMED, Verdict, judge
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.flow_run import Reasons
 from overnight.flows.runs.run import run_option
@@ -30,15 +35,16 @@ from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.engine.progress import Progress
 from overnight.tasks.engine.progress_text import line_of
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, explain
-from overnight.tasks.rows.reasons import count_reasons, short_reason
+from overnight.tasks.rows.reasons import short_reason
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.lease import LeaseLost
 from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
-ROWS_SHOWN = 100  # of the quarantine
 REASONS_SHOWN = 10
+LONGEST_SECONDS = 3.0  # to get the highest id: with five other artifacts, every sixth id is
+MARKS = {"trust": "✅", "look": "⚠️", "no": "❌"}  # of the levels of a verdict
 LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
 COUNTS = {
     "rows_in": "rows read",
@@ -54,11 +60,11 @@ Links = Mapping[str, str]  # the name and the address of other artifacts
 Places = Mapping[str, str]  # the name and the path of files or tables
 
 
-def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
-    """Show a run that published in the Prefect UI, and return the reasons of its quarantined rows."""
+def show_published(run: Run, receipt: Mapping[str, Any], verdict: Verdict | None, table: str) -> str:
+    """Show a run that published in the Prefect UI. Return its message: the verdict and the quarantine's reasons."""
     file = run.ledger / "quarantine" / f"quarantine-{receipt['generation']}.parquet"
     rows = _quarantine(file) if receipt["rows_quarantined"] else staged_parts.QUARANTINE.empty_table()
-    reasons = count_reasons(rows.to_pylist())
+    reasons = group_reasons(rows.to_pylist())
     places = {
         "rows": filled_in(table),
         "report": filled_in(str(run.ledger / REPORT)),
@@ -66,9 +72,10 @@ def show_published(run: Run, receipt: Mapping[str, Any], table: str) -> Reasons:
         "quarantine": filled_in(str(file)) if len(rows) else "",
         "output of your code": filled_in(receipt.get("logs") or ""),
     }
-    verdict = flow_run.publish_message(receipt, reasons)
-    _show(run, verdict, rows, lambda links: of_published(run, receipt, reasons, places, links))
-    return reasons
+    message = flow_run.publish_message(receipt, in_few_words(reasons), verdict.sentence if verdict else "")
+    sentence = verdict.sentence if verdict else message
+    _show(run, sentence, reasons, lambda links: of_published(run, receipt, verdict, reasons, places, links))
+    return message
 
 
 @contextlib.contextmanager
@@ -85,13 +92,15 @@ def failure_shown(run: Run) -> Iterator[None]:
 @dispensable()
 def _show_failed(run: Run, error: OvernightError) -> None:
     rows = _quarantine(run.failure_quarantine)
-    reasons = count_reasons(rows.to_pylist())
+    reasons = group_reasons(rows.to_pylist())
+    record = {"status": error.status, "stage": error.stage, "error_message": error.message}
+    verdict = judge(record, (), (), published_before=(run.ledger / "receipt.json").exists())
     places = {
         "report": filled_in(str(run.ledger / REPORT)),
         "failure": filled_in(str(run.ledger / "failure.json")),
         "quarantine": filled_in(str(run.failure_quarantine)) if len(rows) else "",
     }
-    _show(run, flow_run.failure_message(error), rows, lambda links: of_failed(run, error, reasons, places, links))
+    _show(run, verdict.sentence, reasons, lambda links: of_failed(run, error, verdict, reasons, places, links))
 
 
 def _quarantine(file: Location) -> pa.Table:
@@ -102,63 +111,101 @@ def _quarantine(file: Location) -> pa.Table:
 
 
 @dispensable()
-def _show(run: Run, verdict: str, quarantine: pa.Table, summary: Callable[[Links], str]) -> None:
+def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[Links], str]) -> None:
     run_id = UUID(prefect.runtime.flow_run.id)
     with get_client(sync_client=True) as client:
-        if count := len(quarantine):
-            excess = f", the first {ROWS_SHOWN}" if count > ROWS_SHOWN else ""
+        if count := sum(reason.count for reason in reasons):
             client.create_artifact(
                 ArtifactCreate(
                     key=artifact_key(run.job, "quarantine"),
                     type="table",
-                    description=f"{count:,} quarantined row{'s' * (count > 1)} of {run.job}/{run.partition}{excess}",
-                    data=json.dumps(quarantine_table(quarantine[:ROWS_SHOWN].to_pylist())),  # as Prefect's own tables
+                    description=f"{count:,} quarantined row{'s' * (count > 1)} of {run.job}/{run.partition}, by reason",
+                    data=json.dumps(quarantine_table(reasons)),  # as Prefect's own tables
                     flow_run_id=run_id,
                     task_run_id=flow_run.task_run_id(),
                 )
             )
-        client.create_artifact(
+        artifacts = _artifacts(client, run_id)
+        _create_with_highest_id(
+            client,
             ArtifactCreate(
                 key=artifact_key(run.job, "summary"),
                 type="markdown",
-                description=verdict,  # Prefect's page shows its start without a click
-                data=summary(_links(client, run, run_id)),
+                description=masked(verdict),  # Prefect's page shows its start without a click
+                data=summary(_links(client, run, artifacts)),
                 flow_run_id=run_id,
-            )
+            ),
+            artifacts.values(),
         )
 
 
-def quarantine_table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return quarantined rows with their columns in the order of the UI's table, which cuts off what is too wide."""
+def _artifacts(client: SyncPrefectClient, run_id: UUID) -> dict[str | None, UUID]:
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+    return {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
+
+
+def _create_with_highest_id(client: SyncPrefectClient, artifact: ArtifactCreate, others: Collection[UUID]) -> None:
+    highest = max(others, default=UUID(int=0))
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while (created := client.create_artifact(artifact)).id < highest and time.monotonic() < deadline:
+        client.delete_artifact(created.id)
+
+
+def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
+    """Return a line per reason with some of its rows. The UI's table cuts off its last columns."""
     return [
         {
-            "reason": short_reason(row["error_type"], row["error_message"], row["uri"] or ""),
-            "row_id": row["row_id"],
-            "stage": row["stage"],
-            "error_type": row["error_type"],
-            "error_message": row["error_message"],
-            "uri": row["uri"],
+            "rows": reason.count,
+            "reason": _in_few_words(reason),
+            "for example": ", ".join(str(row["row_id"]) for row in reason.rows),
+            "stage": reason.stage,
+            "error_type": reason.error_type,
+            "error_message": reason.message,
         }
-        for row in rows
+        for reason in reasons
     ]
 
 
-def _links(client: SyncPrefectClient, run: Run, run_id: UUID) -> dict[str, str]:
-    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
-    ids = {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
+def in_few_words(reasons: Sequence[Reason]) -> Reasons:
+    """Return each reason in a few words with its number of rows, the most frequent first."""
+    counts = Counter[str]()
+    for reason in reasons:
+        counts[_in_few_words(reason)] += reason.count
+    return counts.most_common()
+
+
+def _in_few_words(reason: Reason) -> str:
+    return short_reason(reason.error_type, reason.message, str(reason.rows[0]["uri"] or ""))
+
+
+def _links(client: SyncPrefectClient, run: Run, ids: Mapping[str | None, UUID]) -> dict[str, str]:
     links = {}
     for artifact, name in LINKED.items():
         key = artifact_key(run.job, artifact)
         if key in ids:
             links[name] = f"/artifacts/artifact/{ids[key]}"
     links["all partitions"] = f"/artifacts/key/{artifact_key(run.job, 'partitions')}"
+    with contextlib.suppress(ObjectNotFound):  # the job may have no deployment on this server
+        deployment = client.read_deployment_by_name(f"{prefect.runtime.flow_run.flow_name}/{run.job}")
+        links["the deployment of this job"] = f"/deployments/deployment/{deployment.id}"
     if dashboard := flow_run.of_task_runner("dashboard", ""):
         links["Ray's dashboard"] = dashboard
     return links
 
 
-def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Places, links: Links) -> str:
-    mark = "⚠️" if receipt["rows_quarantined"] or receipt.get("warnings") else "✅"
+def of_published(
+    run: Run,
+    receipt: Mapping[str, Any],
+    verdict: Verdict | None,
+    reasons: Sequence[Reason],
+    places: Places,
+    links: Links,
+) -> str:
+    """Return the summary of a run that published, as Markdown. Without a verdict, it has the counts in its place."""
+    why = in_few_words(reasons)
+    title, warnings = "✅ Published", receipt.get("warnings", [])
+    if verdict:
+        title, warnings = f"{MARKS[verdict.level]} {verdict.title}", warnings[NAMED:]  # it has the first ones
     names = COUNTS | ({"rows_out": "rows in the sample"} if receipt["limit_rows"] else {})
     counts = {name: receipt[key] for key, name in names.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
     stages = [
@@ -167,9 +214,9 @@ def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Pla
         if figures["rows"]
     ]
     return _joined(
-        f"# {mark} {cell(run.job)}/{cell(run.partition)}",
-        f"**{cell(flow_run.publish_message(receipt, why))}**",
-        "\n".join(f"- ⚠️ {cell(warning)}" for warning in receipt.get("warnings", [])),
+        f"# {title}: {cell(run.job)}/{cell(run.partition)}",
+        f"**{cell(verdict.sentence if verdict else flow_run.publish_message(receipt, why))}**",
+        "\n".join(f"- ⚠️ {cell(warning)}" for warning in warnings),
         markdown_table(counts),
         _reasons(why),
         f"**Advice**: {cell(receipt['performance']['advice'])}.",
@@ -178,13 +225,18 @@ def of_published(run: Run, receipt: Mapping[str, Any], why: Reasons, places: Pla
     )
 
 
-def of_failed(run: Run, error: OvernightError, why: Reasons, places: Places, links: Links) -> str:
+def of_failed(
+    run: Run, error: OvernightError, verdict: Verdict, reasons: Sequence[Reason], places: Places, links: Links
+) -> str:
     """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
     option = run_option(run.partition)
+    why = in_few_words(reasons)
     count = sum(number for _, number in why)
+    is_told = error.message.rstrip(".") in verdict.sentence
     return _joined(
-        f"# ❌ {cell(run.job)}/{cell(run.partition)} failed in {error.stage}",
-        "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
+        f"# ❌ {verdict.title}: {cell(run.job)}/{cell(run.partition)} failed in {error.stage}",
+        f"**{cell(verdict.sentence)}**",
+        "" if is_told else "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
         f"{count:,} row{'s' * (count != 1)} quarantined until then." if why else "",
         _reasons(why),
         f"**Next**: correct the cause, then `overnight run JOB.yaml{option}`, or Retry on this page. "

@@ -8,7 +8,7 @@ runner sends to a Ray worker, and sets `_owns_ray`. `tests/flows/runs/test_task_
 import contextlib
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -40,11 +40,17 @@ __all__ = ["FLUSH_SECONDS", "OvernightFuture", "RayTaskRunner", "Submitted", "re
 R = TypeVar("R")
 FLUSH_SECONDS = 5.0
 LOOK_SECONDS = 1.0
-STOP_SECONDS = 10.0  # Prefect's runner gives a cancelled flow 30 s
+STAGE_SECONDS, STOP_SECONDS = 10.0, 10.0  # Prefect's runner gives a cancelled flow 30 s
 
 
 class OvernightFuture(PrefectRayFuture[R]):
-    """A future that accepts a final state, because its task's process may end before it reports one."""
+    """A future that accepts a final state, because its task's process may end before it reports one.
+
+    Before an interruption ends the task, `stop_stream` is called. If it returns True, the task gets `STAGE_SECONDS` to
+    stage its finished rows.
+    """
+
+    stop_stream: Callable[[], bool] = bool
 
     @property
     def has_ended(self) -> bool:
@@ -72,6 +78,9 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _stop(self) -> None:
         """End the task's process and the stream that it drives. Return when the process has ended."""
+        with contextlib.suppress(Exception):
+            if self.stop_stream():
+                self.wrapped_future.future().result(STAGE_SECONDS)
         ray.cancel(self.wrapped_future, force=True)
         with contextlib.suppress(Exception):
             self.wrapped_future.future().result(STOP_SECONDS)

@@ -40,6 +40,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
                 log.info("the inputs of %s/%s changed since it was published; it runs again", job.name, earlier)
                 client.create_flow_run_from_deployment(
                     deployment,
+                    name=f"{job.name}/{earlier}",
                     parameters={"partition": earlier, "reason": f"inputs changed, seen by the run of {run.partition}"},
                     tags=[TAG],
                     idempotency_key=f"overnight lookback {deployment} {run.partition} {earlier}",

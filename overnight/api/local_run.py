@@ -21,7 +21,7 @@ from prefect.states import Pending
 
 from overnight.api.progress_followed import following
 from overnight.api.progress_screen import Screen, Verbosity
-from overnight.flows.backfill import backfill, backfill_id
+from overnight.flows.backfill import backfill, backfill_id, scope_of
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.automations import HEARTBEAT_SECONDS
 from overnight.flows.job.model import Job
@@ -29,7 +29,7 @@ from overnight.flows.ledger.forecast import NEWEST, experience, run_seconds
 from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
-from overnight.flows.runs.flow_run import failed_before_it_began
+from overnight.flows.runs.flow_run import failed_before_it_began, unchanged_message
 from overnight.flows.runs.local_ray import check_ray_address, fork_server_for_local_ray
 from overnight.flows.runs.local_server import client_settings, prefect_server, settings_shared, ui_line
 from overnight.flows.runs.prefect_internals import run_flow
@@ -46,6 +46,10 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import fork_server
 
 SERVER_PHASE = "looking for the Prefect server, or starting one"
+INTERRUPTED = (
+    "Interrupted: the finished rows are staged first, in some seconds. A second Ctrl-C ends the run immediately."
+)
+WOULD_RUN = "It runs again with --force, or once its inputs, settings, models or code change."
 
 
 def run_locally(
@@ -64,16 +68,18 @@ def run_locally(
         description = describe_run(job, partition, options["reason"], options["limit_rows"])
         former_receipt, _ = published_or_scope(job, description, options["force"], retry_quarantined)
         if former_receipt:
-            if retry_quarantined:
-                screen.say(f"{job.name}/{partition} has no quarantined rows: it stays as it is")
+            screen.say(f"{job.name}: {unchanged_message(former_receipt, retry_quarantined)}")
+            if not retry_quarantined:
+                screen.say(WOULD_RUN)
             if is_publisher_dead(description, former_receipt):
                 with prefect_server(not screen.verbosity.quiet):
                     bury_publisher(description)
             return former_receipt  # without a server or Ray
     if not (options["limit_rows"] or retry_quarantined):
         screen.expect(_expected_seconds(job, description))
+    parameters, name = {**options, "job": str(job_path)}, f"{job.name}/{partition}"
     tags = [f"job:{job.name}", f"partition:{partition}"]
-    receipt: dict[str, Any] = _run(batch_inference, {**options, "job": str(job_path)}, job, tags, screen, ray_dashboard)
+    receipt: dict[str, Any] = _run(batch_inference, parameters, job, name, tags, screen, ray_dashboard)
     return receipt
 
 
@@ -91,7 +97,8 @@ def backfill_locally(job_path: Path, job: Job, screen: Screen, **options: Any) -
     The screen shows the address of the UI and the progress. Raise `BackfillFailed` if partitions failed, and
     `OvernightError` if the backfill could not begin or was cancelled.
     """
-    _run(backfill, {**options, "job": str(job_path)}, job, [f"job:{job.name}"], screen)
+    name = f"{job.name}/{scope_of(options['start'], options['end'], options['resume'])}"
+    _run(backfill, {**options, "job": str(job_path)}, job, name, [f"job:{job.name}"], screen)
 
 
 def search_locally(job_path: Path, show: bool = True, **question: Any) -> dict[str, Any]:
@@ -117,6 +124,7 @@ def _run(
     flow: Flow[..., Any],
     parameters: dict[str, Any],
     job: Job,
+    name: str,
     tags: list[str],
     screen: Screen,
     ray_dashboard: bool = False,
@@ -136,7 +144,7 @@ def _run(
             return flow(**parameters)
         with get_client(sync_client=True) as client:
             # Calling the flow would make the run too; made here, its id is known before a user can cancel it.
-            flow_run = client.create_flow_run(flow, parameters=parameters, state=Pending(), tags=tags)
+            flow_run = client.create_flow_run(flow, name, parameters, state=Pending(), tags=tags)
         if flow is backfill:
             screen.say(f"backfill {parameters['resume'] or backfill_id(flow_run.id)}")
         if not ray.is_initialized():
@@ -144,7 +152,7 @@ def _run(
             screen.phase(f"Connecting to Ray at {address}" if address else "Starting Ray, about 10 s")
         else:
             screen.phase("waiting for the first task")
-        stack.enter_context(interruptible(flow_run.id))
+        stack.enter_context(interruptible(flow_run.id, partial(screen.say, INTERRUPTED)))
         if show:
             stack.enter_context(following(screen, job.name, flow_run.id))
         stack.enter_context(failed_before_it_began(flow_run.id))

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from overnight.flows import preview_cells
-from overnight.flows.preview_html import thumbnail
 from overnight.tasks.config.masking import printable
+from overnight.tasks.rows.sample_table import picture
 
 LEAST_WIDTH = 12  # characters of a column in a table
 PICTURE_LINES, PICTURE_PIXELS = 8, 320
@@ -72,7 +72,7 @@ def show_pictures(console: Console, tables: Iterable[pa.Table]) -> None:
             for row, value in enumerate(preview_cells.values(table[name])):
                 if (image := preview_cells.pixels(value)) is not None:
                     console.print(Text(f"{table['row_id'][row].as_py()} {name}", "dim"))
-                    console.file.write(drawn(thumbnail(image, PICTURE_PIXELS), PICTURE_LINES, protocol))
+                    console.file.write(drawn(picture(image, PICTURE_PIXELS), PICTURE_LINES, protocol))
 
 
 def protocol_of(environment: Mapping[str, str] = os.environ) -> Literal["kitty", "iterm2"] | None:

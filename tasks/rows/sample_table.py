@@ -11,7 +11,7 @@ from overnight.tasks.artifacts import cell
 from overnight.tasks.rows.blocks import existing, live_rows
 from overnight.tasks.rows.tensors import TENSOR, to_numpy
 
-THUMBNAIL_PIXELS = 96
+PICTURE_PIXELS = 192  # in a table of eight rows, a viewer sees what a picture shows
 ROWS_SHOWN = 16  # at most, because a step may make many rows of one
 LONGEST_TEXT = 120
 
@@ -61,12 +61,18 @@ def _short(value: object) -> str:
 def _array(value: np.ndarray | None) -> str:
     if value is None:
         return ""
-    if value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8:
+    if value.ndim != 3 or value.shape[2] != 3 or value.dtype != np.uint8 or not value.size:
         return f"{value.dtype} {' x '.join(map(str, value.shape))}"
+    return f"![](data:image/png;base64,{picture(value, PICTURE_PIXELS)})"
+
+
+def picture(image: np.ndarray, edge: int) -> str:
+    """Return an image, uint8 H x W x 3, as a PNG in Base64. Its longer side has `edge` pixels."""
     from PIL import Image
 
-    picture = Image.fromarray(value)
-    picture.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
+    height, width, _ = image.shape
+    factor = edge / max(height, width)
+    size = (max(round(width * factor), 1), max(round(height * factor), 1))
     buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return f"![](data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()})"
+    Image.fromarray(image).resize(size, Image.Resampling.LANCZOS).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from overnight.tasks.state.run import Run
 
 DETAILS_AT_ONCE = 100  # the most rows of one report that have their reasons
+ANSWER_SECONDS = 3.0  # of a supervisor, while a user waits for the end of the run
 KEPT = 1000  # rows whose reasons are kept, for a run that fails before it has staged them
 
 Answer = TypeVar("Answer")
@@ -94,9 +95,24 @@ class LinesWritten:
     lines: list[str]
 
 
+@dataclass(frozen=True)
+class StreamRuns:
+    """The stream of the run's attempt now runs, or has ended."""
+
+    is_running: bool
+
+
 LastWords = LinesWritten | BlockLeft | HandBegun | DeathExplained  # the process may end next, so `emit` waits
 Event = (
-    QuarantineAllowed | UnitsRead | RowsPassed | Incident | DeviceMemoryTaken | BatchSizeFound | LastWords | WorkerEvent
+    QuarantineAllowed
+    | UnitsRead
+    | RowsPassed
+    | Incident
+    | DeviceMemoryTaken
+    | BatchSizeFound
+    | StreamRuns
+    | LastWords
+    | WorkerEvent
 )
 
 
@@ -131,6 +147,7 @@ class Supervisor(PoisonRowTracker):
         self._device_memory: int | None = None
         self._batch_sizes: dict[str, BatchSizeFound] = {}  # by model, of the worker that spoke last
         self._log = RunLog()
+        self._is_streaming, self._must_stop = False, False
 
     def on(self, event: Event) -> None:
         """Record an event. A block or an input counts once, however often it is reported."""
@@ -152,6 +169,8 @@ class Supervisor(PoisonRowTracker):
                 self._batch_sizes[model] = event
             case LinesWritten(lines):
                 self._log.add(lines)
+            case StreamRuns(is_running):
+                self._is_streaming = is_running
             case _:
                 super().on(event)
 
@@ -176,6 +195,15 @@ class Supervisor(PoisonRowTracker):
             f"{self._allowed.of}. Correct the cause, or allow more. "
             f"The first: {first['row_id']} in {first['stage']}: {first['error_type']}: {first['error_message']}"
         )
+
+    def stop_stream(self) -> bool:
+        """Note that the stream must end. Return False if none runs now."""
+        self._must_stop = True
+        return self._is_streaming
+
+    def must_stop(self) -> bool:
+        """Return True if the run's stream must end."""
+        return self._must_stop
 
     def quarantined_since(self, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
         """Return how many rows this attempt quarantined, and of the first `KEPT` those from `number` to `stop`."""
@@ -251,6 +279,16 @@ def emit(run: Run, event: Event) -> None:
         ask(run, Supervisor.on, event)
     elif actor := _supervisor(run):
         actor.on.remote(event)
+
+
+def stop_stream(run: Run) -> bool:
+    """Let the stream of the run stage its finished rows, and end. Return False if none runs, or without an answer."""
+    if actor := _supervisor(run):
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            return bool(ray.get(actor.stop_stream.remote(), timeout=ANSWER_SECONDS))
+    return False
 
 
 def leave(run: Run, worker: str) -> None:

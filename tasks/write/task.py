@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import prefect.runtime
@@ -24,6 +25,7 @@ from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_ov
 from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.supervisor import StreamRuns, Supervisor
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.quarantine import keep_quarantine, losing_stage, quarantine_limit, reasons_of
 from overnight.tasks.write.checks.run_checks import verdict
@@ -47,7 +49,7 @@ from overnight.tasks.write.publish.retried import (
 )
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck
-from overnight.tasks.write.stream.progress import follow
+from overnight.tasks.write.stream.progress import StreamStopped, follow
 from overnight.tasks.write.stream.run_progress import RunProgress
 
 if TYPE_CHECKING:
@@ -243,17 +245,30 @@ def _stream(
     show_progress: ShowProgress,
 ) -> Streamed:
     failure = None
+    must_stop = partial(supervisor.ask, run, Supervisor.must_stop)
+    supervisor.emit(run, StreamRuns(True))
     try:
         with (
             show_progress(run) as show,
-            follow(dataset, names, RunProgress(run, counts, staging, show).look, run.stall_timeout_seconds) as streamed,
+            follow(
+                dataset,
+                names,
+                RunProgress(run, counts, staging, show).look,
+                run.stall_timeout_seconds,
+                must_stop,
+            ) as streamed,
         ):
-            for bundle in dataset.iter_internal_ref_bundles():
-                for block in bundle.blocks:
-                    staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)
+            try:
+                for bundle in dataset.iter_internal_ref_bundles():
+                    for block in bundle.blocks:
+                        staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)
+            except StreamStopped:
+                staging.finish()
+                raise
             staging.finish()
     except Exception as error:
         failure = explain(error, "write")  # other stages name themselves
+    supervisor.emit(run, StreamRuns(False))
     if failure is not None:
         raise detached(failure)
     streamed.write_seconds = staging.staged.seconds

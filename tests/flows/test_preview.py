@@ -224,7 +224,7 @@ def test_html_escapes_texts_cuts_them_and_holds_images_as_small_pictures() -> No
     assert "and 150 more rows" in page
     assert len(page) < 200_000
     picture = page.split("data:image/png;base64,")[1].split('"')[0]
-    assert Image.open(io.BytesIO(base64.b64decode(picture))).size == (128, 85)
+    assert Image.open(io.BytesIO(base64.b64decode(picture))).size == (192, 128)
     assert 'alt="JPEG 900x600, ' in page
 
 

@@ -16,7 +16,7 @@ import ray
 
 from overnight.tasks.engine.progress import QUIET_SECONDS
 from overnight.tasks.engine.stream import OperatorNames, Streamed
-from overnight.tasks.errors import StageFailed
+from overnight.tasks.errors import OvernightError, StageFailed
 from overnight.tasks.resources.ray_internals import OperatorState, ending_workers, operators
 from overnight.tasks.resources.sampler import Devices, Pace, Sample, Series, read_sample
 from overnight.tasks.state.run import now as utc_now
@@ -41,6 +41,13 @@ class Moment:
     streamed: Streamed
     is_last: bool = False
     is_complete: bool = False
+
+
+class StreamStopped(OvernightError):
+    """Raised in a stream that must end, because a user interrupted the run."""
+
+    stage = "infer"
+    status = "cancelled"
 
 
 def stalled(event: str, seconds: float, detail: str, stage: str) -> StageFailed:
@@ -101,9 +108,15 @@ class _Steps:
     counts: list[tuple[int, int]] = field(default_factory=list)  # of rows in and out, at the last movement
     moved: float = 0.0  # seconds at the last movement
     states: list[OperatorState] = field(default_factory=list)  # at the last step
+    must_stop: bool = False
 
     def on_step(self, executor: Any) -> None:
-        """Update the rows and the result. Raise `StageFailed`, of type Stalled, if no row moved for too long."""
+        """Update the rows and the result. Raise `StreamStopped` if the stream must stop.
+
+        Raise `StageFailed`, of type Stalled, if no row moved for too long.
+        """
+        if self.must_stop:
+            raise StreamStopped("A user interrupted the run.")
         states = self.states = list(operators(executor))
         for state in states:  # an operator into which Ray Data fused several stages counts for each of them
             self.rows.update(dict.fromkeys(_stages(state, self.names), state.rows_out))
@@ -148,10 +161,11 @@ def follow(
     names: OperatorNames,
     show: Callable[[Moment], None],
     stall_timeout_seconds: float | None = None,
+    must_stop: Callable[[], bool | None] = bool,
 ) -> Iterator[Streamed]:
     """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
-    Yield the stream's result, which is filled in meanwhile. Raise `StageFailed` for a stall.
+    Yield the stream's result. Raise `StageFailed` for a stall, and `StreamStopped` after `must_stop` returned True.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
     steps, stop = _Steps(names, stall_timeout_seconds, rows=dict.fromkeys(names, 0)), threading.Event()
@@ -164,6 +178,8 @@ def follow(
         while not stop.wait(SECONDS_BETWEEN):
             with contextlib.suppress(Exception):  # neither the load nor the progress may cost the run
                 load.look(steps)
+            with contextlib.suppress(Exception):
+                steps.must_stop = bool(must_stop())
             with contextlib.suppress(Exception):
                 if steps.seconds() >= due:
                     # Each update costs the Prefect server CPU, and a long run needs them less often.

@@ -38,6 +38,7 @@ COMMANDS = {
     "metrics": Command("metrics JOB"),
     "doctor": Command("doctor JOB"),
     "clean": Command("clean JOB"),
+    "remove": Command("remove JOB"),
 }
 
 COMMAND = Suite("Orchestration: commands", {str(command.name) for command in (*FIRST, *OTHERS)}, COMMANDS)

@@ -30,6 +30,8 @@ def test_a_run_says_its_counts_the_reasons_and_its_seconds() -> None:
     ended = "200 rows published, 2 quarantined (1 truncated PNG, 1 not an image), checks passed, 3.1 s"
     assert publish_message(RECEIPT, [("truncated PNG", 1), ("not an image", 1)]) == ended
     filtered = RECEIPT | {"rows_out": 1, "rows_quarantined": 0, "rows_filtered": 7, "warnings": ["a", "b"]}
+    trusted = "Trust it: 2 rows published of 2 read; 2 checks passed, and no column drifted."
+    assert publish_message(RECEIPT, [], trusted) == f"{trusted} 3.1 s"
     assert publish_message(filtered, []) == "1 row published, 7 filtered, checks passed, 2 warnings, 3.1 s"
     sample = RECEIPT | {"rows_out": 5, "rows_quarantined": 0, "limit_rows": 5}
     assert publish_message(sample, []) == "sample of 5 rows, nothing published, checks passed, 3.1 s"
@@ -37,7 +39,7 @@ def test_a_run_says_its_counts_the_reasons_and_its_seconds() -> None:
 
 def test_a_run_with_nothing_to_do_says_why() -> None:
     expected = "is published and not stale, since 2026-11-26T02:00:03+00:00 (200 rows, 2 quarantined)"
-    assert unchanged_message(RECEIPT, False) == f"nothing to run: 2026-11-25 {expected}"
+    assert unchanged_message(RECEIPT, False) == f"nothing ran: 2026-11-25 {expected}"
     assert "is published without quarantined rows" in unchanged_message(RECEIPT | {"rows_quarantined": 0}, True)
 
 

@@ -8,10 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 
+from overnight.flows.report.past import group_reasons
+from overnight.flows.report.verdict import Verdict
+from overnight.flows.runs.cancellation import completed
 from overnight.flows.runs.flow_run import in_one_sentence
-from overnight.flows.runs.run_page import failure_shown, of_published, progress_shown, show_published
+from overnight.flows.runs.run_page import failure_shown, of_published, progress_shown, quarantine_table, show_published
 from overnight.tasks.engine.progress import Progress, StageProgress, parsed
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import Run
@@ -55,25 +59,57 @@ def artifacts(api: str, state: State[Any]) -> dict[str, Any]:
 def test_a_run_that_published_has_a_summary_with_links_and_its_quarantine_with_the_reason_first(
     prefect_api: str, run: Run, tmp_path: Path
 ) -> None:
-    @flow(persist_result=False)
-    def publishes() -> None:
-        assert show_published(run, RECEIPT, "${OUT_ROOT}/out") == [("not an image", 1)]
+    verdict = Verdict("look", "Look before you use it: drift in label. 2 rows published of 3 read, 1 quarantined.")
 
-    found = artifacts(prefect_api, publishes(return_state=True))
+    @flow(persist_result=False)
+    def publishes() -> Any:
+        return completed(show_published(run, RECEIPT, verdict, "${OUT_ROOT}/out"), None)
+
+    state = publishes(return_state=True)
+    found = artifacts(prefect_api, state)
     assert found.keys() == {"summary", "quarantine"}
-    verdict = "2 rows published, 1 quarantined (1 not an image), checks passed, 1.0 s"
+    message = f"{verdict.sentence} Quarantined: 1 not an image. 1.0 s"
+    assert state.message == message
+    assert found["summary"]["description"] == verdict.sentence
     summary = found["summary"]["data"]
-    assert found["summary"]["description"] == verdict
-    assert verdict in summary
+    assert summary.startswith(f"# ⚠️ Look first: {run.job}/{run.partition}\n\n**{verdict.sentence}**\n")
     assert f"[quarantined rows](/artifacts/artifact/{found['quarantine']['id']})" in summary
     assert f"- rows: `{tmp_path}/out`" in summary
     [row] = json.loads(found["quarantine"]["data"])
-    assert (row["reason"], row["error_message"]) == ("not an image", REASON)
-    assert [*row] == ["reason", "row_id", "stage", "error_type", "error_message", "uri"]
+    assert row == {
+        "rows": 1,
+        "reason": "not an image",
+        "for example": "7/a.png",
+        "stage": "preprocess",
+        "error_type": "RowError",
+        "error_message": REASON,
+    }
+
+
+def test_the_quarantine_has_each_reason_once_with_its_rows_although_their_numbers_differ() -> None:
+    rows = [QUARANTINED | {"row_id": f"{n}.png", "error_message": f"the row {n} is too dark"} for n in range(9)]
+    rows.append(QUARANTINED | {"error_message": REASON})
+    dark, other = quarantine_table(group_reasons(rows))
+    assert (dark["rows"], dark["for example"]) == (9, "0.png, 1.png, 2.png, 3.png")
+    assert (other["rows"], other["reason"]) == (1, "not an image")
+
+
+def test_the_new_ui_lists_the_summary_first_whatever_the_ids_of_the_others(prefect_api: str, run: Run) -> None:
+    @flow(persist_result=False)
+    def publishes() -> None:
+        for number in range(4):
+            create_markdown_artifact("other", key=f"{run.job}-other{number}")
+        show_published(run, RECEIPT, None, "out")
+
+    state = publishes(return_state=True)
+    mine = {"artifacts": {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}, "sort": "ID_DESC"}
+    keys = [artifact["key"] for artifact in ask(prefect_api, "/artifacts/filter", mine)]
+    assert keys[0] == f"{run.job}-summary"
+    assert len(keys) == len(set(keys)) == 6
 
 
 def test_the_summary_of_a_sample_counts_no_row_as_published(run: Run) -> None:
-    summary = of_published(run, RECEIPT | {"limit_rows": 2}, [], {}, {})
+    summary = of_published(run, RECEIPT | {"limit_rows": 2}, None, [], {}, {})
     assert "| rows in the sample | 2 |" in summary
     assert "rows published" not in summary
 
@@ -94,8 +130,11 @@ def test_a_failed_run_shows_the_quarantine_that_it_kept_and_its_state_has_the_st
         state.result()
     found = artifacts(prefect_api, state)
     assert found.keys() == {"summary", "quarantine"}
-    assert "failed in write" in found["summary"]["data"]
-    assert "The rows are kept." in found["summary"]["data"]
+    sentence = "Nothing new to trust: the run failed in write, and no rows of this partition are published."
+    assert found["summary"]["description"] == f"{sentence} Its error: too many rows."
+    summary = found["summary"]["data"]
+    assert summary.startswith(f"# ❌ Not published: {run.job}/{run.partition} failed in write\n\n**{sentence}")
+    assert "> The rows are kept." in summary
 
 
 def test_progress_is_one_artifact_with_all_facts_and_the_progress_itself(prefect_api: str, run: Run) -> None:

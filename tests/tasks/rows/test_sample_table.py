@@ -1,7 +1,12 @@
 """The preview of a run: what the models made beside the inputs."""
 
+import base64
+import io
+
 import numpy as np
 import pyarrow as pa
+import pytest
+from PIL import Image
 
 from overnight.tasks.rows.sample_table import markdown, predictions_beside_inputs
 from overnight.tasks.rows.tensors import to_arrow
@@ -33,3 +38,10 @@ def test_a_row_that_the_model_did_not_pass_moves_no_other_row() -> None:
         {"row_id": "b", "predicted": "of b", "label": "y", "uri": "/in/b"},
         {"row_id": "c", "predicted": "of c", "label": "z", "uri": "/in/c"},
     ]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (400, 100), (1, 900)])
+def test_a_picture_is_large_enough_to_see_and_small_enough_for_a_table(shape: tuple[int, int]) -> None:
+    images = to_arrow(np.zeros((1, *shape, 3), np.uint8))
+    content = markdown(pa.table({"image": images})).rpartition("base64,")[2].partition(")")[0]
+    assert max(Image.open(io.BytesIO(base64.b64decode(content))).size) == 192

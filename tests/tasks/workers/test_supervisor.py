@@ -20,7 +20,15 @@ from overnight.tasks.storage import failed_requests
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 from overnight.tasks.workers.poison_rows import HandBegun
-from overnight.tasks.workers.supervisor import DETAILS_AT_ONCE, KEPT, Incident, RowsPassed, Snapshot, Supervisor
+from overnight.tasks.workers.supervisor import (
+    DETAILS_AT_ONCE,
+    KEPT,
+    Incident,
+    RowsPassed,
+    Snapshot,
+    StreamRuns,
+    Supervisor,
+)
 from tests.tasks.blocks import numbered_block
 from tests.tasks.runs import make_run
 
@@ -52,6 +60,17 @@ def test_a_run_stops_with_the_first_row_beyond_the_limit_and_a_row_counts_once()
     for fact in ("at least 4 rows", "allows 3 of the 300 rows", "r0 in infer: ValueError: no 0"):
         assert fact in stop
     assert state.quarantined_since(0, 0) == (3, [])
+
+
+def test_a_stream_learns_that_it_must_stop_and_the_answer_is_whether_one_runs() -> None:
+    state = Supervisor()
+    assert (state.stop_stream(), state.must_stop()) == (False, True)
+    state = Supervisor()
+    state.on(StreamRuns(True))
+    assert not state.must_stop()
+    assert state.stop_stream()
+    state.on(StreamRuns(False))
+    assert not state.stop_stream()
 
 
 def test_only_the_first_rows_keep_their_reasons() -> None:

@@ -1,7 +1,9 @@
 """Progress is read from Ray Data's private topology: this test breaks when that moves."""
 
+import time
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +13,7 @@ import ray.data
 from overnight.tasks.resources.ray_internals import OperatorState
 from overnight.tasks.resources.sampler import SAMPLED
 from overnight.tasks.write.stream import progress
-from overnight.tasks.write.stream.progress import Moment, follow, stages_at_work
+from overnight.tasks.write.stream.progress import Moment, StreamStopped, follow, stages_at_work
 
 
 def run_steps(table: pa.Table) -> pa.Table:
@@ -53,3 +55,21 @@ def test_every_stage_tells_its_rows_and_the_last_word_is_that_all_is_done(
     assert streamed.samples["cpus_busy"][0] == 1, "the first reading of a thread has no load"
     assert streamed.samples["started_at"] <= streamed.times["infer"][1]
     assert streamed.times["ingest"][0] <= streamed.times["infer"][0] <= streamed.times["infer"][1]
+
+
+def test_a_stream_that_must_stop_ends_with_the_blocks_so_far(ray_session: None) -> None:
+    dataset = ray.data.range(40, override_num_blocks=40).map_batches(slowly, batch_format="pyarrow", num_cpus=0.5)
+    blocks: list[Any] = []
+
+    def run() -> None:
+        with follow(dataset, {}, id, must_stop=lambda: bool(blocks)):
+            blocks.extend(dataset.iter_internal_ref_bundles())
+
+    with pytest.raises(StreamStopped):
+        run()
+    assert 0 < len(blocks) < 40
+
+
+def slowly(table: pa.Table) -> pa.Table:
+    time.sleep(0.5)
+    return table
