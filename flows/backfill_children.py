@@ -53,6 +53,7 @@ class ChildRunSpec:
             "partition": self.step.partition,
             "force": self.step.force,
             "reason": self.request.reason,
+            "limit_rows": 0,
             "settings": list(self.request.settings),
             "retry_quarantined": self.step.is_retry,
             "job": self.job_path,

@@ -284,14 +284,12 @@ class Job(Settings):
 
     @property
     def published(self) -> Outputs:
-        """Return the place of the partitions."""
         state = self.state_location
         # A sink without a directory of its own publishes elsewhere: no file is written here.
         return Outputs(state, Location(self.sink.place) if self.sink.place else state / "published", self.sink)
 
     @property
     def samples(self) -> Outputs:
-        """Return the place of the samples."""
         state = self.state_location / "samples"
         return Outputs(state, state / "published", self.sink.of_samples(), are_samples=True)
 

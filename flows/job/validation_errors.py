@@ -158,13 +158,13 @@ def _not_null(choices: Sequence[Schema]) -> list[Schema]:
 def _plain(node: Schema, root: Schema) -> Schema:
     """Return the node after following references, and the only choice of an optional field's `anyOf`."""
     while True:
-        rest_of_node, choices = dict(node), _not_null(node.get("anyOf", []))
+        other_keys, choices = dict(node), _not_null(node.get("anyOf", []))
         if "$ref" in node:
-            name = rest_of_node.pop("$ref").rpartition("/")[2]
-            node = {**root["$defs"][name], **rest_of_node}
+            name = other_keys.pop("$ref").rpartition("/")[2]
+            node = {**root["$defs"][name], **other_keys}
         elif len(choices) == 1:
-            del rest_of_node["anyOf"]
-            node = {**rest_of_node, **choices[0]}
+            del other_keys["anyOf"]
+            node = {**other_keys, **choices[0]}
         else:
             return node
 

@@ -93,12 +93,12 @@ class _Cleaning:
     def _find(self, run: Run, files: Sizes) -> tuple[list[GarbageItem], str]:
         """Return the items of a partition that cleaning may remove, or the reason to keep all of them."""
         receipt = read_json(run.ledger / "receipt.json") if "receipt.json" in files else None
+        if "publishing.json" in files and not run.limit_rows:
+            return [], "publishing was interrupted; the next run completes it or rolls it back"
         if receipt and receipt["job"] != run.job:
             return [], f"published by another job, {receipt['job']!r}"
         if run.limit_rows:
             return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
-        if "publishing.json" in files:
-            return [], "publishing was interrupted; the next run completes it or rolls it back"
         items = removable(run, receipt, files, self.keep_receipts, self.idle_since)
         return [*items, *removable_prepared(run, self.sink_names)], ""
 

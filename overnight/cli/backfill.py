@@ -73,7 +73,9 @@ def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose:
         if steps and not dry_run:
             failure = _run(job_path, job, screen, options)
     if not steps:
-        _show_nothing(job, request, as_json)
+        from overnight.flows.backfill_plan import nothing_to_do
+
+        print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
         return
     if dry_run:
         print_result(steps, as_json, lambda: show_steps(job, steps))
@@ -117,12 +119,6 @@ def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["J
     if steps and not resume and (partitions := left_out(job, request, steps)):
         screen.say(f"left out: {partitions}")
     return job, request, steps
-
-
-def _show_nothing(job: "Job", request: "Request", as_json: bool) -> None:
-    from overnight.flows.backfill_plan import nothing_to_do
-
-    print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
 
 
 def _run(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":

@@ -35,7 +35,7 @@ def test_local_names_are_nouns(product) -> None:  # type: ignore[no-untyped-def]
 
 # The aim is 25, 25 and 60. A commit that raises a bound gives the reason.
 @pytest.mark.parametrize(
-    ("figure", "most"), [("conditionals", 25), ("comprehensions", 31), ("long_lines", 61)], ids=str
+    ("figure", "most"), [("conditionals", 25), ("comprehensions", 30), ("long_lines", 61)], ids=str
 )
 def test_a_thousand_lines_of_code_have_few_of_each(product, figure: str, most: int) -> None:  # type: ignore[no-untyped-def]
     assert getattr(product, figure) * 1000 / product.code <= most

@@ -86,7 +86,7 @@ def refuse_bytes(name: str, column: pa.ChunkedArray) -> None:
         is_long = (pc.max(shapes).as_py() or 0) >= IMAGE_DIMENSIONS
         kind = "images"
     else:
-        is_long = _has_bytes(column.type)
+        is_long = any(is_bytes(value_type(kind)) for kind in kinds_in(value_type(column.type)))
         kind = f"bytes ({column.type})"
     if is_long:
         raise ContractError(
@@ -95,10 +95,6 @@ def refuse_bytes(name: str, column: pa.ChunkedArray) -> None:
             "has a prompt beside the image.",
             "infer",
         )
-
-
-def _has_bytes(kind: pa.DataType) -> bool:
-    return any(is_bytes(value_type(inner)) for inner in kinds_in(value_type(kind)))
 
 
 def _values(column: pa.ChunkedArray) -> Iterable[Any]:

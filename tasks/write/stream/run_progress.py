@@ -1,26 +1,29 @@
 """The progress of a run: counts of the stream, of the staged parts and of the supervisor become one value."""
 
+import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.engine.progress import Look, Progress, never_less, progress_of
+from overnight.tasks.engine.stream import Streamed
 from overnight.tasks.state import read_plan
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, write_json
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Snapshot, Supervisor
 from overnight.tasks.write.stream.progress import Moment
-from overnight.tasks.write.stream.timeline import Timeline
 
 if TYPE_CHECKING:
     from overnight.tasks.write.stream.staging import Staging
 
 LOOKS = 120  # of the last minutes
+SECONDS_BETWEEN, SECONDS_AT_THE_END = 10.0, 5.0  # of the timeline's file
 
 
 @dataclass
@@ -117,3 +120,42 @@ def with_passed(rows: dict[str, int], passed: Mapping[str, int]) -> dict[str, in
     A stage has at least the rows of `infer`, because a restarted supervisor has lost its counts.
     """
     return rows | {stage: max(count, rows.get("infer", 0)) for stage, count in passed.items()}
+
+
+@dataclass
+class Timeline:
+    """Writes the stages and the load of an attempt to its file, so that a run that fails has a timeline too.
+
+    A thread writes it every ten seconds, so that a storage that is away delays nothing.
+    """
+
+    run: Run
+    due: float = 0.0  # in seconds of the stream
+    writing: threading.Thread | None = None
+
+    def keep(self, streamed: Streamed, rows: Mapping[str, int], seconds: float) -> None:
+        """Begin to write the file if it is due. `rows` has the rows that each stage has done."""
+        if seconds < self.due or (self.writing and self.writing.is_alive()):
+            return
+        self.due = seconds + SECONDS_BETWEEN
+        stages = {}
+        for stage, count in rows.items():
+            started_at, finished_at = streamed.times.get(stage, (None, None))
+            stages[stage] = {"rows": count, "started_at": started_at, "finished_at": finished_at}
+        content = {"started_at": self.run.started_at, "stages": stages, "samples": streamed.samples}
+        self.writing = threading.Thread(target=self._write, args=(content,), name="timeline", daemon=True)
+        self.writing.start()
+
+    def finish(self, streamed: Streamed, rows: Mapping[str, int]) -> None:
+        """Write the file for the last time, and wait a few seconds for the storage."""
+        self._wait()
+        self.keep(streamed, rows, self.due)
+        self._wait()
+
+    def _wait(self) -> None:
+        if self.writing:
+            self.writing.join(SECONDS_AT_THE_END)
+
+    def _write(self, content: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):  # it only informs
+            write_json(self.run.timeline, content)
