@@ -1,12 +1,12 @@
 """What a run of this process has from Prefect."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.events.schemas.automations import EventTrigger
 from prefect.settings import get_current_settings
 from prefect.states import Failed, Running
@@ -16,7 +16,6 @@ from overnight.api import local_run
 from overnight.flows.deploy.automations import read_automations
 from overnight.flows.runs.flow_run import failed_before_it_began
 from tests import jobs
-from tests.flows.conftest import Overnight
 
 
 def test_a_run_sends_heartbeats_before_the_automation_takes_it_for_dead(
@@ -33,30 +32,20 @@ def test_a_run_sends_heartbeats_before_the_automation_takes_it_for_dead(
 
 
 def test_a_run_has_the_name_of_its_job_and_partition_before_it_begins(
-    prefect_api: str, ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(local_run, "run_flow", lambda flow, flow_run: begun.append(flow_run.name))
+
+    def begin(_: Any, flow_run: FlowRun) -> dict[str, Any]:
+        begun.append(flow_run.name)
+        return {}
+
+    monkeypatch.setattr(local_run, "run_flow", begin)
     jobs.write_days(tmp_path, ["2026-01-02"])
     job = jobs.write_job(tmp_path / "job.yaml")
     api.run(job, "2026-01-02", progress=False)
     api.backfill(job, "2026-01-02", "2026-01-02", progress=False)
     assert begun == ["small/2026-01-02", "small/2026-01-02..2026-01-02"]
-
-
-@pytest.mark.slow
-def test_a_second_run_says_that_nothing_ran_and_what_would_run_it_and_prints_the_same_json(
-    overnight: Overnight, tmp_path: Path
-) -> None:
-    jobs.write_days(tmp_path, ["2026-01-02"])
-    jobs.write_job(tmp_path / "job.yaml")
-    run = ("run", "job.yaml", "--partition", "2026-01-02")
-    first, second = overnight(*run, "--json"), overnight(*run, "--json")
-    assert json.loads(second.stdout) == json.loads(first.stdout)
-    assert "nothing ran" not in first.stderr
-    assert "small: nothing ran: 2026-01-02 is published and not stale, since" in second.stderr
-    assert "It runs again with --force, or once its inputs, settings, models or code change." in second.stderr
-    assert overnight(*run, "-q").stderr == ""
 
 
 @pytest.mark.parametrize("reaches_the_flow", [False, True])

@@ -55,6 +55,9 @@ def test_a_run_prints_its_receipt_and_nothing_else(
     assert all((tmp_path / "out" / file).is_file() for file in receipt["files"])
     again = overnight("run", "job.yaml", "--partition", DAY, "--json")
     assert (again.returncode, json.loads(again.stdout)) == (0, receipt)
+    assert "nothing ran" not in done.stderr
+    assert f"pictures: nothing ran: {DAY} is published and not stale, since" in again.stderr
+    assert "It runs again with --force, or once its inputs, settings, models or code change." in again.stderr
 
 
 def test_a_failed_run_says_where_and_why_and_exits_with_1(overnight: Overnight, job_file: Path) -> None:
