@@ -109,8 +109,11 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     return report
 
 
-def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
-    """Write the page of a run beside its receipt, as the newest and as that of its generation. It never fails a run."""
+def keep_report(job: Job, run: Run, record: Record, file: str) -> Report | None:
+    """Write the page of a run beside its receipt, as the newest and as that of its generation, and return its report.
+
+    It never fails a run: without a page, it returns None.
+    """
     from overnight.flows.report.page import render
 
     with dispensable("the run has no report"):
@@ -120,9 +123,12 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> None:
             record = receipt  # a run that ends early after its publish has published
         if record["status"] != "published":
             record = {**timeline_of(run), **record, "limit_rows": run.limit_rows}
-        page = render(read_report(job, record, file)).encode(errors="replace")  # a receipt may hold half a character
+        report = read_report(job, record, file)
+        page = render(report).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
+        return report
+    return None
 
 
 def _checks_of(job: Job, record: Record) -> Checks:

@@ -17,6 +17,7 @@ from overnight.cli.diff import diff
 from overnight.cli.doctor import doctor
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
+from overnight.cli.notify import notify
 from overnight.cli.preview import preview
 from overnight.cli.run import run
 from overnight.cli.search import search
@@ -37,7 +38,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, validate, search, serve, metrics, doctor, clean)
+OTHERS = (preview, show, diff, validate, search, serve, notify, metrics, doctor, clean)
 
 
 class Commands(click.Group):
