@@ -108,7 +108,7 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
 
 
 def _notify(job: Job) -> list[Check]:
-    """Return the check of who gets messages, if the job names someone. It imports Prefect."""
+    """Return the check of the job's receivers, if it has any. The check imports Prefect."""
     if not job.receivers:
         return []
     from overnight.flows.doctor.notify import check_notify

@@ -1,1 +1,1 @@
-"""Tell others what happened to a run: messages to the receivers of `notify`, and events of OpenLineage."""
+"""Send what happened to a run: messages to the receivers of `notify`, and events of OpenLineage."""

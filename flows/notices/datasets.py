@@ -1,10 +1,12 @@
-"""The datasets of OpenLineage that a job reads and writes: their names, and what its events say about them.
+"""The datasets of OpenLineage that a job reads and writes: their names, and their facets.
 
 A dataset is a folder or a table without its partition, so that the lineage of all days is one graph. Names follow the
 naming rules of OpenLineage: `s3://bucket` and `raw/photos`, `file` and `/data/photos`, `postgres://host:5432` and
 `sales.orders`. At most 20 datasets and 100 inputs, each with its version, are in an event.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +25,8 @@ from overnight.tasks.state.run import Run
 
 PRODUCER = f"urn:overnight:{version('overnight')}"
 SCHEMAS = "urn:overnight:openlineage:1-0-0"  # of the facets in docs/_static/openlineage.json
-DATASETS, INPUTS, SIZED_FILES, COLUMNS = 20, 100, 1000, 1000  # at most
+DATASETS, INPUTS, SIZED_FILES, COLUMNS, LONGEST_VERSION = 20, 100, 1000, 1000, 100  # at most
+BELOW = re.compile(r"\{partition\}|[*?[]")
 Record = Mapping[str, Any]
 
 
@@ -74,13 +77,16 @@ def _add_versions(dataset: Any, run: Run, record: Record) -> None:
 
     if not run.generation or not run.manifest.exists():
         return
-    units = next(iterate_units(run.manifest, np.arange(INPUTS)), None)
-    files = {unit["path"]: unit for unit in (units.to_pylist() if units is not None else [])}
-    listed = [{"uri": masked(unit["uri"] or path), "size": unit["size"], "version": unit["version"]}
-              for path, unit in files.items()]  # fmt: skip
-    dataset.facets = {"overnight_inputs": custom_facet("OvernightInputsFacet", inputs=listed)}
-    if number := read_snapshot(run.manifest) or record.get("inputs"):
-        dataset.facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(number, producer=PRODUCER)
+    inputs: dict[str, dict[str, Any]] = {}
+    for units in iterate_units(run.manifest, np.arange(INPUTS)):
+        for unit in units.select(["path", "uri", "size", "version"]).to_pylist():
+            uri, number = masked(unit["uri"] or unit["path"]), str(unit["version"])
+            if len(number) > LONGEST_VERSION:  # of a database: the keys of the rows
+                number = hashlib.sha256(number.encode()).hexdigest()
+            inputs[unit["path"]] = {"uri": uri, "size": unit["size"], "version": number}
+    dataset.facets = {"overnight_inputs": custom_facet("OvernightInputsFacet", inputs=list(inputs.values()))}
+    if state := read_snapshot(run.manifest) or record.get("inputs"):
+        dataset.facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(state, producer=PRODUCER)
     if record.get("status") == "published":
         statistics = facets.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
         numbers = statistics(record["rows_in"], record.get("bytes_in"), producer=PRODUCER)
@@ -105,11 +111,9 @@ def _name_of_sink(job: Job) -> tuple[str, str]:
 
 
 def _of_path(path: str) -> tuple[str, str]:
-    """Return the namespace and the name of a folder. `{partition}`, and what is below it, is not in the name."""
-    folder, placeholder, _ = filled_in(path).partition("{partition}")
-    if placeholder:
-        folder = folder.rpartition("/")[0]
-    address = urlsplit(folder)
+    """Return the namespace and the name of a folder, above the first name with `{partition}` or a pattern."""
+    folder, *below = BELOW.split(filled_in(path), maxsplit=1)
+    address = urlsplit(folder.rpartition("/")[0] if below else folder)
     if address.scheme in ("", "file"):
         return "file", str(Path(address.path or "/").absolute())
     return f"{address.scheme}://{address.netloc}", address.path.strip("/") or "/"

@@ -1,7 +1,7 @@
 """Events of OpenLineage: START when a run has its partition, and COMPLETE, FAIL or ABORT at its end.
 
-The library `openlineage-python` sends them as its own environment variables and its file `openlineage.yml` say. Without
-`OPENLINEAGE_URL`, `OPENLINEAGE_CONFIG` or a variable `OPENLINEAGE__TRANSPORT...` there are no events.
+The library `openlineage-python` sends them to the place in its own environment variables. Without `OPENLINEAGE_URL`,
+`OPENLINEAGE_CONFIG` or a variable `OPENLINEAGE__TRANSPORT...` there are no events.
 """
 
 import os

@@ -19,7 +19,7 @@ from overnight.flows.notices.message import Message, counts_of, harmless
 from overnight.flows.notices.sending import send
 from overnight.flows.report.report import Report, keep_report
 from overnight.flows.runs import flow_run
-from overnight.tasks.config.masking import filled_in
+from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.state.run import Run
 
@@ -119,4 +119,4 @@ def warned(receiver: str) -> Iterator[None]:
     except OvernightError as error:
         get_run_logger().warning("notice not sent: %s", error)
     except Exception as error:
-        get_run_logger().warning("notice not sent: %s: %s: %s", receiver, type(error).__name__, error)
+        get_run_logger().warning("notice not sent: %s: %s: %s", receiver, type(error).__name__, masked(str(error)))

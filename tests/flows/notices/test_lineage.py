@@ -18,7 +18,7 @@ from referencing import Registry, Resource
 
 from overnight.flows.job.model import Job
 from overnight.flows.notices import run_notice
-from overnight.flows.notices.datasets import inputs_of, output_of
+from overnight.flows.notices.datasets import inputs_of
 from overnight.flows.notices.run_notice import noticed
 from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
@@ -189,16 +189,3 @@ def test_events_go_to_an_address_and_a_server_that_refuses_is_a_warning_without_
     assert "notice not sent: OpenLineage did not take" in caplog.text
     assert "key-of-lineage" not in caplog.text
     assert not [name for name in os.environ if name.startswith("OPENLINEAGE__")]
-
-
-@pytest.mark.parametrize(
-    ("url", "namespace", "name"),
-    [
-        ("postgresql+psycopg://me:${PW}@db.example.org:5432/sales", "postgres://db.example.org:5432", "sales.orders"),
-        ("sqlite:////var/lib/results.db", "sqlite://", "var/lib/results.db.orders"),
-    ],
-)
-def test_a_table_has_the_name_of_its_database(tmp_path: Path, url: str, namespace: str, name: str) -> None:
-    sink = {"kind": "sql", "url": url, "table": "orders"}
-    dataset = output_of(job_of(tmp_path, sink=sink, state=str(tmp_path / "state")), {})
-    assert (dataset.namespace, dataset.name) == (namespace, name)
