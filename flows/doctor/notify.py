@@ -35,7 +35,7 @@ def _finding(name: str, look: Callable[[], object], found: str) -> Finding:
     try:
         look()
     except OvernightError as error:
-        return Finding("notify", "warning", str(error))
+        return Finding("notify", "warning", str(error).removeprefix("notify: "))
     except Exception as error:  # its text may have an address
         return Finding("notify", "warning", f"{name}: the Prefect server does not answer: {type(error).__name__}")
     return Finding("notify", "ok", f"{name} {found}")

@@ -30,7 +30,9 @@ class Message:
 
     @property
     def title(self) -> str:
-        more = "".join(f", {event}" for event in self.events if event in ("quarantined", "drift"))
+        more = ""
+        if self.status == "published":
+            more = "".join(f", {event}" for event in self.events if event != "published")
         status = "is late" if self.status == "late" else self.status
         return f"{self.job}/{self.partition} {status}{more}"
 
