@@ -56,6 +56,7 @@ class Lineage:
         self._emit(ENDS[record["status"]], record)
 
     def _emit(self, kind: str, record: Mapping[str, Any]) -> None:
+        client = self._client
         from openlineage.client import event_v2 as events
 
         self.has_started = True
@@ -69,16 +70,17 @@ class Lineage:
             inputs=inputs_of(self.job, self.run, record),
             outputs=[output_of(self.job, record)],
         )
-        within(LONGEST_SECONDS, "OpenLineage", lambda: self._client.emit(event))
+        within(LONGEST_SECONDS, "OpenLineage", lambda: client.emit(event))
 
     @cached_property
     def _client(self) -> "OpenLineageClient":
         """Return the library's client, which writes the key into variables that every process below would inherit."""
-        library = require_extra("openlineage.client", "OPENLINEAGE_URL")
+        require_extra("openlineage", "OPENLINEAGE_URL")
+        from openlineage.client import OpenLineageClient
+
         before = set(os.environ)
         try:
-            client: OpenLineageClient = library.OpenLineageClient()
-            return client
+            return OpenLineageClient()
         finally:
             for name in os.environ.keys() - before:
                 del os.environ[name]
