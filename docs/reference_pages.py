@@ -20,6 +20,7 @@ import overnight
 from overnight import extend
 from overnight.cli.main import main as command_line
 from overnight.flows.job.model import Job
+from overnight.flows.job.notify import Receiver
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.infer.kinds import AnyPredictor
@@ -60,6 +61,12 @@ SINGLE = {
         Schedule,
         "What `schedule` takes: when the job runs, and for which day. "
         "[Schedule](../../operations/schedule.md) has an example, and explains late data and downtime.",
+    ),
+    "notify": (
+        "Receivers",
+        Receiver,
+        "What each item of `notify` takes: who gets a message about a partition, and for which events. "
+        "[Messages](../../operations/notify.md) has an example.",
     ),
     "retries": (
         "Retries",
@@ -117,7 +124,7 @@ def _top_page() -> Iterator[str]:
     for name, field in Job.model_fields.items():
         schema = Job.model_json_schema()["properties"][name]
         if name in sections:
-            plural = "list" if name in ("preprocess", "inference") else "mapping"
+            plural = "list" if name in ("preprocess", "inference", "notify") else "mapping"
             needed = "**required**" if field.is_required() else "empty" if plural == "list" else "optional"
             words = sections[name][2].partition(": ")[2]
             yield f"| [`{name}`]({name}.md) | {plural}; {needed} | {words[0].upper()}{words[1:]} |"

@@ -13,7 +13,7 @@ from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
 from overnight.flows.job.pipeline import compile_job
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
-from overnight.flows.report.report import keep_report
+from overnight.flows.notices.run_notice import Notice, noticed
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
 from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.flow_run import (
@@ -75,29 +75,35 @@ def batch_inference(
         file = JobFile(job, is_run_of_deployment())
         loaded = file.job(settings)
         own = own_partition(loaded, partition)
-    if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
-        return state
-    tags = prefect.runtime.flow_run.tags
-    backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
-    run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
-    published, scope = published_or_scope(loaded, run, force, retry_quarantined)
-    if published:
-        if is_publisher_dead(run, published):
-            bury_publisher(run)
-        look_back(loaded, run, partition)
-        return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-    with partitions_shown(file, run.backfill), opened(loaded, scope, force or limit_rows > 0, job) as run:
-        nodes = read_nodes()
-        plan = make_plan(loaded.models, nodes, read_addable_nodes(loaded.cluster, nodes))
-        with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
-            receipt = run_tasks(loaded, plan, run)
-        if limit_rows:
-            keep_sample(loaded, receipt)
-        verdict = keep_report(loaded, run, receipt, job)
-        message = show_published(run, receipt, verdict, loaded.sink_for(run).shown(run))
+    with noticed(loaded, own.partition, job, limit_rows > 0) as notice:
+        if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
+            return state
+        tags = prefect.runtime.flow_run.tags
+        backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
+        run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
+        published, scope = published_or_scope(loaded, run, force, retry_quarantined)
+        if published:
+            if is_publisher_dead(run, published):
+                bury_publisher(run)
+            look_back(loaded, run, partition)
+            return Completed(message=unchanged_message(published, retry_quarantined), data=published)
+        with partitions_shown(file, run.backfill), opened(loaded, scope, force or limit_rows > 0, notice) as run:
+            receipt, message = run_open(loaded, run, notice)
     if not limit_rows:
         look_back(loaded, run, partition)
     return completed(message, receipt)
+
+
+def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
+    """Run a partition that this process holds. Return its receipt, and the message of its state."""
+    nodes = read_nodes()
+    plan = make_plan(job.models, nodes, read_addable_nodes(job.cluster, nodes))
+    with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
+        receipt = run_tasks(job, plan, run)
+    if run.limit_rows:
+        keep_sample(job, receipt)
+    verdict = notice.end(run, receipt)
+    return receipt, show_published(run, receipt, verdict, job.sink_for(run).shown(run))
 
 
 def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:

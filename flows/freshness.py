@@ -1,28 +1,30 @@
-"""Freshness: raise one event and send one notification if a partition is not published by `schedule.deadline`.
+"""Freshness: raise one event and send one message to each receiver if a partition is not published by its deadline.
 
-The deployment `freshness/<job>` runs at the deadline. `late.json` in the partition's ledger records the event and the
-notification. A lease lets one check at a time write that file. The next check sends what is missing.
+The deployment `freshness/<job>` runs at `schedule.deadline`. `late.json` in the partition's ledger records the event
+and the messages. A lease lets one check at a time write that file. The next check sends what is missing.
 """
 
 import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import prefect.runtime
 from prefect import flow, get_run_logger
-from prefect.blocks.abstract import NotificationBlock
-from prefect.blocks.core import Block
 from prefect.events import emit_event
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
+from overnight.flows.job.notify import Receiver
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.notices.message import Message, harmless
+from overnight.flows.notices.sending import NotificationFailed, send
 from overnight.flows.runs.flow_run import invalid, named_if_invalid, rename_flow_run
 from overnight.flows.runs.prefect_internals import send_logs_and_events
 from overnight.flows.schedule.cron import cron_times
 from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
 from overnight.flows.schedule.partitions import parse_day, resolve_partition
-from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.errors import OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
@@ -31,10 +33,6 @@ from overnight.tasks.storage.location import Location
 EVENT = "overnight.partition.late"
 UNTOLD = timedelta(days=7)  # checks try a failed notification again for this time
 FLUSH_SECONDS = 5.0
-
-
-class NotificationFailed(OvernightError):
-    """Raised when a Prefect block could not send a notification."""
 
 
 @flow(name="freshness", persist_result=False, retries=3, retry_delay_seconds=300)
@@ -61,7 +59,7 @@ def freshness(partition: str = "", *, job: str) -> None:
 
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
     schedule = scheduled(job)
-    if not schedule.notify:
+    if not _receivers(job):
         return
     fires = cron_times(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
     partitions = {resolve_partition(job, None, fire, fire): fire for fire in fires}
@@ -108,35 +106,34 @@ def _notify_once(job: Job, due: Deadline, entry: PartitionStatus, file: Location
         send_logs_and_events(FLUSH_SECONDS)
         record["raised_at"] = now()
         write_json(file, record)
-    block = job.times.notify
-    if block and not record["notified_at"]:
-        reasons = f"\n{'; '.join(entry.why)}" if entry.why else ""
-        text = f"Its deadline was {deadline:%Y-%m-%d %H:%M %Z}. It is {entry.status}.{reasons}"
-        notify(block, f"{name} is late", text)
-        record["notified_at"] = now()
-        write_json(file, record)
+    receivers = _receivers(job)
+    if not receivers or record["notified_at"]:
+        return
+    sentence = f"Its deadline was {deadline:%Y-%m-%d %H:%M %Z}. It is {entry.status}. {'; '.join(entry.why)}"
+    _send(receivers, Message(job.name, due.partition, "late", ("late",), harmless(sentence)), record, file)
 
 
-def notify(name: str, subject: str, text: str) -> None:
-    """Send a message through the Prefect block `type/name`, without logging the block's address."""
-    import prefect.blocks.notifications  # noqa: F401 - registers the block types
+def _receivers(job: Job) -> list[Receiver]:
+    return [receiver for receiver in job.receivers if "late" in receiver.on]
 
-    try:
-        block = Block.load(name)
-    except ValueError as error:
-        raise JobError(
-            f"schedule.notify: expected a block {name} on the Prefect server, found none ({error}). Create it in the "
-            "UI under Blocks, or name another: `prefect block ls` lists them."
-        ) from None
-    if not isinstance(block, NotificationBlock):
-        raise JobError(f"schedule.notify: expected a notification block, found {name}, a {type(block).__name__}.")
-    try:
-        with block.raise_on_failure():
-            block.notify(text, subject)  # type: ignore[unused-coroutine]
-    except Exception as error:
-        # The error's text may contain the address, which is a secret.
-        status = getattr(getattr(error, "response", None), "status_code", "")
+
+def _send(receivers: list[Receiver], message: Message, record: dict[str, Any], file: Location) -> None:
+    """Send the message to each receiver that has not taken it, and record it. Raise the errors together at the end."""
+    sent = record.setdefault("notified", {})
+    problems = []
+    for receiver in receivers:
+        if receiver.name not in sent:
+            try:
+                send(receiver, message)
+            except OvernightError as error:
+                problems.append(str(error))
+                continue
+            sent[receiver.name] = now()
+            write_json(file, record)
+    if problems:
         raise NotificationFailed(
-            f"schedule.notify: {name} did not send the notification: {type(error).__name__} {status}".rstrip()
-            + ". The next check of the partition, or the check at the next deadline, sends it again, for a week."
-        ) from None
+            f"{'; '.join(problems)}. The next check of the partition, or the check at the next deadline, sends it "
+            "again, for a week."
+        )
+    record["notified_at"] = now()
+    write_json(file, record)

@@ -67,6 +67,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
             Check("models", lambda: check_models(job), 60),
             Check("libraries", lambda: check_libraries(job)),
             Check("storage", lambda: check_storage(job), 60),
+            *_notify(job),
         ]
     return run_checks(checks)
 
@@ -94,6 +95,7 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
                 Check("source", lambda: check_source(job)),
                 Check("columns", lambda: job_file.check_columns(job)),
                 Check("sink", lambda: job_file.check_owner(job)),
+                *_notify(job),
             ]
         )
     # Each text once: a missing module is a finding about the code and about the model.
@@ -103,6 +105,15 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
     unique = list(first.values())
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
     return unique if failed(unique) else [*unique, *job_file.check_schedule(job)]
+
+
+def _notify(job: Job) -> list[Check]:
+    """Return the check of the job's receivers, if it has any. The check imports Prefect."""
+    if not job.receivers:
+        return []
+    from overnight.flows.doctor.notify import check_notify
+
+    return [Check("notify", lambda: check_notify(job))]
 
 
 def run_checks(checks: Iterable[Check]) -> list[Finding]:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from overnight.flows.job.inference_kinds import ModelOrStep
+from overnight.flows.job.notify import Receiver
 from overnight.flows.job.outputs import Outputs
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
@@ -53,6 +54,9 @@ class Job(Settings):
     checks: Checks = Checks()
     sink: AnySink
     schedule: Schedule | None = None
+    notify: Annotated[
+        list[Receiver], Field(description="Who gets a message about a partition, and for which events.")
+    ] = []
     retries: Annotated[
         Retries,
         Field(
@@ -192,6 +196,12 @@ class Job(Settings):
         return self
 
     @model_validator(mode="after")
+    def _what_is_late_has_a_deadline(self) -> "Job":
+        if any("late" in receiver.on for receiver in self.notify) and not self.times.deadline:
+            raise ValueError("notify: expected a schedule with a deadline, because a receiver has on: late; set one")
+        return self
+
+    @model_validator(mode="after")
     def _a_stall_outlasts_a_row(self) -> "Job":
         row, stall = self.row_timeout_seconds, self.stall_timeout_seconds
         if row and stall and stall <= row:
@@ -257,6 +267,12 @@ class Job(Settings):
     def times(self) -> Schedule:
         """Return the job's schedule, by default each midnight in UTC, for the partition of the day before."""
         return self.schedule or EACH_MIDNIGHT
+
+    @property
+    def receivers(self) -> list[Receiver]:
+        """Return who gets messages: the block of `schedule.notify`, which is for late partitions, and `notify`."""
+        block = self.times.notify
+        return [*([Receiver(on=["late"], block=block)] if block else []), *self.notify]
 
     @property
     def offset(self) -> timedelta:

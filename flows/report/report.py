@@ -109,10 +109,10 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
     return report
 
 
-def keep_report(job: Job, run: Run, record: Record, file: str) -> Verdict | None:
-    """Write the page of a run beside its receipt, as the newest and as that of its generation, and return its verdict.
+def keep_report(job: Job, run: Run, record: Record, file: str) -> Report | None:
+    """Write the page of a run beside its receipt, as the newest and as that of its generation, and return its report.
 
-    It never fails a run: without a page, return None.
+    It never fails a run: without a page, it returns None.
     """
     from overnight.flows.report.page import render
 
@@ -127,7 +127,7 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> Verdict | None
         page = render(report).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
-        return report.verdict
+        return report
     return None
 
 

@@ -9,7 +9,7 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
-from overnight.flows.report.report import keep_report
+from overnight.flows.notices.run_notice import Notice
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled
 from overnight.flows.runs.retries import end_dead_run, end_published_run
@@ -79,12 +79,13 @@ def bury_publisher(run: Run) -> None:
 
 
 @contextlib.contextmanager
-def opened(job: Job, scope: Scope, force: bool, file: str = "JOB.yaml") -> Iterator[Run]:
+def opened(job: Job, scope: Scope, force: bool, notice: Notice | None = None) -> Iterator[Run]:
     """Hold the partition of `scope` while the body runs, and yield its run in its generation; `force` begins a new one.
 
-    A run that fails, or is cancelled, leaves a report. Its commands name the job `file`.
+    The notice gets the record of a run that fails, or is cancelled.
     """
     run = scope.run
+    notice = notice or Notice(job, run.partition)
     flow_run_id = prefect.runtime.flow_run.id or ""
     job.state_location.make_private()
     with lease.held(run.ledger, run.attempt, flow_run_id, end_dead_run) as token:
@@ -102,14 +103,13 @@ def opened(job: Job, scope: Scope, force: bool, file: str = "JOB.yaml") -> Itera
         else:
             run = _resumed(run, generation)
         try:
+            notice.begin(run)
             yield run
         except Exception as error:
-            failure = _record_failure(run, explain(error, flow_run.stage()))
-            keep_report(job, run, failure, file)
+            notice.end(run, _record_failure(run, explain(error, flow_run.stage())))
             raise
         except INTERRUPTIONS:
-            cancelled = RunCancelled(stage=flow_run.stage())
-            keep_report(job, run, _described(run, cancelled), file)
+            notice.end(run, _described(run, RunCancelled(stage=flow_run.stage())))
             raise
 
 

@@ -17,6 +17,7 @@ from overnight.cli.diff import diff
 from overnight.cli.doctor import doctor
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
+from overnight.cli.notify import notify
 from overnight.cli.preview import preview
 from overnight.cli.remove import remove
 from overnight.cli.run import run
@@ -38,7 +39,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, validate, search, serve, metrics, doctor, clean, remove)
+OTHERS = (preview, show, diff, validate, search, serve, notify, metrics, doctor, clean, remove)
 
 
 class Commands(click.Group):

@@ -25,6 +25,7 @@ EXTRAS = {
     "keras": "keras",
     "lance": "lance",
     "onnxruntime": "onnx",
+    "openlineage": "openlineage",
     "pandas": "sklearn",
     "pikepdf": "pdf",
     "pillow_heif": "heif",

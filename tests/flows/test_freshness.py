@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +18,21 @@ from overnight.flows.freshness import EVENT, freshness
 from overnight.tasks.state.run import write_json
 from overnight.tasks.storage.location import Location
 from tests import jobs
+from tests import webhook as webhooks
 from tests.chaos.runs import wait_for
 from tests.prefect_api import ask
+from tests.webhook import SECRET, Webhook
 
 DEADLINE = datetime(2025, 11, 19, 6, tzinfo=UTC)
-SECRET = "a-secret-path"
 ONCE = freshness.with_options(retries=0)  # which wait for minutes
-
-
-class Webhook:
-    """A server that counts what is posted to it, and refuses while it is told to."""
-
-    def __init__(self) -> None:
-        self.posts: list[dict[str, Any]] = []
-        self.refuses = False
-        webhook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                if not webhook.refuses:
-                    webhook.posts.append(body)
-                self.send_response(503 if webhook.refuses else 200)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
 def webhook(prefect_api: str) -> Iterator[Webhook]:
     """The webhook, as the block `custom-webhook/on-call`."""
-    from prefect.blocks.notifications import CustomWebhookNotificationBlock
-
-    found = Webhook()
-    url = f"http://127.0.0.1:{found.server.server_port}/{SECRET}"
-    message = {"title": "{{subject}}", "text": "{{body}}"}
-    block = CustomWebhookNotificationBlock(name="on-call", url=url, json_data=message)
-    block.save("on-call", overwrite=True)
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    with webhooks.webhook() as server:
+        webhooks.save_block("on-call", server.url)
+        yield server
 
 
 def write_job(folder: Path, name: str, **schedule: Any) -> str:
@@ -111,7 +81,7 @@ def test_a_late_partition_is_told_once_over_three_checks(prefect_api: str, webho
     checks = [new_check(job, DEADLINE - timedelta(hours=1)) for _ in range(3)]
     assert [run(flow_run).name for flow_run in checks] == ["Completed"] * 3
     assert {name_of(flow_run) for flow_run in checks} == {"late/2025-11-18"}
-    text = "Its deadline was 2025-11-19 06:00 CET. It is failed.\ningest: found none"
+    text = "Its deadline was 2025-11-19 06:00 CET. It is failed. ingest: found none"
     assert webhook.posts == [{"title": "late/2025-11-18 is late", "text": text}]
     [event] = events(prefect_api, "late")
     assert event["resource"]["prefect.resource.id"] == "overnight.partition.late.2025-11-18"
@@ -150,21 +120,40 @@ def test_a_notification_that_fails_fails_the_check_and_is_sent_by_the_next_also_
     prefect_api: str, webhook: Webhook, tmp_path: Path
 ) -> None:
     job = write_job(tmp_path, "retold")
-    webhook.refuses = True
+    webhook.status = 503
     refused = check(job)
     assert refused.name == "Failed"
-    assert "custom-webhook/on-call did not send the notification: HTTPStatusError 503" in str(refused.message)
+    assert "custom-webhook/on-call did not take the message: HTTPStatusError 503" in str(refused.message)
     mine = {"logs": {"flow_run_id": {"any_": [str(refused.state_details.flow_run_id)]}}}
     logs = wait_for("its log", lambda: ask(prefect_api, "/logs/filter", mine), 30)
     assert SECRET not in f"{refused.message}{logs}"
     assert record(tmp_path)["notified_at"] is None
     [file] = (tmp_path / "out/_overnight/date=2025-11-18/late/lease").iterdir()  # as a process leaves it that is gone
     file.write_text(json.dumps({**json.loads(file.read_text()), "released": False, "pid": 2**22 + 1}))
-    webhook.refuses = False
+    webhook.status = 200
     assert check(job, DEADLINE + timedelta(days=1)).name == "Completed"  # the next night's
     titles = [post["title"] for post in webhook.posts]
     assert titles == ["retold/2025-11-18 is late", "retold/2025-11-19 is late"]
     assert len(events(prefect_api, "retold", 2)) == 2
+
+
+def test_each_receiver_is_told_once_also_if_another_one_refuses(
+    webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with webhooks.webhook() as own:
+        monkeypatch.setenv("LATE_HOOK", own.url)
+        notify = [{"on": ["late"], "webhook": "${LATE_HOOK}"}, {"on": ["failed"], "webhook": "${LATE_HOOK}"}]
+        schedule = {**jobs.DAILY, "deadline": "06:00", "notify": "custom-webhook/on-call"}
+        job = str(jobs.write_job(tmp_path / "job.yaml", name="both", schedule=schedule, notify=notify))
+        webhook.status = 503
+        assert check(job).is_failed()
+        assert [post["title"] for post in own.posts] == ["both/2025-11-18 is late"]
+        webhook.status = 200
+        assert check(job).is_completed()
+        assert check(job).is_completed()
+        assert [(post["events"], post["status"]) for post in own.posts] == [(["late"], "late")]
+        assert [post["title"] for post in webhook.posts] == ["both/2025-11-18 is late"]
+    assert record(tmp_path)["notified"].keys() == {"custom-webhook/on-call", "the webhook ${LATE_HOOK}"}
 
 
 def test_a_block_that_is_not_there_is_named_and_a_job_file_that_is_wrong_fails_the_check(

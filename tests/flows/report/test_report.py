@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from prefect.logging import disable_run_logger
 
+from overnight.flows.notices.run_notice import Notice
 from overnight.flows.report.page import render
 from overnight.flows.report.report import keep_report, read_report
 from overnight.flows.runs.attempt import Scope, opened
@@ -149,7 +150,8 @@ def pages(run: Run) -> list[Path]:
 def test_a_run_that_does_not_publish_leaves_its_page(tmp_path: Path, error: BaseException, sentence: str) -> None:
     job = job_of(tmp_path)
     run = describe_run(job, "2026-01-09")
-    with disable_run_logger(), pytest.raises(type(error)), opened(job, Scope(run), False, file="a job.yaml") as run:  # noqa: PT012 - the body is the run
+    notice = Notice(job, run.partition, "a job.yaml")
+    with disable_run_logger(), pytest.raises(type(error)), opened(job, Scope(run), False, notice) as run:  # noqa: PT012 - the body is the run
         samples = {"started_at": run.started_at, "seconds": [0.0, 0.001], "cpus_busy": [0.2, 0.9]}
         write_json(run.timeline, {"started_at": run.started_at, "stages": {}, "samples": samples})
         time.sleep(0.01)

@@ -2,11 +2,13 @@
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter
 
+from overnight.flows.notices.lineage import Lineage
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
@@ -31,6 +34,7 @@ from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
 from overnight.tasks.write.tables.iceberg import Opened
 from overnight.tasks.write.tables.sql import engine
+from tests import jobs
 
 LEAVES: TypeAdapter[Any] = TypeAdapter(Step | AnyPredictor | Source)
 FILE = __file__  # a file that is there; the libraries are missing before anything reads it
@@ -55,6 +59,11 @@ def decode_heif(_: Path) -> None:
 def read_uris(_: Path) -> None:
     uris = pa.table({"uri": ["az://bucket/photo.jpg"], "size": pa.array([None], pa.int64())})
     leaf("uris", path="/in", content="bytes").contents(uris)
+
+
+def send_lineage(here: Path) -> None:
+    with patch.dict(os.environ, {"OPENLINEAGE_URL": "http://127.0.0.1:9"}):
+        Lineage(jobs.load(here), "2026-01-01").finish({"status": "failed"})
 
 
 def leaf(kind: str, **settings: Any) -> Any:
@@ -120,6 +129,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("lance", "source.kind: lance", "ingest", files("lance")),
     ("lance", "search", "plan", lambda here: LanceTable(Location(str(here)), None).dataset),
     ("onnxruntime", "kind: onnx", "infer", load("onnx", **MODEL)),
+    ("openlineage", "OPENLINEAGE_URL", "plan", send_lineage),
     ("pandas", "kind: sklearn", "infer", load("sklearn", **MODEL)),
     ("pikepdf", "pdf_text", "preprocess", build("pdf_text")),
     ("pillow_heif", "HEIF", "preprocess", decode_heif),

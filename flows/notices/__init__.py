@@ -1,0 +1,1 @@
+"""Send what happened to a run: messages to the receivers of `notify`, and events of OpenLineage."""

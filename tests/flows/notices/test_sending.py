@@ -1,0 +1,93 @@
+"""Messages to a real webhook and to a real block on a real Prefect server, and receivers that do not take them."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from overnight.flows.job.notify import Receiver
+from overnight.flows.notices import sending
+from overnight.flows.notices.message import Message
+from overnight.flows.notices.sending import NotificationFailed, send, within
+from overnight.tasks.config.masking import masked
+from overnight.tasks.errors import JobError
+from tests import webhook as webhooks
+from tests.webhook import SECRET, Webhook
+
+HOOK = Receiver(on=["failed"], webhook="${OPS_HOOK}")
+MESSAGE = Message("digits", "2026-01-01", "failed", ("failed",), "It failed in infer: b.")
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    monkeypatch.setattr(sending, "SECONDS_BETWEEN", 0.05)
+    with webhooks.webhook() as server:
+        monkeypatch.setenv("OPS_HOOK", server.url)
+        yield server
+
+
+def test_a_webhook_gets_the_message_as_json_and_its_address_is_hidden(
+    webhook: Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        send(HOOK, MESSAGE)
+    assert webhook.posts == [MESSAGE.as_json()]
+    assert SECRET not in caplog.text
+    assert masked(f"POST {webhook.url}") == "POST ***"
+
+
+@pytest.mark.parametrize(("status", "tries"), [(503, 3), (404, 1), (302, 1)])
+def test_a_webhook_that_refuses_is_named_without_its_address(webhook: Webhook, status: int, tries: int) -> None:
+    webhook.status = status
+    with pytest.raises(NotificationFailed) as caught:
+        send(HOOK, MESSAGE)
+    assert str(caught.value) == f"the webhook ${{OPS_HOOK}} did not take the message: status {status}"
+    assert webhook.refused == tries
+
+
+def test_a_webhook_that_is_not_there_is_tried_again(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setenv("OPS_HOOK", f"http://127.0.0.1:{port}/{SECRET}")
+    with pytest.raises(NotificationFailed, match="OPS_HOOK} did not take the message: ConnectError"):
+        send(HOOK, MESSAGE)
+
+
+@pytest.mark.parametrize("address", ["", "hooks.example.org/T0", "file:///etc/passwd"])
+def test_a_variable_without_an_address_is_named(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("OPS_HOOK", address)
+    with pytest.raises(JobError, match=r"expected in \$\{OPS_HOOK\} an address") as caught:
+        send(HOOK, MESSAGE)
+    assert not address or address not in str(caught.value)
+
+
+def test_a_receiver_that_never_answers_takes_a_bounded_time() -> None:
+    stop = threading.Event()
+    start = time.monotonic()
+    with pytest.raises(NotificationFailed, match="pager did not answer in 0 s"):
+        within(0.2, "pager", stop.wait)
+    assert time.monotonic() - start < 5
+    stop.set()
+
+
+def test_a_block_gets_the_message_and_one_that_is_not_there_is_named(prefect_api: str, webhook: Webhook) -> None:
+    block = webhooks.save_block("pager", webhook.url)
+    send(Receiver(on=["failed"], block=block), MESSAGE)
+    assert webhook.posts == [{"title": "digits/2026-01-01 failed", "text": "It failed in infer: b."}]
+    webhook.status = 500
+    with pytest.raises(NotificationFailed) as caught:
+        send(Receiver(on=["failed"], block=block), MESSAGE)
+    assert str(caught.value) == "custom-webhook/pager did not take the message: HTTPStatusError 500"
+    with pytest.raises(JobError, match="expected a block slack-webhook/nobody on the Prefect server"):
+        send(Receiver(on=["failed"], block="slack-webhook/nobody"), MESSAGE)
+
+
+def test_a_block_of_another_kind_is_refused(prefect_api: str) -> None:
+    from prefect.blocks.system import Secret
+
+    Secret(value="x").save("no-receiver", overwrite=True)
+    with pytest.raises(JobError, match="expected a notification block, found secret/no-receiver, a Secret"):
+        send(Receiver(on=["failed"], block="secret/no-receiver"), MESSAGE)
