@@ -13,6 +13,7 @@ from typing import Any
 
 from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.stores import Stores, in_use
 
 # receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
 # failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
@@ -65,6 +66,7 @@ class Run:
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
     busy_timeout_seconds: float | None = None
+    stores: Stores = field(default_factory=in_use)  # how the processes of the run reach places in S3
 
     @property
     def partition_directory(self) -> str:
