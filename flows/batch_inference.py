@@ -29,7 +29,7 @@ from overnight.flows.runs.local_ray import begin_imports
 from overnight.flows.runs.retries import after_crashes, run_task
 from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
-from overnight.flows.runs.run_log import lost_nodes_recorded, printed_shown, quarantined_logged
+from overnight.flows.runs.run_log import followed, incidents_kept
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
@@ -90,7 +90,7 @@ def batch_inference(
     with partitions_shown(file, run.backfill), opened(loaded, scope, force, job) as run:
         nodes = read_nodes()
         plan = make_plan(loaded.models, nodes, read_nodes_to_come(loaded.cluster, nodes))
-        with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
+        with failure_shown(run), supervised(run), incidents_kept(run), followed(run):
             receipt = run_tasks(loaded, plan, run)
         if run.limit_rows:
             keep_sample(loaded, receipt)

@@ -25,6 +25,7 @@ from overnight.flows.runs.cancellation import pause
 from overnight.flows.runs.local_ray import RayEnded
 from overnight.tasks.errors import OvernightError, ServiceUnavailable, WorkerLost, explain
 from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 
 TASKS_WITH_FILES = (
     "infer",
@@ -59,6 +60,7 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
             if not future.state.is_crashed() or is_last:
                 raise error from None
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, error)
+        supervisor.report(run, task.name, "the process of the task died, and the task was started again")
         pause(delays[number - 1])
         number += 1
         if task.name in TASKS_WITH_FILES:
