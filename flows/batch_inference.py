@@ -28,7 +28,7 @@ from overnight.flows.runs.local_ray import begin_imports
 from overnight.flows.runs.retries import after_crashes, run_task
 from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
-from overnight.flows.runs.run_log import lost_nodes_recorded, printed_shown, quarantined_logged
+from overnight.flows.runs.run_log import followed, incidents_kept
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
@@ -98,7 +98,7 @@ def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
     """Run a partition that this process holds. Return its receipt, and the message of its state."""
     nodes = read_nodes()
     plan = make_plan(job.models, nodes, read_addable_nodes(job.cluster, nodes))
-    with failure_shown(run), supervised(run), printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
+    with failure_shown(run), supervised(run), incidents_kept(run), followed(run):
         receipt = run_tasks(job, plan, run)
     if run.limit_rows:
         keep_sample(job, receipt)

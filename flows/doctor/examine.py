@@ -54,6 +54,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
     from overnight.flows.doctor.job_file import check_code, check_libraries, check_models
     from overnight.flows.doctor.prefect_server import check_prefect
     from overnight.flows.doctor.ray_cluster import RAY_SECONDS, check_ray
+    from overnight.flows.doctor.stores import check_stores
 
     checks = [
         Check("Prefect", lambda: check_prefect(job, job_path)),
@@ -66,6 +67,7 @@ def examine(job: Job | None, job_path: Path | None) -> list[Finding]:
             Check("code", lambda: check_code(job, imports=False)),
             Check("models", lambda: check_models(job), 60),
             Check("libraries", lambda: check_libraries(job)),
+            Check("storage", lambda: check_stores(job), 60),
             Check("storage", lambda: check_storage(job), 60),
             *_notify(job),
         ]

@@ -24,6 +24,7 @@ from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.storage.location import expand
+from overnight.tasks.storage.stores import use
 
 PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 
@@ -63,11 +64,18 @@ def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
     return validated(path, read_job(path, overrides))
 
 
-def validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
+def validated(path: Path | str, data: dict[str, Any]) -> Job:
     """Return the job that a mapping describes. Relative paths become absolute, also in the mapping itself.
 
-    `readers` are the files of the jobs that read the rows of this one, directly or through others.
+    This process then reaches stores as the job's `storage` describes.
     """
+    job = _validated(path, data)
+    use(job.storage)
+    return job
+
+
+def _validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...] = ()) -> Job:
+    """Return the job. `readers` are the files of the jobs that read the rows of this one, directly or not."""
     try:
         with modules_in(str(Path(path).parent)):
             job = Job.model_validate(_with_full_paths(data))
@@ -96,7 +104,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
         circle = " reads ".join(path.name for path in (*chain[chain.index(file.resolve()) :], file))
         raise JobError(f"{path}: source.job: expected a job that does not read this one, found {circle}.")
     try:
-        upstream = validated(file, read_job(file), chain)
+        upstream = _validated(file, read_job(file), chain)
         source = job.source.reading(
             Upstream(
                 name=upstream.name,
@@ -113,7 +121,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
         raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
     if upstream.state_location == job.state_location:
         raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
-    return job.model_copy(update={"source": source})
+    return job.model_copy(update={"source": source, "storage": {**upstream.storage, **job.storage}})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:

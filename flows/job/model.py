@@ -26,6 +26,7 @@ from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, REPORT, Run
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.stores import Store, require_places
 from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
 EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
@@ -70,6 +71,15 @@ class Job(Settings):
             min_length=1, description="The folder of receipts and staged work; default: `_overnight` in `sink.path`."
         ),
     ] = None
+
+    storage: Annotated[
+        dict[str, Store],
+        Field(
+            description="How places in S3 are reached: the longest place that contains a URI decides. Other places: "
+            "as the environment describes.",
+            examples=[{"s3://raw": {"endpoint": "https://minio.example.com:9000", "profile": "raw"}}],
+        ),
+    ] = {}
 
     row_timeout_seconds: Annotated[
         float | None,
@@ -129,6 +139,12 @@ class Job(Settings):
             if key.partition(".")[0] not in cls.model_fields or key == "allow_settings":
                 raise ValueError(f"expected dotted keys of the job, such as inference.0.model, or all, found {key!r}")
         return allowed
+
+    @field_validator("storage")
+    @classmethod
+    def _places_of_s3(cls, storage: dict[str, Store]) -> dict[str, Store]:
+        require_places(storage)
+        return storage
 
     @field_validator("inference")
     @classmethod

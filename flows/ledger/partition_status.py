@@ -18,6 +18,7 @@ from overnight.flows.schedule.partitions import check_range, newest_due, parse_d
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.state.run import FORMAT_VERSION, Run, is_of_all_rows
+from overnight.tasks.storage.stores import use
 
 Status = Literal["published", "missing", "failed", "stale", "running"]
 # The first of these that holds is the status:
@@ -184,6 +185,7 @@ def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[s
     if not isinstance(job.source, JobRows) or not partitions:
         return {}
     upstream = load_job(job.source.upstream.job_file)
+    use(job.storage)  # which has the upstream job's places, too
     first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
     return {
         entry.partition: (f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)

@@ -21,13 +21,13 @@ from overnight.flows.report.gallery import Card, Gallery, Group
 from overnight.flows.report.row_sample import LENGTHS, RowSample, bin_edges, light_tables, roles_of
 from overnight.flows.report.spending import Use, uses_of
 from overnight.flows.report.timeline import Timeline, arrange
-from overnight.flows.report.verdict import Check, Verdict, judge, list_checks
+from overnight.flows.report.verdict import UNREAD, Check, Verdict, judge, list_checks
 from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import masked_in
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import REPORT, Run, read_json, timeline_of
-from overnight.tasks.write.kinds import Checks
+from overnight.tasks.write.kinds import Checks, UnreadableKind
 
 ROWS_A_GROUP = 12
 REASONS, MOST_QUARANTINED = 12, 100_000  # at most
@@ -80,9 +80,11 @@ def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
         """Return a part of the page, or the default if it cannot be made: the page then has the other parts."""
         try:
             return read(*arguments)
+        except UnreadableKind as error:
+            problems.append(f"{UNREAD}: {error}")
         except Exception as error:
             problems.append(f"{name}: {type(error).__name__}: {error}")
-            return default
+        return default
 
     earlier: list[dict[str, Any]] = part("earlier receipts", [], past.earlier_receipts, job, record)
     checks = _checks_of(job, record)

@@ -12,6 +12,7 @@ TITLES = {"trust": "Trust it", "look": "Look first", "no": "Not published"}
 State = Literal["passed", "failed", "not compared"]
 Record = Mapping[str, Any]
 NAMED = 3
+UNREAD = "rows of this sink"  # the part that a page lacks if a sink has no method that reads its rows
 USUAL_FALL = 0.02  # of the agreement with labels, from one partition to the next
 
 
@@ -67,6 +68,8 @@ def judge(
     passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
     doubts = _doubts(record, columns, *agreement)
     doubts += [f"this page cannot show the {part}" for part in ("checks", "columns") if part in lacks]
+    if "rows" in lacks:
+        doubts.append("the published rows cannot be read")
     if doubts:
         return Verdict("look", f"Look before you use it: {'; '.join(doubts)}. {counts}; {passed_checks}.")
     if record.get("limit_rows"):
@@ -74,7 +77,8 @@ def judge(
     drift = "no column drifted"
     if not any(column.drift for column in columns):
         drift = "no column can be compared with an earlier partition"
-    return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.")
+    unseen = " This page shows no rows, because the sink has no method that reads them." * (UNREAD in lacks)
+    return Verdict("trust", f"Trust it: {counts}; {passed_checks}, and {drift}.{unseen}")
 
 
 def _doubts(record: Record, columns: Sequence[Column], agreement: float | None, before: float | None) -> list[str]:

@@ -64,6 +64,7 @@ def run_task(task: Task[..., Any], retries: Retries, run: Run, *arguments: Any) 
             if not future.state.is_crashed() or is_last:
                 raise error from None
         get_run_logger().warning("the process of %s died (%s); it starts again", task.name, error)
+        supervisor.report(run, task.name, "the process of the task died, and the task was started again")
         pause(delays[number - 1])
         number += 1
         if task.name in TASKS_WITH_FILES:

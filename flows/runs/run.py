@@ -12,6 +12,7 @@ from overnight.tasks.config.masking import masked, masked_in, without_secrets
 from overnight.tasks.errors import CheckFailed, JobError
 from overnight.tasks.state.run import Run, new_attempt, now, published_files, read_json
 from overnight.tasks.storage.location import expand
+from overnight.tasks.storage.stores import use
 from overnight.tasks.write.kinds import Sink
 
 
@@ -50,6 +51,7 @@ def describe_run(
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
         busy_timeout_seconds=job.busy_timeout_seconds,
+        stores=use(job.storage),
     )
 
 

@@ -16,6 +16,7 @@ import ray
 from prefect import get_run_logger
 
 from overnight.flows.runs.flow_run import of_task, stage
+from overnight.tasks.artifacts import dispensable
 from overnight.tasks.resources.cluster import lost_nodes
 from overnight.tasks.resources.ray_internals import is_started_here
 from overnight.tasks.state.run import Run, now, read_json, write_json
@@ -73,6 +74,25 @@ def lost_nodes_recorded(run: Run) -> contextlib.AbstractContextManager[None]:
     if is_started_here():  # a Ray of this process, whose only node is this machine
         return contextlib.nullcontext()
     return in_background(_follow_nodes, run)
+
+
+@contextlib.contextmanager
+def followed(run: Run) -> Iterator[None]:
+    """Log the output of user code and the quarantined rows, and record lost nodes, while the body runs."""
+    with printed_shown(run), quarantined_logged(run), lost_nodes_recorded(run):
+        yield
+
+
+@contextlib.contextmanager
+def incidents_kept(run: Run) -> Iterator[None]:
+    """Write the incidents of the run to `run.incidents` if the body fails, because its supervisor ends with the run."""
+    try:
+        yield
+    except BaseException:
+        with dispensable("the record of the failure has no incidents"):
+            if incidents := supervisor.snapshot(run).incidents:
+                write_json(run.incidents, {"incidents": incidents})
+        raise
 
 
 class _Output:

@@ -21,6 +21,7 @@ from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.input_files import input_files, input_folders
 from overnight.tasks.storage.location import File, Location
+from overnight.tasks.storage.object_store import kept_for
 
 T = TypeVar("T")
 GIB = 2**30
@@ -167,12 +168,15 @@ def seen_in(units: pa.Table) -> Iterator[pa.Schema]:
 
 def kept_by_version(read: Callable[[str, int | None, bool], T]) -> Callable[[str, int | None, bool], T]:
     """Return the function of a table's URI, version and `anonymous`, with the results of versions in a small cache."""
-    cached = lru_cache(maxsize=4)(read)
+
+    @lru_cache(maxsize=4)
+    def cached(uri: str, version: int, anonymous: bool, _kept_for: tuple[object, ...]) -> T:
+        return read(uri, version, anonymous)
 
     def read_or_kept(uri: str, version: int | None, anonymous: bool) -> T:
         if version is None:  # the newest one, which changes
             return read(uri, version, anonymous)
-        return cached(uri, version, anonymous)
+        return cached(uri, version, anonymous, kept_for(uri))
 
     return read_or_kept
 

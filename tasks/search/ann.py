@@ -43,7 +43,7 @@ class LanceTable:
         lance: Any = require_extra("lance", "search in a Lance table", "plan")
         # otherwise it warns of a future change
         os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
-        return lance.dataset(object_store_uri(self.place), storage_options=storage_options())
+        return lance.dataset(object_store_uri(self.place), storage_options=storage_options(self.place.uri))
 
     def index_groups(self, column: str) -> int:
         """Return the number of groups of vectors in the index of `column` by cosine; 0 without such an index."""

@@ -38,9 +38,11 @@ def write_pending(order: Location, manifest: Location, counts: pa.Table, merged:
     if not rows.null_count:
         remaining = read_plan.rows_in(ranges)
         np.subtract(rows.to_numpy(), remaining, out=remaining)
-    quarantined_rows = row_ranges.rows_in_state(merged, blocks.QUARANTINED)
+    states = (blocks.LIVE, blocks.FILTERED, blocks.QUARANTINED)
+    live, filtered, quarantined = (row_ranges.rows_in_state(merged, state) for state in states)
+    earlier = read_plan.EarlierRows(live + filtered + quarantined, quarantined)
     tables = pending_tables(manifest, pending, ranges)
-    stream_order(order, tables, read_plan.pack(sizes), sizes, remaining, quarantined_rows)
+    stream_order(order, tables, read_plan.pack(sizes), sizes, remaining, earlier)
     # Otherwise the worker keeps the memory for its next task.
     pa.default_memory_pool().release_unused()
     return len(pending)

@@ -7,7 +7,7 @@ read task, which contains only the file's path and the block's number. The file 
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,13 @@ MAXIMUM_BLOCKS = 4096
 UNITS_AT_ONCE = 2**20
 
 PENDING = UNITS.append(pa.field("settled", pa.list_(pa.int64())))
+
+
+class EarlierRows(NamedTuple):
+    """The rows of the partition that earlier attempts settled, and how many of them they quarantined."""
+
+    settled: int
+    quarantined: int
 
 
 class Order(Protocol):
@@ -56,7 +63,7 @@ def stream_order(
     blocks: np.ndarray,
     sizes: np.ndarray,
     rows_left: np.ndarray | None,
-    quarantined: int,
+    earlier: EarlierRows,
 ) -> None:
     """Write the order file `location`, one record batch per block. Memory holds one block.
 
@@ -69,7 +76,7 @@ def stream_order(
         rows = np.add.reduceat(rows_left, bounds, dtype=int).tolist()
     block_bytes = np.add.reduceat(sizes, bounds).tolist() if len(bounds) else []
     summaries = json.dumps(list(zip(rows, block_bytes, strict=True)))
-    schema = PENDING.with_metadata({"blocks": summaries, "quarantined": str(quarantined)})
+    schema = PENDING.with_metadata({"blocks": summaries, "earlier": json.dumps(earlier)})
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with location.writing() as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for block in _cut(iter(pending), np.diff([*bounds, len(blocks)]).tolist()):
@@ -99,9 +106,9 @@ def read_summaries(location: Location) -> list[tuple[int | None, int]]:
     return [(rows, size) for rows, size in json.loads(_metadata(location)[b"blocks"])]
 
 
-def read_quarantined(location: Location) -> int:
-    """Return how many rows of the partition earlier attempts quarantined, from the order file `location`."""
-    return int(_metadata(location)[b"quarantined"])
+def read_earlier(location: Location) -> EarlierRows:
+    """Return the rows of earlier attempts, from the order file `location`."""
+    return EarlierRows(*json.loads(_metadata(location)[b"earlier"]))
 
 
 def _metadata(location: Location) -> dict[bytes, bytes]:
@@ -136,8 +143,8 @@ def reorder(location: Location, order: Order) -> bool:
         remaining = (rows - rows_in(pending["settled"].combine_chunks()))[positions]
     del pending
     sizes = read_order(location, ["size"])["size"].to_numpy()[positions]
-    tables, quarantined_rows = _in_order(location, positions), read_quarantined(location)
-    stream_order(location, tables, pack(sizes), sizes, remaining, quarantined_rows)
+    tables, earlier = _in_order(location, positions), read_earlier(location)
+    stream_order(location, tables, pack(sizes), sizes, remaining, earlier)
     # Otherwise the worker keeps the memory for its next task.
     pa.default_memory_pool().release_unused()
     return has_one_row_each

@@ -13,6 +13,7 @@ from typing import Any
 
 from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.stores import Stores, in_use
 
 # receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
 # failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
@@ -25,6 +26,7 @@ from overnight.tasks.storage.location import Location
 #                          duplicates/<number>         Parquet: the rows that a `deduplicate` drops
 #                          answers/<model>/*.jsonl     paid answers, see infer/chat/response_log.py
 #                          logs/<token>.log            output of user code in the run with this token
+#                          logs/<token>.incidents.json  the incidents of the run with this token, if it failed
 #                          nodes.json                  the nodes alive in the cluster, while an attempt runs
 #                          attempts/<attempt>/order    Arrow: the units of this attempt, one record batch per block
 #                          attempts/<attempt>/sample   Arrow: a few preprocessed rows, on which models are tried
@@ -65,6 +67,7 @@ class Run:
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
     busy_timeout_seconds: float | None = None
+    stores: Stores = field(default_factory=in_use)  # how the processes of the run reach places in S3
 
     @property
     def partition_directory(self) -> str:
@@ -103,6 +106,10 @@ class Run:
     @property
     def log(self) -> Location:
         return self.home / "logs" / f"{self.token}.log"
+
+    @property
+    def incidents(self) -> Location:
+        return self.home / "logs" / f"{self.token}.incidents.json"
 
     @property
     def nodes(self) -> Location:
@@ -219,13 +226,17 @@ def resumable_generations(ledger: Location, fingerprint: str, published: str) ->
 
 
 def timeline_of(run: Run) -> dict[str, Any]:
-    """Return `started_at`, `stages` and `samples` of the run's last attempt, as in a receipt; empty before a stream."""
+    """Return `started_at`, `stages` and `samples` of the run's last attempt, and `incidents`, as in a receipt.
+
+    The result has what a run without a receipt left: nothing before its stream began, or before an incident.
+    """
+    incidents = read_json(run.incidents) or {}
     for attempt in reversed((run.home / "attempts").names()):
         if attempt < run.attempt:  # of an earlier run
             break
         if timeline := read_json(replace(run, attempt=attempt).timeline):
-            return timeline
-    return {}
+            return {**timeline, **incidents}
+    return incidents
 
 
 def changed_commits(record: Mapping[str, Any], run: Run) -> list[str]:

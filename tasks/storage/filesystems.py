@@ -20,6 +20,7 @@ from overnight.tasks.storage.credentials import GOOGLE, require_credentials
 from overnight.tasks.storage.file_info import Entry, entry_of
 from overnight.tasks.storage.globs import Pattern
 from overnight.tasks.storage.list_local import local_entries
+from overnight.tasks.storage.stores import Store, in_use
 
 WEB = ("http", "https")
 CONNECT_SECONDS = 30.0  # as aiohttp's default
@@ -47,8 +48,7 @@ def open_filesystem(
     if protocol in ("s3", "s3a"):
         from overnight.tasks.storage.s3 import PatientS3
 
-        exempt_this_machine(s3_address())
-        options["cache_regions"] = not s3_address()  # s3fs then looks for the region of each bucket of AWS
+        options |= _s3_options(in_use().at(uri)[1] or Store.model_construct(), anonymous)
         if "?versionId=" in uri:
             options["version_aware"] = True
         return PatientS3(**options), strip_protocol(uri)
@@ -67,6 +67,21 @@ def open_filesystem(
     return filesystem, strip_protocol(uri)
 
 
+def _s3_options(store: Store, anonymous: bool) -> dict[str, Any]:
+    """Return the options of `PatientS3` for a place."""
+    address = store.endpoint or s3_address()
+    exempt_this_machine(address)
+    # s3fs looks for the region of each bucket of AWS, unless an address or a region is known
+    options: dict[str, Any] = {"cache_regions": not (address or store.region)}
+    if store.endpoint:
+        options["endpoint_url"] = store.endpoint
+    if store.region:
+        options["client_kwargs"] = {"region_name": store.region}
+    if not anonymous:
+        options |= store.model_dump(include={"profile", "role_arn"}, exclude_none=True)
+    return options
+
+
 def protocol_of(uri: str) -> str:
     """Return the protocol: `s3` for `s3://bucket/name`, `file` for a plain path."""
     return str(split_protocol(uri)[0] or "file")
@@ -75,6 +90,8 @@ def protocol_of(uri: str) -> str:
 def store_of(uri: str) -> str:
     """Return a name of the store of a URI, such as `s3` or `abfs://host`: one filesystem reads all URIs of a store."""
     protocol = protocol_of(uri) if uri else ""
+    if place := in_use().at(uri)[0]:
+        return f"s3://{place}"
     return protocol if protocol in WITHOUT_HOST else "/".join(uri.split("/", 3)[:3])
 
 

@@ -29,7 +29,9 @@ class PatientS3(S3FileSystem):
 
     def __init__(self, **options: Any) -> None:
         settings = {**(options.get("config_kwargs") or {}), "retries": ONE_ATTEMPT}
-        session = options.get("session") or retrying_session(options.get("profile"))
+        region = (options.get("client_kwargs") or {}).get("region_name")
+        profile, role_arn = options.pop("profile", None), options.pop("role_arn", None)
+        session = options.get("session") or retrying_session(profile, role_arn, region)
         super().__init__(**{**options, "config_kwargs": settings, "session": session})
         self._buckets: dict[str, Bucket] = {}
 
@@ -41,6 +43,16 @@ class PatientS3(S3FileSystem):
         """Return the bucket and the key of a path. The key of one version ends with `?versionId=`, and the version."""
         bucket, key, version_id = self.split_path(path)
         return self.bucket(bucket), f"{key}?versionId={version_id}" if version_id else key
+
+    def client_of(self, bucket: str) -> Any:
+        """Return botocore's client of a bucket: of the bucket's region, if the store is AWS's own."""
+        self.connect()
+        return sync(self.loop, self.get_s3, bucket)
+
+    def source_of_keys(self) -> str:
+        """Return botocore's name for the source of the keys, such as `env` or `assume-role`; empty without keys."""
+        credentials = sync(self.loop, self.session.get_credentials)
+        return str(credentials.method) if credentials else ""
 
     def ask_for_credentials(self) -> dict[str, str | None]:
         """Return the current credentials under obstore's names, from this filesystem's options or from botocore."""

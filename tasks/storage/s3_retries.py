@@ -13,11 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import aiobotocore
 import aiohttp  # noqa: F401 - first: aiobotocore uses a part of it that exists before its import is complete
+from aiobotocore.credentials import AioAssumeRoleCredentialFetcher, AioDeferredRefreshableCredentials
 from aiobotocore.session import AioSession
 
 from overnight.tasks.config.retry_policy import RetryPolicy
@@ -50,16 +52,50 @@ def retry_timeout_seconds() -> float:
     return seconds
 
 
-def retrying_session(profile: str | None = None) -> AioSession:
-    """Return a session whose clients retry requests to S3. `profile` is a name in AWS's configuration."""
+def retrying_session(profile: str | None = None, role_arn: str | None = None, region: str | None = None) -> AioSession:
+    """Return a session whose clients retry requests to S3, with the keys of a profile, or of a role that it assumes.
+
+    Raise `JobError` if AWS's configuration has no such profile.
+    """
     if not aiobotocore.__version__.startswith(WRITTEN_FOR):
         raise JobError(
             f"s3://: expected aiobotocore {WRITTEN_FOR}*, found {aiobotocore.__version__}, which may not retry "
             "requests to S3. Run: pip install 'aiobotocore>=3.10,<3.11'"
         )
     session = AioSession(profile=profile)
+    if profile and profile not in session.available_profiles:
+        raise JobError(
+            f"s3://: expected the profile {profile} in AWS's configuration where the job runs, found "
+            f"{', '.join(session.available_profiles) or 'no profile'}. Add it to ~/.aws/config, or to the file in "
+            "AWS_CONFIG_FILE."
+        )
+    if role_arn:
+        provider = AssumedRole(AioSession(profile=profile), role_arn, region)
+        session.get_component("credential_provider").providers.insert(0, provider)
     session.register("needs-retry.s3", retry_delay, unique_id="overnight-retries")
     return session
+
+
+class AssumedRole:
+    """A provider of botocore: it gets keys of a role from STS with the keys of `source`, and renews them."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, source: AioSession, role_arn: str, region: str | None) -> None:
+        self._source, self._role_arn, self._region = source, role_arn, region
+
+    async def load(self) -> AioDeferredRefreshableCredentials | None:
+        """Return credentials that botocore refreshes; None if `source` has no keys."""
+        source_credentials = await self._source.get_credentials()
+        if source_credentials is None:
+            return None
+        fetcher = AioAssumeRoleCredentialFetcher(
+            partial(self._source.create_client, region_name=self._region),
+            source_credentials,
+            self._role_arn,
+            extra_args={"RoleSessionName": "overnight"},
+        )
+        return AioDeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
 
 
 def retry_delay(

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import obstore
-from fsspec.asyn import sync
 from obstore.exceptions import (
     BaseError,
     GenericError,
@@ -47,8 +46,7 @@ _used_in: list[int] = []  # the process in which obstore started: a fork lacks i
 
 def open_store(filesystem: Any, bucket: str) -> S3Store:
     """Return obstore's client of a bucket, with the address and the credentials of `filesystem`, a `PatientS3`."""
-    filesystem.connect()
-    client = sync(filesystem.loop, filesystem.get_s3, bucket)  # of the bucket's region, if the store is AWS's own
+    client = filesystem.client_of(bucket)
     address = client.meta.endpoint_url
     is_virtual = (client.meta.config.s3 or {}).get("addressing_style") == "virtual"  # in AWS's configuration
     if is_virtual:

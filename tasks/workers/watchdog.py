@@ -33,6 +33,21 @@ STANDARD_ERROR = 2  # Ray makes it the log of the worker
 Work = Callable[[pa.Table], pa.Table]
 
 
+@contextlib.contextmanager
+def death_reported(run: Run, stage: str, work: Hashable, incident: str) -> Iterator[bool]:
+    """Record that this process does `work`, and report `incident` if another one died of it.
+
+    Yield True if the rows of the work must run in pieces.
+    """
+    has_death, is_on = supervisor.ask(run, Supervisor.arrive, _this_process(), work) or (False, False)
+    if has_death:
+        supervisor.report(run, stage, incident)
+    try:
+        yield is_on
+    finally:
+        supervisor.leave(run, _this_process())  # it waits: the process may end with its task
+
+
 class Watchdog:
     """Runs a stage's work on blocks in this process, with a time limit, and reports to the run's supervisor.
 
@@ -62,14 +77,9 @@ class Watchdog:
         if isolation is not None or not len(block):
             yield isolation or TOGETHER
             return
-        answer = supervisor.ask(self._run, Supervisor.arrive, self._worker, self._name(block))
-        has_death, is_on = answer or (False, False)
-        if has_death:
-            supervisor.report(self._run, self._stage, "a worker died and its rows were run again")
-        try:
+        incident = "a worker died and its rows were run again"
+        with death_reported(self._run, self._stage, self._name(block), incident) as is_on:
             yield RowIsolation(is_on)
-        finally:
-            supervisor.leave(self._run, self._worker)  # it waits: the process may end with its task
 
     def end_process(self, error: Exception) -> None:
         """Report `error`, and end the process, so that a new one tries again. Without a supervisor, do nothing."""

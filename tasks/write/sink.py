@@ -35,6 +35,10 @@ ParquetCompression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 RECORDED_AS = {"keep_columns": "keep"}
 
 
+class UnreadableKind(ContractError):
+    """The kind of sink publishes files other than Parquet, and has no `read` of its own."""
+
+
 class Sink(Leaf):
     """A place for published rows, with the settings that all sinks share.
 
@@ -159,7 +163,10 @@ class Sink(Leaf):
         """
         for name in receipt["files"]:
             if not name.endswith(".parquet"):
-                raise ContractError(f"expected published files of Parquet in a sink of kind {self.kind}, found {name}.")
+                raise UnreadableKind(
+                    f"expected published files of Parquet in a sink of kind {self.kind}, found {name}. Give the sink a "
+                    "method read, so that show, search and the page of a run find the rows."
+                )
             with (place / name).open() as file:
                 parquet = pq.ParquetFile(file)
                 yield pa.Table.from_batches([], parquet.schema_arrow).select(columns or parquet.schema_arrow.names)

@@ -86,7 +86,7 @@ class PartStager(Stager):
             if self.checks.python:
                 probe(self.checks.python)  # a check that cannot be imported fails now, not after the last row
             counts, _ = read_manifest(run.manifest, COUNTS)
-            count = read_plan.read_quarantined(run.order)
+            count = read_plan.read_earlier(run.order).quarantined
             supervisor.emit(run, quarantine_limit(run, self.checks, counts, count))
             warnings = sampled.warnings
             if sampled.failed:

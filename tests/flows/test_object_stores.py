@@ -14,11 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.stores import use
 from tests import jobs
 from tests.commands_on_one_ray import Run, commands_on_one_ray
+from tests.two_stores import TwoStores, two_stores
 
 pytestmark = pytest.mark.slow
 ROWS = 40
+DOUBLING = """
+class Doubling:
+    def __init__(self, weights):
+        pass
+
+    def __call__(self, batch):
+        return {"twice": batch["x"] * 2}
+"""
 Printed = Callable[..., Any]
 
 
@@ -32,7 +42,14 @@ def bucket(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest, s3: Any, google: str, prefect_api: str) -> Iterator[Run]:
+def stores(s3: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoStores]:
+    """Two servers with keys of their own, whose profiles the workers have in their environment."""
+    with two_stores(tmp_path_factory.mktemp("stores")) as stores:
+        yield stores
+
+
+@pytest.fixture(scope="module")
+def run(request: pytest.FixtureRequest, s3: Any, google: str, stores: TwoStores, prefect_api: str) -> Iterator[Run]:
     with contextlib.suppress(pytest.skip.Exception):
         request.getfixturevalue("azure")
     with commands_on_one_ray(PREFECT_API_URL=prefect_api) as run:
@@ -89,3 +106,32 @@ def test_a_partition_is_read_from_and_published_to_a_store_and_resumed_there(
     printed("clean", "job.yaml", "--yes")
     assert published(receipt, out) == [2 * x for x in range(ROWS + 1)]
     assert sorted(file.path for file in out.files((".parquet",))) == sorted(receipt["files"])
+
+
+def test_a_job_reads_from_one_server_and_publishes_to_another_with_a_profile_each(
+    stores: TwoStores, tmp_path: Path, run: Run, printed: Printed
+) -> None:
+    use(stores.stores)
+    source, out = Location(f"{stores.raw}/in"), Location(f"{stores.out}/out")
+    for part in range(2):
+        (source / f"{part}.jsonl").write_bytes(lines(range(part * ROWS // 2, (part + 1) * ROWS // 2)))
+    (Location(stores.raw) / "model/factor.txt").write_bytes(b"2")
+    model = {"kind": "python", "target": "doubling:Doubling", "kwargs": {"weights": f"{stores.raw}/model/factor.txt"}}
+    (tmp_path / "doubling.py").write_text(DOUBLING)
+    jobs.write_job(
+        tmp_path / "job.yaml",
+        source={"kind": "jsonl", "path": str(source)},
+        inference=[model],
+        sink={"kind": "parquet", "path": str(out), "rows_per_part": 10},
+        storage=stores.settings,
+    )
+    receipt = printed("run", "job.yaml")
+    assert published(receipt, out) == [2 * x for x in range(ROWS)]
+    assert receipt["settings"]["storage"] == stores.settings
+    assert printed("status", "job.yaml")[0]["status"] == "published"
+    rows = run(("show", "job.yaml", "-n", "3", "--json"), tmp_path).stdout.splitlines()
+    assert {json.loads(row)["uri"] for row in rows} <= {f"{source}/{part}.jsonl" for part in range(2)}
+    state = [file for file in Location(f"{out}/_overnight").listed() if file.size < 10**6]
+    assert state
+    assert not any(b"raw-key" in Location(file.uri).read_bytes() for file in state)
+    use({})

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.state.manifest import begin_manifest
-from overnight.tasks.state.read_plan import rows_in, stream_order
+from overnight.tasks.state.read_plan import EarlierRows, rows_in, stream_order
 from overnight.tasks.storage.location import Location
 
 
@@ -22,4 +22,6 @@ def write_order(location: Location, pending: pa.Table, blocks: np.ndarray, quara
     """
     settled_rows = rows_in(pending["settled"].combine_chunks())
     left = None if pending["rows"].null_count else pending["rows"].to_numpy() - settled_rows
-    stream_order(location, [pending], blocks, pending["size"].to_numpy(), left, quarantined)
+    stream_order(
+        location, [pending], blocks, pending["size"].to_numpy(), left, EarlierRows(int(settled_rows.sum()), quarantined)
+    )

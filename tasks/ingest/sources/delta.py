@@ -183,7 +183,7 @@ def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        return DeltaTable(uri, version=version, storage_options=delta_options(anonymous))
+        return DeltaTable(uri, version=version, storage_options=delta_options(uri, anonymous))
     except TableNotFoundError as error:
         raise InputError(f"source.path: expected a Delta table, found none at {masked(uri)}.") from error
     except DeltaError as error:

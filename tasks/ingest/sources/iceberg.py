@@ -25,6 +25,9 @@ from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.ingest.source import Columns, Source
 from overnight.tasks.ingest.versioned_file import SourceFile
 from overnight.tasks.storage.location import File, expand
+from overnight.tasks.storage.object_store import iceberg_properties, kept_for
+
+METADATA = ".metadata.json"
 
 
 class Iceberg(Source):
@@ -102,7 +105,7 @@ class Iceberg(Source):
         from pyiceberg.io.pyarrow import ArrowScan
 
         version = json.loads(unit["version"])
-        table, where = _loaded(version["table"], json.dumps(self.catalog)), json.dumps(version["where"])
+        table, where = self._loaded(version["table"]), json.dumps(version["where"])
         task = _tasks(table, self.snapshot_id, where).get(unit["uri"])
         if task is None:
             raise RowError(f"expected the file in the snapshot {self.snapshot_id}, as listed, found none")
@@ -126,11 +129,14 @@ class Iceberg(Source):
             return table.schemas()[self._schema_id]
         return table.scan(snapshot_id=self.snapshot_id).projection()
 
+    def _loaded(self, name: str) -> Any:
+        return _loaded(name, json.dumps(self.catalog), kept_for(_place(name, _expanded(self.catalog))))
+
     def _table(self, partition: str) -> Any:
         """Return the table. Raise `InputError` if there is no such table or snapshot."""
         name = expand(self.table, partition)
         _loaded.cache_clear()  # a listing reads the current state
-        table = _loaded(name, json.dumps(self.catalog))
+        table = self._loaded(name)
         if self.snapshot_id is not None and table.snapshot_by_id(self.snapshot_id) is None:
             raise InputError(f"source.snapshot_id: the table {name} has no snapshot {self.snapshot_id} (any more).")
         require_known("where", self.where, table.schema().column_names)
@@ -141,17 +147,24 @@ def _expanded(settings: Mapping[str, str], partition: str = "all") -> dict[str, 
     return {key: expand(value, partition) for key, value in settings.items()}
 
 
+def _place(name: str, catalog: Mapping[str, str]) -> str:
+    """Return the URI in whose store the table is: its metadata file, or the folder of the catalogue's tables."""
+    return name if name.endswith(METADATA) else catalog.get("warehouse", "")
+
+
 @lru_cache(maxsize=4)
-def _loaded(name: str, catalog: str) -> Any:
+def _loaded(name: str, catalog: str, _kept_for: tuple[object, ...]) -> Any:
     require_extra("pyiceberg", "source.kind: iceberg", "ingest")
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
     from pyiceberg.table import StaticTable
 
     properties = _expanded(json.loads(catalog))
+    place = _place(name, properties)
+    properties = {**(iceberg_properties(place) if kept_for(place) else {}), **properties}
     try:
-        if name.endswith(".metadata.json"):
-            return StaticTable.from_metadata(name)
+        if name.endswith(METADATA):
+            return StaticTable.from_metadata(name, properties)
         return load_catalog(properties.pop("name", "default"), **properties).load_table(name)
     except (FileNotFoundError, UnicodeDecodeError, ValidationError, KeyError, TypeError) as error:
         raise InputError(f"source.table: cannot read the metadata of the Iceberg table {name}: {error}") from error

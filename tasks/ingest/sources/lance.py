@@ -112,7 +112,7 @@ def _opened(uri: str, version: int | None, anonymous: bool) -> Any:
     lance: Any = require_extra("lance", "source.kind: lance", "ingest")
     try:
         with translate_panics():
-            return lance.dataset(uri, version=version, storage_options=storage_options(anonymous))
+            return lance.dataset(uri, version=version, storage_options=storage_options(uri, anonymous))
     except (ValueError, RuntimeError) as error:
         suffix = "" if version is None else f" with the version {version}"
         reason = str(error).partition(", /")[0]

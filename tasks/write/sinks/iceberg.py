@@ -14,6 +14,7 @@ from pydantic import Field
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.database import DatabaseUrl
+from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -96,4 +97,4 @@ class IcebergSink(DirectorySink):
             remove_files(run)
 
     def _opened(self) -> iceberg.Opened:
-        return iceberg.Opened(self.catalog, self.catalog_name, self.table)
+        return iceberg.Opened(self.catalog, self.catalog_name, self.table, Location(self.path))

@@ -40,12 +40,9 @@ class RunProgress:
     def __post_init__(self) -> None:
         self.timeline = Timeline(self.run)
         self.total: int | None = None
-        self.resumed = 0
         if self.counts["rows"].null_count == 0:
             self.total = int(pc.sum(self.counts["rows"]).as_py() or 0)
-            pending = sum(count or 0 for count, _ in read_plan.read_summaries(self.run.order))
-            self.resumed = max(self.total - pending, 0)
-        self.already = read_plan.read_quarantined(self.run.order)
+        self.resumed, self.already = read_plan.read_earlier(self.run.order)
 
     def look(self, moment: Moment) -> None:
         """Show the source rows that each stage has done, and begin a part that is due, every few seconds.

@@ -26,6 +26,7 @@ from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.run import now as utc_now
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.watchdog import death_reported
 from overnight.tasks.write.checks.column_statistics import describe
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.progress import stalled
@@ -164,7 +165,8 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
     Rows that `sink` refuses are quarantined. Raise `ContractError` for a column that it refuses, or whose types differ.
     """
     start = time.perf_counter()
-    staged = _write(run, sink, name, blocks)
+    with death_reported(run, "write", name, "the process that wrote a part died, and the part was written again"):
+        staged = _write(run, sink, name, blocks)
     supervisor.report_storage_problems(run, "write")
     staged.seconds = time.perf_counter() - start
     return staged

@@ -39,7 +39,7 @@ def open_table(sink: Location) -> "DeltaTable | None":
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        return DeltaTable(object_store_uri(sink), storage_options=delta_options())
+        return DeltaTable(object_store_uri(sink), storage_options=delta_options(sink.uri))
     except TableNotFoundError:
         return None
 
@@ -152,7 +152,7 @@ def _created(run: Run, schema: pa.Schema) -> "DeltaTable":
             object_store_uri(run.sink),
             Schema.from_arrow(whole_schema(run, schema)),
             partition_by=partition_columns(run),
-            storage_options=delta_options(),
+            storage_options=delta_options(run.sink.uri),
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except DeltaError:

@@ -6,7 +6,6 @@ an empty snapshot in the name of an attempt that did not commit, so that a pause
 """
 
 import contextlib
-import os
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,8 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.database import expanded
 from overnight.tasks.storage.error_translation import translate_publish_errors
 from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.object_store import iceberg_properties
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import as_paths
 from overnight.tasks.write.tables import optimistic_commit
@@ -35,18 +36,22 @@ COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 @dataclass(frozen=True)
 class Opened:
-    """The table `name` (`namespace.table`) in the catalogue `catalog_name` of the database at `url`."""
+    """The table `name` (`namespace.table`) in the catalogue `catalog_name` of the database at `url`.
+
+    `sink` is the directory of the table.
+    """
 
     url: str
     catalog_name: str
     name: str
+    sink: Location
 
     def catalog(self) -> "SqlCatalog":
         require_extra("pyiceberg", "sink.kind: iceberg", "write")
         from pyiceberg.catalog.sql import SqlCatalog
         from sqlalchemy.exc import DBAPIError
 
-        properties = {"uri": expanded(self.url), **_storage_properties()}
+        properties = {"uri": expanded(self.url), **iceberg_properties(self.sink.uri)}
         try:
             return SqlCatalog(self.catalog_name, **properties)
         except DBAPIError:  # another process made the catalogue's own tables at the same moment
@@ -184,19 +189,6 @@ def fence(opened: Opened, run: Run) -> bool:
             lambda table: committed(table, run) is not None,
             take_its_place,
         )
-
-
-def _storage_properties() -> dict[str, str]:
-    """Return options that pyiceberg does not read from the environment itself."""
-    variables = {
-        "s3.endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-        "s3.region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
-    }
-    properties = {}
-    for name, (first, second) in variables.items():
-        if value := os.environ.get(first) or os.environ.get(second):
-            properties[name] = value
-    return properties
 
 
 def _data_files(table: "Table", run: Run) -> list[Any]:

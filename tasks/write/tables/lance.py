@@ -51,7 +51,8 @@ def open_table(sink: Location, version: int | None = None) -> "LanceDataset | No
     # The first commit makes the directory before it writes a version there.
     if not any(name.endswith(".manifest") for name in (sink / "_versions").names()):
         return None
-    return lance.dataset(object_store_uri(sink), version=version, storage_options=storage_options())
+    options = storage_options(sink.uri)
+    return lance.dataset(object_store_uri(sink), version=version, storage_options=options)
 
 
 def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
@@ -238,7 +239,7 @@ def _write(sink: Location, rows: Location) -> list[Fragment]:
         # Lance compares the names of a list's items too: "element" in Parquet, often "item" in Arrow.
         schema = pa.schema([table.schema.field(name) for name in file.schema_arrow.names])
         reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema)
-        metadata = write_fragments(reader, table, mode="append", storage_options=storage_options())
+        metadata = write_fragments(reader, table, mode="append", storage_options=storage_options(sink.uri))
     fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in metadata]
     lines = "".join(f"{fragment.text}\n" for fragment in fragments)
     (rows.parent / (rows.name + WRITTEN)).write_bytes(lines.encode())
@@ -254,4 +255,5 @@ def _commit(run: Run, version: int, operation: Any, properties: dict[str, str]) 
     import lance
 
     transaction = lance.Transaction(version, operation, transaction_properties=properties)
-    lance.LanceDataset.commit(object_store_uri(run.sink), transaction, storage_options=storage_options(), max_retries=0)
+    options = storage_options(run.sink.uri)
+    lance.LanceDataset.commit(object_store_uri(run.sink), transaction, storage_options=options, max_retries=0)

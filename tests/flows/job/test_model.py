@@ -81,6 +81,7 @@ OF_SPEED_AND_PLACE = [
     *(
         "source.on_changed=fail",
         "state=s3://other",
+        "storage={s3://other: {endpoint: 'https://minio:9000', profile: team}}",
         "preprocess.0.resample=bicubic",
         "source.wait_for={file: _SUCCESS}",
     ),

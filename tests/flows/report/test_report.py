@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import StageFailed
 from overnight.tasks.state.run import Run, read_json, write_json
 from overnight.tasks.write.checks.column_statistics import describe, summary
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from tests.flows.report.runs import job_of, publish, receipt_of, write_quarantine
 
 FAILED = ("a#1", "/in/a", "infer", "ValueError", "too bright: 3")
@@ -61,7 +63,41 @@ def test_rows_that_are_gone_leave_a_page_with_the_reason(tmp_path: Path) -> None
     (tmp_path / "out/date=2026-01-09/part.parquet").unlink()
     report = read_report(job_of(tmp_path), receipt)
     assert [problem.split(":")[:2] for problem in report.problems] == [["rows", " FileNotFoundError"]]
+    assert report.verdict.level == "look"
+    assert "the published rows cannot be read" in report.verdict.sentence
+
+
+class Archive(ParquetSink):
+    """A sink of a package whose files only the package can read."""
+
+    kind: Literal["archive"] = "archive"  # type: ignore[assignment]
+
+
+def test_rows_of_a_sink_without_a_read_are_named_as_missing_and_the_rest_is_shown(tmp_path: Path) -> None:
+    receipt = published(tmp_path, "2026-01-09", 0.9) | {"files": ["date=2026-01-09/part.archive"]}
+    job = job_of(tmp_path).model_copy(update={"sink": Archive(path=str(tmp_path / "out"))})
+    report = read_report(job, receipt)
+    (problem,) = report.problems
+    assert problem.startswith(
+        "rows of this sink: expected published files of Parquet in a sink of kind archive, found "
+    )
     assert report.verdict.level == "trust"
+    assert report.verdict.sentence.endswith("This page shows no rows, because the sink has no method that reads them.")
+    page = render(report)
+    assert "Missing on this page" in page
+    assert "predicted_label" in page
+
+
+def test_incidents_of_a_run_that_failed_are_on_its_page_and_in_its_record(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    run = describe_run(job, "2026-01-09")
+    incident = {"stage": "infer", "what": "a worker died and its rows were run again", "times": 2}
+    with disable_run_logger(), pytest.raises(StageFailed), opened(job, Scope(run), False) as run:  # noqa: PT012 - as above
+        write_json(run.incidents, {"incidents": [incident]})
+        raise StageFailed("out of memory", "infer")
+    assert read_json(run.ledger / "failure.json")["incidents"] == [incident]
+    page = (tmp_path / "out/_overnight/date=2026-01-09/report.html").read_text()
+    assert "a worker died and its rows were run again</bdi> (2 times)" in page
 
 
 @pytest.mark.parametrize(

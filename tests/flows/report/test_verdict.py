@@ -53,7 +53,8 @@ def test_the_sentence_counts_rows_that_the_job_filtered() -> None:
 def test_a_page_without_its_checks_is_no_reason_for_trust() -> None:
     verdict = judge(receipt_of("2026-01-01"), [], [], True, lacks={"checks", "rows"})
     assert verdict.level == "look"
-    assert verdict.sentence.startswith("Look before you use it: this page cannot show the checks. 10 rows")
+    doubts = "this page cannot show the checks; the published rows cannot be read"
+    assert verdict.sentence.startswith(f"Look before you use it: {doubts}. 10 rows")
 
 
 def test_a_failed_and_a_cancelled_run_say_what_is_published() -> None:

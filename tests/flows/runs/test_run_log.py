@@ -14,13 +14,14 @@ import ray
 
 from overnight.flows.runs import run_log
 from overnight.flows.runs.run_log import lost_nodes_recorded
+from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state.run import read_json, write_json
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import QuarantineAllowed, Supervisor
 from tests import jobs
 from tests.chaos.runs import wait_for
 from tests.conftest import WORKER_PATH
-from tests.flows.conftest import Overnight
+from tests.flows.conftest import Overnight, RunJob, parquet, write_parquet
 from tests.prefect_api import ask
 from tests.tasks.resources.test_cluster import node
 from tests.tasks.runs import make_run
@@ -177,3 +178,41 @@ def test_a_run_records_what_ended_with_the_process_of_the_attempt_before(cluster
         wait_for("the nodes", lambda: read_json(run.nodes) == {"alive": ["id-new"]})
     [(_, what)] = cluster.incidents
     assert what.startswith("no node of the attempt before is left")
+
+
+DIES_ONCE = """
+import os
+from pathlib import Path
+
+
+class DiesOnce:
+    def __init__(self, mark):
+        self.mark = Path(mark)
+
+    def __call__(self, batch):
+        if 7 in batch["x"] and not self.mark.exists():
+            self.mark.touch()
+            os._exit(1)
+        return {"y": batch["x"]}
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_keeps_its_incidents_in_its_record_and_on_its_page(run_job: RunJob, tmp_path: Path) -> None:
+    (WORKER_PATH / "dies_once.py").write_text(DIES_ONCE)
+    write_parquet(tmp_path / "in/a.parquet", x=list(range(20)))
+    model = {"kind": "python", "target": "dies_once:DiesOnce", "kwargs": {"mark": str(tmp_path / "mark")}}
+    job = {
+        "name": "dying",
+        "source": parquet(tmp_path),
+        "inference": [model | {"batch_size": 5}],
+        "checks": {"min_rows": 100},
+        "sink": {"kind": "parquet", "path": str(tmp_path / "out")},
+    }
+    with pytest.raises(CheckFailed, match=r"checks\.min_rows"):
+        run_job(job)
+    ledger = tmp_path / "out/_overnight/all"
+    incidents = json.loads((ledger / "failure.json").read_text())["incidents"]
+    assert "infer" in {incident["stage"] for incident in incidents}, incidents
+    page = (ledger / "report.html").read_text()
+    assert all(incident["what"] in page for incident in incidents)

@@ -107,6 +107,10 @@ def load(kind: str, **settings: Any) -> Callable[[Path], Any]:
     return lambda _: leaf(kind, **settings).load()
 
 
+def open_catalog(here: Path) -> None:
+    Opened(f"sqlite:///{here}/c.db", "c", "t", Location(str(here))).catalog()
+
+
 # library, kind, stage, what needs the library
 CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("accelerate", "device_map", "infer", shard),
@@ -135,7 +139,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("pillow_heif", "HEIF", "preprocess", decode_heif),
     ("psycopg", "postgresql+psycopg://", "write", lambda _: engine("postgresql+psycopg://host/database")),
     ("psycopg", "postgresql+psycopg://", "ingest", files("sql", **SQL)),
-    ("pyiceberg", "sink.kind: iceberg", "write", lambda here: Opened(f"sqlite:///{here}/c.db", "c", "t").catalog()),
+    ("pyiceberg", "sink.kind: iceberg", "write", open_catalog),
     ("pyiceberg", "source.kind: iceberg", "ingest", files("iceberg", table="a.b")),
     ("pypdfium2", "pdf_text", "preprocess", build("pdf_text")),
     ("semantic_text_splitter", "split_text", "preprocess", build("split_text")),

@@ -33,7 +33,7 @@ def test_an_order_is_shuffled_in_each_try_and_still_tells_what_was_quarantined_b
     shuffled = read_plan.read_order(run.order)["unit"].to_pylist()
     assert sorted(shuffled) == list(range(40))
     assert shuffled != list(range(40))
-    assert read_plan.read_quarantined(run.order) == 5
+    assert read_plan.read_earlier(run.order).quarantined == 5
 
     again = run.as_new_attempt()
     ordered.data.plan_read(again)

@@ -17,9 +17,9 @@ from overnight.tasks.state.read_plan import (
     TARGET_BLOCK_BYTES,
     pack,
     read_block,
+    read_earlier,
     read_order,
     read_positions,
-    read_quarantined,
     read_summaries,
     reorder,
 )
@@ -82,9 +82,9 @@ def test_a_block_holds_its_units_as_they_were_given(order: Location):
 
 def test_summaries_tell_what_is_left_to_read(order: Location):
     write_order(order, pending(4, {1: [0, 2, 5, 6]}), np.array([0, 0, 1, 1]), quarantined=5)
-    assert (read_summaries(order), read_quarantined(order)) == ([(7 + 7 - 3, 0 + 1), (14, 2 + 3)], 5)
+    assert (read_summaries(order), read_earlier(order)) == ([(7 + 7 - 3, 0 + 1), (14, 2 + 3)], (3, 5))
     write_order(order, pending(2, rows=None), np.array([0, 1]))
-    assert (read_summaries(order), read_quarantined(order)) == ([(None, 0), (None, 1)], 0)
+    assert (read_summaries(order), read_earlier(order)) == ([(None, 0), (None, 1)], (0, 0))
 
 
 def test_an_order_written_again_replaces_the_first_and_nothing_pending_is_no_block(order: Location):
@@ -133,7 +133,7 @@ def test_it_is_what_all_units_at_once_would_give(
     write_order(plain, ordered, pack(ordered["size"].to_numpy()))
     assert read_order(place).cast(PENDING).equals(read_order(plain).cast(PENDING))
     assert read_summaries(place) == read_summaries(plain)
-    assert read_quarantined(place) == 5
+    assert read_earlier(place).quarantined == 5
 
 
 @pytest.mark.parametrize("count", [0, 1, 10])

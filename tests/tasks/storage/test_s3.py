@@ -204,8 +204,8 @@ def test_an_archived_object_costs_its_own_row_and_says_where_it_is(place: Locati
 
 
 def test_anonymous_requests_are_unsigned_and_others_are_signed(store: FaultyS3, place: Location, s3: Any) -> None:
-    write_deltalake(f"{place}/delta", pa.table({"n": [1]}), storage_options=storage_options())
-    lance.write_dataset(pa.table({"n": [1]}), f"{place}/table.lance", storage_options=storage_options())
+    write_deltalake(f"{place}/delta", pa.table({"n": [1]}), storage_options=storage_options(str(place)))
+    lance.write_dataset(pa.table({"n": [1]}), f"{place}/table.lance", storage_options=storage_options(str(place)))
     (place / "texts/a.txt").write_bytes(b"text")
     bucket = place.uri.split("/")[2]
     for found in s3.list_objects_v2(Bucket=bucket)["Contents"]:
@@ -227,7 +227,7 @@ def test_a_store_on_this_machine_is_asked_without_the_proxy(
     PatientS3.clear_instance_cache()
     (place / "a.txt").write_bytes(b"text")
     assert read_all(Text(path=place.uri)).column("text") == ["text"]
-    lance.write_dataset(pa.table({"n": [1]}), f"{place}/table.lance", storage_options=storage_options())
+    lance.write_dataset(pa.table({"n": [1]}), f"{place}/table.lance", storage_options=storage_options(str(place)))
     assert read_all(Lance(path=f"{place}/table.lance")).column("n") == [1]
 
 

@@ -45,7 +45,7 @@ def test_a_table_on_s3_is_read_without_the_rows_that_are_deleted(s3: Any, bucket
     for path in filter(Path.is_file, Path(table).rglob("*")):
         s3.upload_file(str(path), bucket, f"deep/table/{path.relative_to(table)}")
     place = f"s3://{bucket}/deep/table"
-    write_deltalake(place, rows(5, 1, "2026-01-02"), storage_options=storage_options(), mode="append")
+    write_deltalake(place, rows(5, 1, "2026-01-02"), storage_options=storage_options(place), mode="append")
     found = read_all(Delta(path=place, where={"day": "{partition}"}), partition="2026-01-01")
     assert found.column("n") == [0, 2]
     assert all(row["uri"].startswith(f"{place}/day=2026-01-01/part-") for row in found.good.values())

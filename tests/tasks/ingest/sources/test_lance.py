@@ -72,7 +72,7 @@ def test_a_change_of_the_table_changes_the_inputs_that_it_concerns_and_no_others
 
 def test_a_table_on_s3_is_read(s3: Any, bucket: str) -> None:
     place = f"s3://{bucket}/deep/table.lance"
-    lance.write_dataset(rows(), place, max_rows_per_file=4, storage_options=storage_options())
+    lance.write_dataset(rows(), place, max_rows_per_file=4, storage_options=storage_options(str(place)))
     found = read(Lance(path=place))
     assert found.column("n") == list(range(10))
     key = next(iter(found.good.values()))["uri"].removeprefix(f"s3://{bucket}/")

@@ -14,7 +14,7 @@ from overnight.tasks.engine.progress_text import line_of
 from overnight.tasks.engine.stream import Streamed
 from overnight.tasks.resources.sampler import Sample
 from overnight.tasks.state.manifest import COUNTS, UNITS
-from overnight.tasks.state.read_plan import PENDING, stream_order
+from overnight.tasks.state.read_plan import PENDING, EarlierRows, stream_order
 from overnight.tasks.state.run import now, timeline_of
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import Incident, Snapshot
@@ -54,7 +54,7 @@ def of_run(tmp_path: Path) -> Any:
         unit |= {"version": [""], "row_group": [None], "settled": [[0, 40]]}
         pending = pa.table({name: unit[name] for name in PENDING.names}, PENDING)
         left = np.array([60]) if rows else None
-        stream_order(run.order, [pending], np.zeros(1, np.int64), np.array([900]), left, quarantined=3)
+        stream_order(run.order, [pending], np.zeros(1, np.int64), np.array([900]), left, EarlierRows(40, 3))
         counts = pending.select(UNITS.names).select(COUNTS)
         shown: list[Progress] = []
         staging: Any = SimpleNamespace(staged=Staged(), begin_if_due=lambda: None)
@@ -91,13 +91,20 @@ def test_the_last_count_of_files_of_unknown_length_is_not_that_of_ray_data(of_ru
     progress.look(moment({"ingest": 64, "infer": 60}))  # with weights
     staging.staged = Staged(rows={"ingest": 50, "preprocess": 0, "infer": 50, "write": 50})
     progress.look(moment({"ingest": 64, "infer": 60}, is_complete=True))
-    assert line_of(shown[1]).startswith("ingest: 50 rows · infer: 50 rows · write: 50 rows")
+    assert line_of(shown[1]).startswith("ingest: 90 rows · infer: 90 rows · write: 90 rows")
 
 
 def test_files_of_unknown_length_have_no_total(of_run: Any) -> None:
     progress, shown, _ = of_run(rows=None)
     progress.look(moment({"ingest": 30}))
-    assert (shown[0].total, shown[0].share("ingest"), shown[0].resumed) == (None, None, 0)
+    assert (shown[0].total, shown[0].share("ingest")) == (None, None)
+
+
+def test_rows_of_earlier_attempts_are_shown_also_if_the_rows_of_files_are_unknown(of_run: Any) -> None:
+    progress, shown, _ = of_run(rows=None)
+    progress.look(moment({"ingest": 30}))
+    assert (shown[0].resumed, shown[0].stages["ingest"].rows) == (40, 70)
+    assert "40 resumed" in line_of(shown[0])
 
 
 def test_the_last_incident_has_its_stage(of_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from overnight.tasks.rows import blocks as rows
 from overnight.tasks.rows.user_function import outcome_of
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.run import Run
+from overnight.tasks.workers import supervisor
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream import staging as staging_module
 from overnight.tasks.write.stream.staging import Staged, Staging, write_part
@@ -194,9 +195,13 @@ class DiesOnce(ParquetSink):
 
 def test_a_part_whose_writer_is_killed_is_written_again_with_each_row_once(ray_session: None, tmp_path: Path) -> None:
     run, sink = make_run(tmp_path), DiesOnce(path="-", rows_per_part=10, mark=str(tmp_path / "died"))
-    staging = stage(run, sink, [block(0, first, 5, x=range(5)) for first in range(0, 30, 5)])
+    with supervisor.supervised(run):
+        staging = stage(run, sink, [block(0, first, 5, x=range(5)) for first in range(0, 30, 5)])
+        incidents = supervisor.snapshot(run).incidents
     records = staged_parts.read_records(run.parts)
     assert (tmp_path / "died").exists()
+    sentence = "the process that wrote a part died, and the part was written again"
+    assert [(one["stage"], one["what"], one["times"]) for one in incidents] == [("write", sentence, 1)]
     assert [record.rows for record in records] == [10, 10, 10]
     written = pa.concat_tables([staged_parts.read_part(run.parts, record, ["__row"]) for record in records])
     assert sorted(written["__row"].to_pylist()) == list(range(30))
