@@ -1,7 +1,7 @@
 """Compare two results of a job by `row_id`: find rows that only one has, and columns whose values differ.
 
 Both results are read twice, a few rows at a time: first for a hash of each value, then for the examples. Memory holds
-the row ids, and 8 bytes per value. DuckDB computes the hashes. A column that has another type in the other result is
+the row ids, and 8 bytes per value. A column that has another type in the other result is
 compared as text. The column of the partition is never compared, and `uri` only within the same partition.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from overnight.flows.ledger.results import Result
 from overnight.flows.preview_cells import values
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.rows.expressions.engine import database
+from overnight.tasks.rows.agreement import value_hashes
 
 EXAMPLES = 3
 
@@ -116,10 +116,6 @@ def _schema(result: Result) -> pa.Schema:
 
 def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple[pa.Array, np.ndarray]:
     """Return the row ids, and a matrix of uint64 with a hash for each value of these columns."""
-    terms = []
-    for name in columns:
-        identifier = '"' + name.replace('"', '""') + '"'
-        terms.append(f"hash({identifier}{'::VARCHAR' if name in as_text else ''})")
     ids, parts = [pa.array([], pa.string())], [np.empty((0, len(columns)), np.uint64)]
     for rows in result.batches():
         if not len(rows):
@@ -129,14 +125,7 @@ def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple
                 raise OvernightError(f"{result.name}: expected the column {name} in each file, found one without it.")
         table = result.with_images(rows).select(["row_id", *columns])
         ids += table["row_id"].cast(pa.string()).chunks
-        matrix = np.empty((len(table), len(columns)), np.uint64)
-        if columns:
-            with database().cursor() as cursor:
-                cursor.register("__rows", table)
-                hashes = cursor.execute(f"SELECT {', '.join(terms)} FROM __rows").fetchnumpy()
-            for number, column in enumerate(hashes.values()):
-                matrix[:, number] = column
-        parts.append(matrix)
+        parts.append(value_hashes(table, columns, as_text))
     return pa.concat_arrays(ids), np.concatenate(parts)
 
 
