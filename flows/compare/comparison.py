@@ -63,7 +63,7 @@ class Comparison:
     same: list[str]  # columns without a difference
     main: Compared | None
     accuracy: Accuracy | None
-    statistics: list[Column] = field(default_factory=list)  # of results without common rows
+    statistics: list[Column] = field(default_factory=list)  # of other partitions, or of results without common rows
 
     @property
     def rows(self) -> int:
@@ -99,10 +99,10 @@ def compare_jobs(
 
 
 def compare_published(a: Result, b: Result, drawing: Drawing, column: str | None = None) -> Comparison:
-    """Compare the published rows of two results. Without common rows, compare the statistics of their columns."""
+    """Compare the published rows of two results, and the statistics of their columns unless all rows are the same."""
     side_a, side_b, total = published_sides(a, b, drawing)
     comparison = compare_sides(side_a, side_b, drawing, total, column)
-    if not total:
+    if not total or a.receipt["partition"] != b.receipt["partition"]:
         comparison.statistics = compare_columns(b.receipt, [a.receipt], b.job.checks)
     return comparison
 

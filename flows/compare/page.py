@@ -44,7 +44,7 @@ def _groups(comparison: Comparison) -> list[Group]:
 
 
 def _shown(comparison: Comparison, numbers: list[int]) -> pa.Table:
-    """Return these rows for cards: each column that differs as `A → B`, or if texts are long as two, then the others."""
+    """Return these rows for cards: each column that differs as `A → B`, or as two if texts are long, then the same."""
     rows_a, rows_b = (rows.take(pa.array(numbers, pa.int64())) for rows in (comparison.rows_a, comparison.rows_b))
     columns: dict[str, Any] = {name: rows_a[name] for name in ("row_id", "uri") if name in rows_a.column_names}
     for column in comparison.columns:

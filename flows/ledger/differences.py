@@ -1,8 +1,9 @@
 """Compare two results of a job by `row_id`: find rows that only one has, and columns whose values differ.
 
 Both results are read twice, a few rows at a time: first for a hash of each value, then for the examples. Memory holds
-the row ids, and 8 bytes per value. A column that has another type in the other result is
-compared as text. The column of the partition is never compared, and `uri` only within the same partition.
+the row ids, and 8 bytes per value. A column that has another type in the other result is compared as text. The column
+of the partition is never compared, and `uri` only within the same partition. Rows of two partitions may be other rows
+under the same ids, so the statistics of their columns are compared, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from overnight.flows.ledger.results import Result
 from overnight.flows.preview_cells import values
+from overnight.flows.report.columns import Column, compare_columns
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.rows.agreement import value_hashes
 
@@ -47,6 +49,7 @@ class Differences:
     """The differences between the results `a` and `b`. Rows with the same `row_id` are compared.
 
     `in_both` rows are in both results, and `changed` of these differ. `columns` has each changed column by its name.
+    `statistics` has shares, means, nulls and drift of the columns of other partitions, or of results without equal ids.
     """
 
     a: Result
@@ -58,6 +61,7 @@ class Differences:
     columns: Mapping[str, Changed]
     columns_only_a: list[str]
     columns_only_b: list[str]
+    statistics: list[Column]
 
     def __bool__(self) -> bool:
         rows = self.changed or self.only_a.rows or self.only_b.rows
@@ -90,7 +94,13 @@ def compare(a: Result, b: Result) -> Differences:
         columns=_changed_columns(a, b, common, ids, differ),
         columns_only_a=[name for name in names_a if name not in names_b],
         columns_only_b=[name for name in names_b if name not in names_a],
+        statistics=_statistics(a, b) if "uri" in omissions or not len(ids) else [],
     )
+
+
+def _statistics(a: Result, b: Result) -> list[Column]:
+    """Return the columns of B beside those of A, from the receipts, with drift by the rules of the job's checks."""
+    return compare_columns(b.receipt, [a.receipt], b.job.checks)
 
 
 def _changed_columns(a: Result, b: Result, names: list[str], ids: pa.Array, differ: np.ndarray) -> dict[str, Changed]:
