@@ -74,10 +74,11 @@ def compare(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Compare a job with other settings (--set), another job, or two published days (--with).
+    """Compare two ways to run a job, or two published days.
 
-    Days, and jobs with a published day, are compared by their published rows. Otherwise both ways compute the same
-    drawn rows in this process. Nothing is published.
+    --set names other settings, OTHER.yaml another job, --with another published day. Days, and jobs that have published
+    the day, are compared by their published rows. Otherwise both ways compute the same drawn rows in this process.
+    Nothing is published.
     """
     if [bool(settings), bool(other), bool(with_)].count(True) != 1:
         raise click.UsageError("expected exactly one of --set, OTHER.yaml and --with: what is A compared with?")

@@ -92,12 +92,12 @@ def value_hashes(table: pa.Table, columns: Sequence[str], as_text: Iterable[str]
     matrix = np.empty((len(table), len(columns)), np.uint64)
     if not columns or not len(table):
         return matrix
+    names = [f"c{number}" for number in range(len(columns))]  # a name of data may hold any character
     terms = []
-    for name in columns:
-        identifier = '"' + name.replace('"', '""') + '"'
-        terms.append(f"hash({identifier}{'::VARCHAR' if name in as_text else ''})")
+    for short, name in zip(names, columns, strict=True):
+        terms.append(f"hash({short}{'::VARCHAR' if name in as_text else ''})")
     with database().cursor() as cursor:
-        cursor.register("__rows", table.select(columns))
+        cursor.register("__rows", table.select(columns).rename_columns(names))
         hashes = cursor.execute(f"SELECT {', '.join(terms)} FROM __rows").fetchnumpy()
     for number, column in enumerate(hashes.values()):
         matrix[:, number] = column
