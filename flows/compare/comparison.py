@@ -84,11 +84,9 @@ class Comparison:
 def compare_jobs(
     jobs: Sequence[tuple[str, Job]], partition: str, drawing: Drawing, column: str | None = None
 ) -> Comparison:
-    """Compute drawn rows of the first job's partition with both jobs, each a name and a job, and compare them.
-
-    Without a number of rows, the first ones show how many differ, and so how many rows it takes (Wittes and Brittain
-    1990, "The role of internal pilot studies in increasing the efficiency of clinical trials", Statistics in Medicine).
-    """
+    """Compute drawn rows of the first job's partition with both jobs, each a name and a job, and compare them."""
+    # Without a number of rows, the first ones show how many it takes: J. Wittes and E. Brittain 1990, "The role of
+    # internal pilot studies in increasing the efficiency of clinical trials", Statistics in Medicine 9, 65-72.
     with both_ways(jobs, partition, drawing) as ways:
         ways.extend(drawing.first)
         comparison = compare_sides(ways.a, ways.b, drawing, ways.total, column)

@@ -27,7 +27,7 @@ def render(comparison: Comparison) -> str:
 
 
 def _groups(comparison: Comparison) -> list[Group]:
-    """Return rows that differ: some of each of the most frequent flips, or those that are farthest apart."""
+    """Return rows that differ: some of each of the most frequent flips, or without flips the ones farthest apart."""
     gallery, main = Gallery(comparison.a.job), comparison.main
     groups = []
     for flip in main.flips[:FLIPS_SHOWN] if main else ():

@@ -95,7 +95,7 @@ class BothWays:
         self.rows = stop
 
     def _read(self, first: int, stop: int) -> list[Path]:
-        """Write the blocks of drawn rows to a file each, because their columns may differ."""
+        """Write one file per block of drawn rows, because the columns of blocks may differ."""
         files = []
         for number, block in enumerate(self._drawn.read(first, stop)):
             files.append(self._folder / f"{first}-{number}.arrow")

@@ -1,4 +1,4 @@
-"""Say in sentences what a comparison shows, for the terminal and the page, and as JSON values."""
+"""Describe in sentences what a comparison shows, for the terminal and the page, and as JSON values."""
 
 from typing import Any
 

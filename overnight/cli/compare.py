@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from overnight.flows.compare.comparison import Comparison
     from overnight.flows.compare.sides import Drawing
 
-DIFFERENCES = "Differences are no failure."
+DIFFERENCES = "A comparison that finds differences is a success."
 
 
 class Rows(click.ParamType):

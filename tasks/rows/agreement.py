@@ -59,11 +59,9 @@ def wilson(count: int, rows: int, confidence: float = CONFIDENCE) -> tuple[float
 
 
 def rows_needed(difference: float, discordant: float) -> int:
-    """Return how many pairs show a difference of two shares with McNemar's test, if `discordant` pairs differ.
-
-    R. J. Connor 1987, "Sample size for testing differences in proportions for the paired-sample design",
-    Biometrics 43, 207-211. At least `difference` of the pairs differ.
-    """
+    """Return how many pairs show a difference of two shares with McNemar's test, if the share `discordant` differs."""
+    # R. J. Connor 1987, "Sample size for testing differences in proportions for the paired-sample design",
+    # Biometrics 43, 207-211. The share of pairs that differ is at least the difference.
     normal, share = NormalDist(), min(max(discordant, difference), 1.0)
     z_test, z_power = normal.inv_cdf((1 + CONFIDENCE) / 2), normal.inv_cdf(POWER)
     root = z_test * math.sqrt(share) + z_power * math.sqrt(share - difference**2)

@@ -37,7 +37,7 @@ class AgreementResult:
 def compare_with_published(
     run: Run, bound: AgreementBound | None, sink: Sink, columns: Columns, files: Sequence[Location]
 ) -> AgreementResult:
-    """Compare the rows in the staged `files`, which are Parquet, with those that the newest receipt describes."""
+    """Compare the rows in the staged `files`, which are Parquet, with the rows that the newest receipt describes."""
     result = AgreementResult()
     if bound is None or not columns:
         return result

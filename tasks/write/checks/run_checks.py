@@ -30,8 +30,7 @@ def verdict(
 ) -> dict[str, Any]:
     """Run all checks, and return the receipt's keys `checks` and `warnings`. Raise `CheckFailed` with all failures.
 
-    `files` are Parquet files. `agreement` is the result of `checks.agreement`. If too many rows are quarantined, the
-    error names `losing_stage`, which lost the most.
+    `files` are Parquet files. If too many rows are quarantined, the error names `losing_stage`, which lost the most.
     """
     previous = previous_receipt(run) if checks.drift or checks.python else None
     columns = receipt["columns"]
