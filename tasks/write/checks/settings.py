@@ -74,7 +74,7 @@ class Checks(Settings):
     agreement: Annotated[
         AgreementBound | None,
         Field(
-            description="How far the rows must agree with the rows that they replace; passes if nothing is published yet.",
+            description="How far the rows must agree with the rows that they replace; passes if there are none.",
             examples=[{"with": "published", "at_least": 0.98}],
         ),
     ] = None
