@@ -129,7 +129,7 @@ def _ids(side: Side) -> pa.ChunkedArray:
 def _one_sided(side: Side, other: Side) -> OneSided:
     ids = _ids(side)
     missing = ids.filter(pc.invert(pc.is_in(ids, value_set=_ids(other)))).to_pylist()
-    return OneSided(len(missing), len(other.quarantined.keys() & set(missing)), missing[:EXAMPLES])
+    return OneSided(len(missing) + side.more_rows, len(other.quarantined.keys() & set(missing)), missing[:EXAMPLES])
 
 
 def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ NO_ROWS = pa.table({"row_id": pa.array([], pa.string())})
 class Side:
     """One side: its rows, and what they took. `record` is its receipt, or has the same keys as far as they are known.
 
-    `rows_per_second` is without the loading of models. `quarantined` has row ids and reasons.
+    `rows_per_second` is without the loading of models. `quarantined` has row ids and reasons. `more_rows` rows, which
+    only this side has, are not in the table.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Side:
     quarantined: dict[str, str] = field(default_factory=dict)
     rows_per_second: float | None = None
     load_seconds: float | None = None
+    more_rows: int = 0
 
     @property
     def cost_per_1000(self) -> float | None:
@@ -91,7 +93,7 @@ class BothWays:
             files = self._read(self.rows, stop)
         for side in (self.a, self.b):
             with _explained("infer"):
-                _compute(side, self._drawn, files, stop - self.rows, str(self._folder))
+                _compute(side, self._drawn, files, str(self._folder))
         self.rows = stop
 
     def _read(self, first: int, stop: int) -> list[Path]:
@@ -121,7 +123,10 @@ def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side,
     total = len(common)
     if total > drawing.most:
         common = np.random.default_rng(drawing.seed).choice(common, drawing.most, replace=False)
-    return _published_side(a, common), _published_side(b, common), total
+    sides = _published_side(a, common), _published_side(b, common)
+    for side, ids in zip(sides, (ids_a, ids_b), strict=True):
+        side.more_rows = len(ids) - total
+    return *sides, total
 
 
 def _published_side(result: Result, ids: np.ndarray) -> Side:
@@ -136,7 +141,7 @@ def _published_side(result: Result, ids: np.ndarray) -> Side:
     return Side(name, result.job, table, receipt, _reasons(result.quarantine()), rate)
 
 
-def _compute(side: Side, drawn: DrawnRows, files: Sequence[Path], rows: int, folder: str) -> None:
+def _compute(side: Side, drawn: DrawnRows, files: Sequence[Path], folder: str) -> None:
     """Add the rows of these files of blocks to a side, with their seconds."""
     job = side.job
     run = run_in(folder, job, drawn.run.partition)
@@ -171,7 +176,8 @@ def _loaded(job: Job, run: Run) -> list[Loaded]:
     pipeline = compile_job(job)
     steps = tuple(step for step in pipeline.steps if not isinstance(step, PartitionStep))
     loaded: list[Loaded] = [Steps(steps).load(run)] if steps else []
-    return [*loaded, *(link.load(run) for link in pipeline.links)]
+    links = [replace(link, model=link.model.for_preview()) for link in pipeline.links]
+    return [*loaded, *(link.load(run) for link in links)]
 
 
 def _block(file: Path) -> pa.Table:

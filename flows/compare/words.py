@@ -44,7 +44,7 @@ def sentences(comparison: Comparison) -> list[str]:
         lines.append(_accuracy(accuracy))
     if not comparison.has_enough:
         wanted = min(comparison.rows_needed or 0, comparison.total)
-        lines.append(f"{wanted:,} rows would show a difference of {share(comparison.drawing.difference)}.")
+        lines.append(f"It takes {wanted:,} rows to see a difference of {share(comparison.drawing.difference)}.")
     return lines
 
 

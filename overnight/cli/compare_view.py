@@ -46,7 +46,9 @@ def _one_sided(name: str, peer: str, only: "OneSided") -> str:
     line = f"  only in {name}: {only.rows:,} rows"
     if only.quarantined:
         line += f", {only.quarantined:,} of them quarantined in {peer}"
-    return f"{line}: {', '.join(only.examples)}" + ", ..." * (only.rows > len(only.examples))
+    if only.examples:
+        line += f": {', '.join(only.examples)}" + ", ..." * (only.rows > len(only.examples))
+    return line
 
 
 def _show_column(console: Console, column: "Compared") -> None:

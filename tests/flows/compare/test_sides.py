@@ -71,5 +71,6 @@ def test_published_rows_are_those_of_both_results_and_drawn_if_there_are_many(tm
         7,
         sorted(b.table["row_id"].to_pylist()),
     )
+    assert (a.more_rows, b.more_rows) == (10, 0)
     assert b.quarantined == {"a#0": "ValueError: bad"}
     assert len(published_sides(*pair, Drawing())[0].table) == 90
