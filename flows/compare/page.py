@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.flows.compare.comparison import Comparison
-from overnight.flows.compare.words import TITLES, distances_of, level_of, sentences
+from overnight.flows.compare.words import distances_of, level_of, sentences, title_of
 from overnight.flows.preview_cells import text_of, values
 from overnight.flows.report.gallery import LONG_TEXT, Gallery, Group
 from overnight.flows.report.page import environment
@@ -20,7 +20,7 @@ def render(comparison: Comparison) -> str:
     level = level_of(comparison)
     return page.render(
         comparison=comparison,
-        verdict={"level": level, "title": TITLES[level], "sentences": sentences(comparison)},
+        verdict={"level": level, "title": title_of(comparison), "sentences": sentences(comparison)},
         groups=_groups(comparison),
         distances_of=distances_of,
     )

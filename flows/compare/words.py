@@ -10,11 +10,12 @@ from overnight.flows.report.page import number, share
 from overnight.tasks.config.masking import masked_in
 
 TITLES = {"trust": "They agree", "look": "Not clear", "no": "They differ"}
+OTHER_ROWS = "Other rows"
 SMALL_P = 0.001
 
 
 def level_of(comparison: Comparison) -> str:
-    """Return a key of `TITLES`: if the interval of the agreement is above, around or below the allowed difference."""
+    """Return a key of `TITLES`: whether the interval of the agreement is above, around or below the allowed difference."""
     main, least = comparison.main, 1 - comparison.drawing.difference
     if not comparison.rows or main is None:
         return "look"
@@ -22,6 +23,10 @@ def level_of(comparison: Comparison) -> str:
     if main.agreement.agreeing == comparison.rows == comparison.total or low >= least:
         return "trust"
     return "no" if high < least else "look"
+
+
+def title_of(comparison: Comparison) -> str:
+    return TITLES[level_of(comparison)] if comparison.rows else OTHER_ROWS
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -61,7 +66,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     main = comparison.main
     return {
-        "verdict": TITLES[level_of(comparison)],
+        "verdict": title_of(comparison),
         "sentences": sentences(comparison),
         "rows": comparison.rows,
         "rows_in_partition": comparison.total,

@@ -19,12 +19,12 @@ COLOURS = {"trust": "green", "look": "yellow", "no": "red"}
 
 def show_comparison(comparison: "Comparison") -> None:
     """Print a comparison on stdout."""
-    from overnight.flows.compare.words import TITLES, level_of, sentences
+    from overnight.flows.compare.words import level_of, sentences, title_of
 
     console = VisibleConsole(highlight=False)
     level = level_of(comparison)
     _say(console, f"A is {comparison.a.name}, B is {comparison.b.name}", "bold")
-    _say(console, TITLES[level], f"bold {COLOURS[level]}")
+    _say(console, title_of(comparison), f"bold {COLOURS[level]}")
     for line in sentences(comparison):
         _say(console, f"  {line}")
     for name, peer, only in (("A", "B", comparison.only_a), ("B", "A", comparison.only_b)):

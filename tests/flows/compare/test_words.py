@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from overnight.flows.compare.words import document, level_of, sentences
+from overnight.flows.compare.words import document, level_of, sentences, title_of
 from tests.flows.compare.sides_by_hand import compared, labelled
 
 
@@ -30,6 +30,7 @@ def test_the_sentences_have_the_agreement_the_accuracy_and_what_is_missing(tmp_p
     few = compared(tmp_path, a[:100], b[:100])
     few.total = 50_000  # rows that could be drawn
     assert sentences(few)[-1] == "It takes 9,809 rows to see a difference of 2.0%."
+    assert title_of(compared(tmp_path, a[:0], b)) == "Other rows"
     assert sentences(compared(tmp_path, a[:0], b))[0] == "No row is on both sides: nothing can be compared."
 
 
