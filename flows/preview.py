@@ -84,7 +84,7 @@ def preview(job: Job, rows: int = 8, partition: str | None = None) -> Preview:
     for _, text in job.source.dated_texts():
         expand(text, day)
     with tempfile.TemporaryDirectory(prefix="overnight-preview-") as folder, user_output.left_alone():
-        return _InProcess(job, _run(job, day, folder)).preview(rows)
+        return _InProcess(job, run_in(folder, job, day)).preview(rows)
 
 
 @dataclass
@@ -169,7 +169,7 @@ class _InProcess:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def _run(job: Job, day: str, folder: str) -> Run:
+def run_in(folder: str, job: Job, day: str) -> Run:
     """Return a run whose files are all in `folder`. It has no fingerprint, because nothing is compared with it."""
     return Run(
         job=job.name,
@@ -177,7 +177,7 @@ def _run(job: Job, day: str, folder: str) -> Run:
         partition_column=job.sink.partition_column,
         state=Location(folder),
         sink=Location(folder),
-        generation="preview",
+        generation="none",
         attempt=new_attempt(),
         fingerprint="",
         ingredients={},

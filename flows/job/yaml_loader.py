@@ -95,9 +95,10 @@ def written(section: BaseModel) -> dict[str, Any]:
     settings: dict[str, Any] = {"kind": dump["kind"]} if "kind" in dump else {}
     for name, field in type(section).model_fields.items():
         value, default = getattr(section, name), field.get_default(call_default_factory=True, validated_data={})
-        plain = plain_value(value) if _holds_section(value) else dump[name]
+        key = field.alias or name
+        plain = plain_value(value) if _holds_section(value) else dump[key]
         if field.is_required() or default not in (value, plain):
-            settings[name] = plain
+            settings[key] = plain
     return settings
 
 

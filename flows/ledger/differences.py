@@ -1,8 +1,9 @@
 """Compare two results of a job by `row_id`: find rows that only one has, and columns whose values differ.
 
 Both results are read twice, a few rows at a time: first for a hash of each value, then for the examples. Memory holds
-the row ids, and 8 bytes per value. DuckDB computes the hashes. A column that has another type in the other result is
-compared as text. The column of the partition is never compared, and `uri` only within the same partition.
+the row ids, and 8 bytes per value. A column that has another type in the other result is compared as text. The column
+of the partition is never compared, and `uri` only within the same partition. Rows of two partitions may be other rows
+under the same ids, so the statistics of their columns are compared, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 
 from overnight.flows.ledger.results import Result
 from overnight.flows.preview_cells import values
+from overnight.flows.report.columns import Column, compare_columns
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.rows.expressions.engine import database
+from overnight.tasks.rows.agreement import value_hashes
 
 EXAMPLES = 3
 
@@ -47,6 +49,7 @@ class Differences:
     """The differences between the results `a` and `b`. Rows with the same `row_id` are compared.
 
     `in_both` rows are in both results, and `changed` of these differ. `columns` has each changed column by its name.
+    `statistics` has shares, means, nulls and drift of the columns of other partitions, or of results without equal ids.
     """
 
     a: Result
@@ -58,6 +61,7 @@ class Differences:
     columns: Mapping[str, Changed]
     columns_only_a: list[str]
     columns_only_b: list[str]
+    statistics: list[Column]
 
     def __bool__(self) -> bool:
         rows = self.changed or self.only_a.rows or self.only_b.rows
@@ -89,7 +93,13 @@ def compare(a: Result, b: Result) -> Differences:
         columns=_changed_columns(a, b, common, ids, differ),
         columns_only_a=[name for name in names_a if name not in names_b],
         columns_only_b=[name for name in names_b if name not in names_a],
+        statistics=_statistics(a, b) if "uri" in omissions or not len(ids) else [],
     )
+
+
+def _statistics(a: Result, b: Result) -> list[Column]:
+    """Return the columns of B beside those of A, from the receipts, with drift by the rules of the job's checks."""
+    return compare_columns(b.receipt, [a.receipt], b.job.checks)
 
 
 def _changed_columns(a: Result, b: Result, names: list[str], ids: pa.Array, differ: np.ndarray) -> dict[str, Changed]:
@@ -115,10 +125,6 @@ def _schema(result: Result) -> pa.Schema:
 
 def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple[pa.Array, np.ndarray]:
     """Return the row ids, and a matrix of uint64 with a hash for each value of these columns."""
-    terms = []
-    for name in columns:
-        identifier = '"' + name.replace('"', '""') + '"'
-        terms.append(f"hash({identifier}{'::VARCHAR' if name in as_text else ''})")
     ids, parts = [pa.array([], pa.string())], [np.empty((0, len(columns)), np.uint64)]
     for rows in result.batches():
         if not len(rows):
@@ -128,14 +134,7 @@ def _hashes(result: Result, columns: list[str], as_text: Iterable[str]) -> tuple
                 raise OvernightError(f"{result.name}: expected the column {name} in each file, found one without it.")
         table = result.with_images(rows).select(["row_id", *columns])
         ids += table["row_id"].cast(pa.string()).chunks
-        matrix = np.empty((len(table), len(columns)), np.uint64)
-        if columns:
-            with database().cursor() as cursor:
-                cursor.register("__rows", table)
-                hashes = cursor.execute(f"SELECT {', '.join(terms)} FROM __rows").fetchnumpy()
-            for number, column in enumerate(hashes.values()):
-                matrix[:, number] = column
-        parts.append(matrix)
+        parts.append(value_hashes(table, columns, as_text))
     return pa.concat_arrays(ids), np.concatenate(parts)
 
 

@@ -48,13 +48,13 @@ class Result:
         is_published = not self.job.outputs_of(self.receipt).are_samples
         return "published" if is_published else f"sample of {self.receipt['rows_in']:,} rows"
 
-    def batches(self) -> Iterator[pa.Table]:
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows, one table after another. Raise `FileNotFoundError` if a publish replaces them meanwhile."""
         if not self.kept:
-            yield from published_rows.batches(self.job, self.receipt)
+            yield from published_rows.batches(self.job, self.receipt, columns)
             return
         with self.kept.open() as file:
-            for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_ONCE):
+            for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_ONCE, columns=columns):
                 yield pa.Table.from_batches([batch])
 
     def with_images(self, rows: pa.Table) -> pa.Table:

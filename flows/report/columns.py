@@ -99,6 +99,13 @@ def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) 
     return sorted(columns, key=lambda column: not column.has_drift)
 
 
+def as_json(column: Column) -> dict[str, Any]:
+    """Return a column of two results as JSON values: `a` is the earlier result, `b` the one that is compared."""
+    figures = {figure.name: {"kind": figure.kind, "a": figure.before, "b": figure.now} for figure in column.figures}
+    drift = [vars(drift) | {"is_marked": drift.is_marked} for drift in column.drift]
+    return {"name": column.name, "type": column.type, "figures": figures, "drift": drift}
+
+
 def bins_of(edges: np.ndarray, counts: np.ndarray, counts_before: np.ndarray | None) -> list[Bin]:
     """Return the bins of a histogram, without the empty ones at both ends."""
     before = np.zeros_like(counts) if counts_before is None else counts_before

@@ -22,12 +22,12 @@ WHOLE = 10**15  # below this, a float shows whole numbers exactly
 
 
 def render(report: Report) -> str:
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     return page.render(report=report, record=report.record, verdict=report.verdict, total=total_of(report.uses))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("overnight.flows.report"),
         autoescape=True,

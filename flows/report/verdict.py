@@ -120,9 +120,21 @@ def list_checks(record: Record, checks: Checks) -> list[Check]:
             if figure in distances:
                 check = replace(check, value=f"{distances[figure]:.3g}", state="passed")
             rows.append(check)
+    if checks.agreement:
+        rows.append(_agreement(record, checks.agreement.at_least))
     if checks.python:
         rows.append(Check(f"python: {checks.python}", "no problem", "no problem"))
     return rows
+
+
+def _agreement(record: Record, at_least: float) -> Check:
+    check = Check("agreement", f"at least {at_least:.6g}", "nothing to compare with", "not compared")
+    measured = (record.get("checks") or {}).get("agreement")
+    if not measured:
+        return check
+    names = ", ".join(measured["columns"])
+    value = f"{measured['share']:.6g} of {_rows(measured['rows'])} have the same {names} as before"
+    return replace(check, value=value, state="passed")
 
 
 def _refusals(record: Record) -> list[Check]:

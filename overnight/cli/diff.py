@@ -53,6 +53,7 @@ def show_differences(differences: "Differences") -> None:
     from rich.text import Text
 
     from overnight.api.console import VisibleConsole
+    from overnight.cli.columns_view import show_statistics
 
     console = VisibleConsole(highlight=False)
 
@@ -72,10 +73,15 @@ def show_differences(differences: "Differences") -> None:
         print_line(f"  {name}: {column.rows:,} changed")
         for row_id, before, after in column.examples:
             console.print(Text(f"    {row_id}: {_change(before, after)}"), no_wrap=True, overflow="ellipsis")
+    if differences.statistics:
+        print_line("  all rows of A -> all rows of B, by the statistics of their columns:")
+        show_statistics(console, differences.statistics)
 
 
 def as_document(differences: "Differences") -> dict[str, Any]:
     """Return the differences as JSON values, as `--json` prints them."""
+    from overnight.flows.report.columns import as_json as statistics_as_json
+
     columns = {}
     for name, column in differences.columns.items():
         examples = [{"row_id": row_id, "a": _json(a), "b": _json(b)} for row_id, a, b in column.examples]
@@ -91,6 +97,7 @@ def as_document(differences: "Differences") -> dict[str, Any]:
         "columns_only_a": differences.columns_only_a,
         "columns_only_b": differences.columns_only_b,
         "columns": columns,
+        "statistics": [statistics_as_json(column) for column in differences.statistics],
     }
 
 

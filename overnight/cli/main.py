@@ -12,6 +12,7 @@ import click
 from overnight.cli.backfill import backfill
 from overnight.cli.clean import clean
 from overnight.cli.command import EXIT_STATUS
+from overnight.cli.compare import compare
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.diff import diff
 from overnight.cli.doctor import doctor
@@ -39,7 +40,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, validate, search, serve, notify, metrics, doctor, clean, remove)
+OTHERS = (preview, show, diff, compare, validate, search, serve, notify, metrics, doctor, clean, remove)
 
 
 class Commands(click.Group):

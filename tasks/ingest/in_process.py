@@ -1,4 +1,4 @@
-"""The first rows of a source in the process that calls it, without a manifest, Prefect and Ray."""
+"""The first rows of a source, or rows drawn at random, in the process that calls it, without Prefect and Ray."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from overnight.tasks.ingest.listing.list_files import require_arrival
 from overnight.tasks.ingest.listing.take_manifest import first_units
+from overnight.tasks.ingest.reading.drawn_rows import DrawnRows, draw_rows
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.job import JobRows
@@ -16,6 +17,8 @@ from overnight.tasks.rows.blocks import END, data_name
 from overnight.tasks.state.manifest import WARNINGS
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
+
+__all__ = ["DrawnRows", "FirstRows", "draw_rows", "first_columns", "read_first"]
 
 
 @dataclass(frozen=True)

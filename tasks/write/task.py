@@ -26,6 +26,7 @@ from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.supervisor import StreamRuns, Supervisor
+from overnight.tasks.write.checks.agreement import compare_with_published
 from overnight.tasks.write.checks.column_statistics import summary
 from overnight.tasks.write.checks.quarantine import keep_quarantine, losing_stage, quarantine_limit, reasons_of
 from overnight.tasks.write.checks.run_checks import verdict
@@ -152,7 +153,8 @@ def write(
             receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
             places = [*published_places(run, retry), *(file.place for file in ready.files)]
-            receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors))
+            agreement = compare_with_published(run, checks.agreement, sink, receipt["columns"], places)
+            receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors), agreement)
             receipt["warnings"] += [*warnings_of_left_out(parts.records, ready), *streamed.warnings]
             for warning in receipt["warnings"]:
                 get_run_logger().warning(warning)

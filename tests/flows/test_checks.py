@@ -90,3 +90,23 @@ def test_a_failed_check_publishes_nothing_and_a_loosened_one_publishes_what_was_
     assert sorted(row["score"] for row in rows) == [float(score) for score in range(4, 14)]
     assert run_job(job(tmp_path, **loose), "2026-01-02") == receipt
     assert not list(ledger.glob("generations/*/parts"))
+
+
+@pytest.mark.slow
+def test_rows_that_disagree_with_the_published_ones_do_not_replace_them(run_job: RunJob, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in/2026-01-01/a.parquet", x=range(0, 100, 10))
+    agreement = {"with": "published", "at_least": 0.95, "column": "size"}
+    first = run_job(job(tmp_path, agreement=agreement), "2026-01-01")
+    assert first["checks"]["notes"] == [
+        "checks.agreement: nothing to compare with, no rows are published yet; the check passes."
+    ]
+    again = run_job(job(tmp_path, agreement=agreement), "2026-01-01", force=True)
+    assert (again["checks"]["agreement"]["share"], again["checks"]["agreement"]["rows"]) == (1.0, 10)
+
+    write_parquet(tmp_path / "in/2026-01-01/a.parquet", x=[99, *range(10, 100, 10)])  # row 0 was small
+    with pytest.raises(CheckFailed, match=r"expected at least 0\.95 .* the same size .* found 0\.9 \(9 of 10 rows\)"):
+        run_job(job(tmp_path, agreement=agreement), "2026-01-01", force=True)
+    kept = json.loads((tmp_path / "out/_overnight/date=2026-01-01/receipt.json").read_text())
+    assert kept["generation"] == again["generation"]
+    receipt = run_job(job(tmp_path, agreement=agreement | {"at_least": 0.9}), "2026-01-01")
+    assert (receipt["rows_resumed"], receipt["checks"]["agreement"]["agreeing"]) == (10, 9)

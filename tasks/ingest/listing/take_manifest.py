@@ -106,13 +106,13 @@ def limited(source: Source, units: pa.Table, most_rows: int, partition: str = "a
             break
         count = unit["rows"]
         if count is None:
-            count = _count(source, unit, schema, remaining)
+            count = count_rows(source, unit, schema, remaining)
         first.append(unit | {"rows": min(count, remaining)})
         remaining -= min(count, remaining)
     return pa.Table.from_pylist(first, schema=units.schema)
 
 
-def _count(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
+def count_rows(source: Source, unit: dict, schema: pa.Schema | None, enough: int) -> int:
     """Return the number of rows of a unit, or `enough` if there are more."""
     units = pa.Table.from_pylist([unit | {"settled": None}], schema=PENDING)
     count = 0

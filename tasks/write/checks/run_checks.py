@@ -1,7 +1,7 @@
 """Run every check of the job on a partition before its publish, and report all failures in one message.
 
 The checks use the counts and `columns` of the receipt as it will be written, and an earlier receipt. Only the job's own
-check gets the rows. When a check fails, nothing has changed yet.
+check gets the rows, and `agreement.py` reads them. When a check fails, nothing has changed yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 from overnight.tasks.errors import CheckFailed, did_you_mean
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
+from overnight.tasks.write.checks.agreement import AgreementResult
 from overnight.tasks.write.checks.column_statistics import Columns
 from overnight.tasks.write.checks.drift import compare
 from overnight.tasks.write.checks.previous_receipt import previous_receipt
@@ -25,6 +26,7 @@ def verdict(
     files: Sequence[Location],
     may_be_empty: bool = True,
     losing_stage: str = "write",
+    agreement: AgreementResult | None = None,
 ) -> dict[str, Any]:
     """Run all checks, and return the receipt's keys `checks` and `warnings`. Raise `CheckFailed` with all failures.
 
@@ -39,6 +41,8 @@ def verdict(
         failures += constant_violations(checks, columns)
     drift = compare(checks, columns, previous)
     failures += drift.failures
+    agreement = agreement or AgreementResult()
+    failures += agreement.failures
     if checks.python:
         for sentence in ask(checks.python, receipt, previous, files, run):
             failures.append(f"checks.python: {checks.python}: {sentence}")
@@ -49,10 +53,10 @@ def verdict(
     warnings = list(empty_columns(columns))
     if receipt.get("unreadable"):
         warnings.insert(0, f"{told(receipt['unreadable'])} are lost.")
-    return {
-        "checks": {"previous": comparison, "drift": drift.measured, "notes": drift.notes},
-        "warnings": warnings,
-    }
+    results = {"previous": comparison, "drift": drift.measured, "notes": drift.notes + agreement.notes}
+    if agreement.measured:
+        results["agreement"] = agreement.measured
+    return {"checks": results, "warnings": warnings}
 
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """The job's conditions for publishing a partition. They do not change results."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_code import Target
@@ -34,6 +34,19 @@ class Drift(Settings):
         return self
 
 
+class AgreementBound(Settings):
+    """How many rows must agree with the rows of the same partition that are published already, by `row_id`."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    against: Annotated[Literal["published"], Field(alias="with", description="The rows to compare with.")] = "published"
+    at_least: Annotated[Fraction, Field(description="The smallest fraction of the rows in both that must agree.")]
+    column: Annotated[
+        str | None,
+        Field(min_length=1, description="The column whose values must be equal; default: each `predicted_label`."),
+    ] = None
+
+
 class Checks(Settings):
     """A failed check publishes nothing and keeps the published rows unchanged."""
 
@@ -58,6 +71,13 @@ class Checks(Settings):
             "numbers, or the shares of texts and truth values; `{mean: 0.5}` or `{shares: 0.2}` chooses."
         ),
     ] = {}
+    agreement: Annotated[
+        AgreementBound | None,
+        Field(
+            description="How far the rows must agree with the rows that they replace; passes if there are none.",
+            examples=[{"with": "published", "at_least": 0.98}],
+        ),
+    ] = None
     python: Annotated[
         Target | None,
         Field(
@@ -76,6 +96,8 @@ class Checks(Settings):
         for setting in ("max_null", "not_constant", "drift"):
             for name in getattr(self, setting):
                 columns[f"{setting}.{name}"] = name
+        if self.agreement and self.agreement.column:
+            columns["agreement.column"] = self.agreement.column
         return columns
 
     def drift_bounds(self, name: str, record: dict[str, Any]) -> dict[str, float]:

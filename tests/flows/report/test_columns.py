@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from overnight.flows.report.columns import Figure, compare_columns
+from overnight.flows.report.columns import Figure, as_json, compare_columns
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from overnight.tasks.write.kinds import Checks
 
@@ -49,3 +49,10 @@ def test_a_first_run_and_a_receipt_without_columns_have_nothing_to_compare() -> 
     (column,) = compare_columns(receipt(x=[1.0]), [], Checks())
     assert (column.drift, column.figures[1].before) == ([], None)
     assert compare_columns({}, [receipt(x=[1.0])], Checks()) == []
+
+
+def test_as_json_a_column_has_the_figures_and_the_drift_of_both_results() -> None:
+    [column] = compare_columns(receipt(x=[1.0, 3.0]), [receipt(x=[0.0, 2.0])], Checks(drift={"x": 0.5}))
+    found = as_json(column)
+    assert found["figures"]["mean"] == {"kind": "number", "a": 1.0, "b": 2.0}
+    assert found["drift"] == [{"figure": "mean", "distance": 1.0, "bound": 0.5, "is_checked": True, "is_marked": True}]

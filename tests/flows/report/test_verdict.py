@@ -90,3 +90,13 @@ def test_the_checks_that_refused_a_publish_come_from_its_message() -> None:
         ("min_rows", "too few.", "failed"),
         ("drift.x", "too far.", "failed"),
     ]
+
+
+def test_the_agreement_with_the_published_rows_has_its_bound_and_its_share() -> None:
+    checks = Checks.model_validate({"agreement": {"with": "published", "at_least": 0.98}})
+    measured = {"columns": ["predicted_label"], "share": 0.9875, "rows": 80, "agreeing": 79}
+    receipt = receipt_of("2026-01-01", checks={"agreement": measured})
+    value = "0.9875 of 80 rows have the same predicted_label as before"
+    assert list_checks(receipt, checks)[-1] == Check("agreement", "at least 0.98", value)
+    first = list_checks(receipt_of("2026-01-01"), checks)[-1]
+    assert (first.value, first.state) == ("nothing to compare with", "not compared")

@@ -81,6 +81,7 @@ def test_yaml_keeps_variables_and_texts_that_look_like_other_types() -> None:
         name="a",
         source=overnight.sources.Sql(url="postgresql://u:${PASSWORD}@h/d", query="SELECT 1", key="id"),
         preprocess=[overnight.steps.DeriveColumns(columns=columns)],
+        checks={"agreement": {"with": "published", "at_least": 0.9, "column": "label"}},
         sink=overnight.sinks.Parquet(path="${OUT}/é", keep_columns=["no", "12"]),
         schedule=overnight.Schedule(cron="0 2 * * *", deadline="16:30"),
     )

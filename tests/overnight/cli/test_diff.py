@@ -9,6 +9,7 @@ import pytest
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.published_rows import keep_sample
+from overnight.tasks.write.checks.column_statistics import describe, summary
 from tests.overnight.cli.results_on_disk import typed, write_job, write_result
 
 IDS = ["a#0", "a#1", "a#2", "a#3"]
@@ -85,3 +86,21 @@ def test_a_result_that_cannot_be_compared_exits_with_2_and_a_sentence(folder: Pa
     code, out, err = typed("diff", folder, "2026-01-01", b)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_two_days_of_other_rows_have_shares_means_nulls_and_drift(folder: Path) -> None:
+    for day, labels in (("2026-02-01", ["cat"] * 8), ("2026-02-02", ["cat"] * 2 + ["dog"] * 6)):
+        rows = pa.table({"row_id": [f"{day}/{n}.jpg" for n in range(8)], "label": labels, "score": [0.5] * 7 + [None]})
+        receipt = write_result(folder, day, rows) | {"columns": summary(describe(rows), ())}
+        (folder / f"out/_overnight/date={day}/receipt.json").write_text(json.dumps(receipt))
+    code, out, _ = typed("diff", folder, "2026-02-01", "2026-02-02")
+    lines = [line.strip() for line in out.splitlines()]
+    assert code == 1
+    assert "all rows of A -> all rows of B, by the statistics of their columns:" in lines
+    assert "label drift (string)" in lines
+    assert {"cat: 100.0% -> 25.0%", "dog: 0.0% -> 75.0%", "without a value: 12.5% -> 12.5%", "mean: 0.5 -> 0.5"} <= {
+        *lines
+    }
+    found = document(folder, "2026-02-01", "2026-02-02")["statistics"]
+    assert found[0]["figures"]["cat"] == {"kind": "value", "a": 1.0, "b": 0.25}
+    assert found[0]["drift"][0]["is_marked"]

@@ -1,0 +1,159 @@
+"""Compare the rows of two sides by `row_id`: agreement, accuracy, and each column but `uri` and the partition's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overnight.flows.compare.columns import Compared, compare_column
+from overnight.flows.compare.sides import Drawing, Side, both_ways, published_sides
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.results import Result
+from overnight.flows.report.columns import Column, compare_columns
+from overnight.tasks.errors import JobError, did_you_mean
+from overnight.tasks.rows.agreement import mcnemar, predictions, rows_needed
+from overnight.tasks.rows.arrow_types import is_text
+
+EXAMPLES = 3
+LABEL = "label"  # the column of true labels
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How many rows have the true label on each side, and on one side only, with the p value of McNemar's test."""
+
+    truth: str
+    rows: int
+    a: int
+    b: int
+    only_a: int
+    only_b: int
+
+    @property
+    def p(self) -> float:
+        return mcnemar(self.only_a, self.only_b)
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """Rows of one side only. `quarantined` of them are in the quarantine of the other side."""
+
+    rows: int
+    quarantined: int
+    examples: list[str]
+
+
+@dataclass
+class Comparison:
+    """What differs between two sides. `rows_a` and `rows_b` are the rows of both, in the same order.
+
+    `total` rows could be drawn. `main` is the column of labels by which the sides agree or not.
+    """
+
+    a: Side
+    b: Side
+    drawing: Drawing
+    total: int
+    rows_a: pa.Table
+    rows_b: pa.Table
+    only_a: OneSided
+    only_b: OneSided
+    columns: list[Compared]
+    same: list[str]  # columns without a difference
+    main: Compared | None
+    accuracy: Accuracy | None
+    statistics: list[Column] = field(default_factory=list)  # of other partitions, or of results without common rows
+
+    @property
+    def rows(self) -> int:
+        return len(self.rows_a)
+
+    @property
+    def rows_needed(self) -> int | None:
+        """Return the rows that show the difference, if as many differ as among these; None without labels."""
+        if self.main is None or not self.rows:
+            return None
+        return rows_needed(self.drawing.difference, 1 - (self.main.agreement.share or 0.0))
+
+    @property
+    def has_enough(self) -> bool:
+        return self.rows_needed is None or self.rows >= min(self.rows_needed, self.total)
+
+
+def compare_jobs(
+    jobs: Sequence[tuple[str, Job]], partition: str, drawing: Drawing, column: str | None = None
+) -> Comparison:
+    """Compute drawn rows of the first job's partition with both jobs, each a name and a job, and compare them."""
+    # Without a number of rows, the first ones show how many it takes: J. Wittes and E. Brittain 1990, "The role of
+    # internal pilot studies in increasing the efficiency of clinical trials", Statistics in Medicine 9, 65-72.
+    with both_ways(jobs, partition, drawing) as ways:
+        ways.extend(drawing.first)
+        comparison = compare_sides(ways.a, ways.b, drawing, ways.total, column)
+        if drawing.rows is None and not comparison.has_enough:
+            ways.extend(comparison.rows_needed or 0)
+            comparison = compare_sides(ways.a, ways.b, drawing, ways.total, column)
+        return comparison
+
+
+def compare_published(a: Result, b: Result, drawing: Drawing, column: str | None = None) -> Comparison:
+    """Compare the published rows of two results, and the statistics of their columns unless all rows are the same."""
+    side_a, side_b, total = published_sides(a, b, drawing)
+    comparison = compare_sides(side_a, side_b, drawing, total, column)
+    if not total or a.receipt["partition"] != b.receipt["partition"]:
+        comparison.statistics = compare_columns(b.receipt, [a.receipt], b.job.checks)
+    return comparison
+
+
+def compare_sides(a: Side, b: Side, drawing: Drawing, total: int, column: str | None = None) -> Comparison:
+    """Return the comparison. `column` is the main column: by default a predicted label, or labels that differ most."""
+    positions = pc.index_in(_ids(a), value_set=_ids(b))
+    rows_a = a.table.filter(positions.is_valid())
+    rows_b = b.table.take(positions.drop_null())
+    partition_columns = {side.job.sink.partition_column for side in (a, b)}
+    names = [name for name in rows_a.column_names if name in rows_b.column_names]
+    names = [name for name in names if name not in {"row_id", "uri", *partition_columns}]
+    columns = [compare_column(name, rows_a, rows_b) for name in names]
+    main = _main(columns, column)
+    only_a, only_b = _one_sided(a, b), _one_sided(b, a)
+    changed = [one for one in columns if one is main or one.differs.any()]
+    same = [one.name for one in columns if one not in changed]
+    accuracy = _accuracy(rows_a, rows_b, main)
+    return Comparison(a, b, drawing, total, rows_a, rows_b, only_a, only_b, changed, same, main, accuracy)
+
+
+def _ids(side: Side) -> pa.ChunkedArray:
+    return side.table["row_id"].cast(pa.string())
+
+
+def _one_sided(side: Side, other: Side) -> OneSided:
+    ids = _ids(side)
+    missing = ids.filter(pc.invert(pc.is_in(ids, value_set=_ids(other)))).to_pylist()
+    return OneSided(len(missing) + side.more_rows, len(other.quarantined.keys() & set(missing)), missing[:EXAMPLES])
+
+
+def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:
+    """Return the column by which the sides agree or not."""
+    labels = {column.name: column for column in columns if column.kind in ("label", "value")}
+    if name is not None:
+        if name not in labels:
+            hint = did_you_mean(name, labels)
+            raise JobError(f"--column: expected one of {', '.join(labels) or 'no column'}, found {name}{hint}.")
+        return labels[name]
+    chosen = [labels[prediction] for prediction in predictions(labels)] or list(labels.values())
+    return min(chosen, key=lambda column: column.agreement.agreeing, default=None)
+
+
+def _accuracy(rows_a: pa.Table, rows_b: pa.Table, main: Compared | None) -> Accuracy | None:
+    """Return the accuracy of both sides, if the rows have a column of true labels."""
+    if main is None or LABEL not in rows_a.column_names or main.name == LABEL or not len(rows_a):
+        return None
+    truth = rows_a[LABEL]
+    if not is_text(truth.type) or rows_a[main.name].type != rows_b[main.name].type:
+        return None
+    is_right = []
+    for rows in (rows_a, rows_b):
+        predicted = rows[main.name].cast(pa.string())
+        is_right.append(pc.fill_null(pc.equal(predicted, truth.cast(pa.string())), False).to_numpy())
+    a, b = is_right
+    return Accuracy(LABEL, len(a), int(a.sum()), int(b.sum()), int((a & ~b).sum()), int((b & ~a).sum()))

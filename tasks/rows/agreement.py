@@ -1,0 +1,118 @@
+"""Measure how far two results of the same rows agree, and how many rows it takes to see a difference.
+
+Rows are found by `row_id`. Values are compared by hashes of 64 bits: memory holds 8 bytes for each row and each value.
+A check before a publish and `overnight compare` use this file.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.rows.expressions.engine import database
+
+CONFIDENCE, POWER = 0.95, 0.80
+PREDICTION = "predicted_label"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The number of compared rows, and of those with equal values. `only_a` and `only_b` are rows of one result."""
+
+    agreeing: int
+    rows: int
+    only_a: int = 0
+    only_b: int = 0
+
+    @property
+    def share(self) -> float | None:
+        return self.agreeing / self.rows if self.rows else None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.agreeing, self.rows)
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Hashes of the row ids (uint64), and of their values (uint64, rows x columns)."""
+
+    ids: np.ndarray
+    values: np.ndarray
+
+
+def wilson(count: int, rows: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share `count / rows`; from 0 to 1 without rows.
+
+    E. B. Wilson 1927, "Probable inference, the law of succession, and statistical inference", JASA 22, 209-212.
+    """
+    if not rows:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, spread = count / rows, z * z / rows
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / rows + spread / (4 * rows)) / (1 + spread)
+    return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def rows_needed(difference: float, discordant: float) -> int:
+    """Return how many pairs show a difference of two shares with McNemar's test, if the share `discordant` differs."""
+    # R. J. Connor 1987, "Sample size for testing differences in proportions for the paired-sample design",
+    # Biometrics 43, 207-211. The share of pairs that differ is at least the difference.
+    normal, share = NormalDist(), min(max(discordant, difference), 1.0)
+    z_test, z_power = normal.inv_cdf((1 + CONFIDENCE) / 2), normal.inv_cdf(POWER)
+    root = z_test * math.sqrt(share) + z_power * math.sqrt(share - difference**2)
+    return math.ceil((root / difference) ** 2)
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Return the p value of McNemar's test, exact: how likely chance alone splits the differing pairs as unevenly.
+
+    Q. McNemar 1947, "Note on the sampling error of the difference between correlated proportions", Psychometrika 12.
+    """
+    pairs, fewer = only_a + only_b, min(only_a, only_b)
+    if not pairs:
+        return 1.0
+    tail = sum(math.comb(pairs, count) for count in range(fewer + 1))
+    return min(2 * tail / 2**pairs, 1.0)
+
+
+def predictions(names: Iterable[str]) -> list[str]:
+    """Return the columns of predicted labels among these names."""
+    return [name for name in names if name == PREDICTION or name.endswith(f"_{PREDICTION}")]
+
+
+def value_hashes(table: pa.Table, columns: Sequence[str], as_text: Iterable[str] = ()) -> np.ndarray:
+    """Return a hash for each value of these columns: uint64, rows x columns. Values `as_text` are cast before."""
+    matrix = np.empty((len(table), len(columns)), np.uint64)
+    if not columns or not len(table):
+        return matrix
+    names = [f"c{number}" for number in range(len(columns))]  # a name of data may hold any character
+    terms = []
+    for short, name in zip(names, columns, strict=True):
+        terms.append(f"hash({short}{'::VARCHAR' if name in as_text else ''})")
+    with database().cursor() as cursor:
+        cursor.register("__rows", table.select(columns).rename_columns(names))
+        hashes = cursor.execute(f"SELECT {', '.join(terms)} FROM __rows").fetchnumpy()
+    for number, column in enumerate(hashes.values()):
+        matrix[:, number] = column
+    return matrix
+
+
+def hashes_of(tables: Iterable[pa.Table], columns: Sequence[str], as_text: Iterable[str] = ()) -> Hashes:
+    """Return the hashes of the rows of all tables."""
+    parts = [np.empty((0, 1 + len(columns)), np.uint64)]
+    for table in tables:
+        parts.append(value_hashes(table, ["row_id", *columns], {"row_id", *as_text}))
+    matrix = np.concatenate(parts)
+    return Hashes(matrix[:, 0], matrix[:, 1:])
+
+
+def agreement(a: Hashes, b: Hashes) -> Agreement:
+    """Return how many rows with the same `row_id` have the same values in all columns."""
+    _, rows_a, rows_b = np.intersect1d(a.ids, b.ids, return_indices=True)
+    agreeing = int((a.values[rows_a] == b.values[rows_b]).all(axis=1).sum())
+    return Agreement(agreeing, len(rows_a), len(a.ids) - len(rows_a), len(b.ids) - len(rows_b))
