@@ -23,12 +23,13 @@ WHOLE = 10**15  # below this, a float shows whole numbers exactly
 
 def render(report: Report) -> str:
     """Return the page of a report."""
-    page = _environment().get_template("report.html.j2")
+    page = environment().get_template("report.html.j2")
     return page.render(report=report, record=report.record, verdict=report.verdict, total=total_of(report.uses))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the environment of all pages: it escapes, and its filters make texts of data safe and figures short."""
     environment = Environment(
         loader=PackageLoader("overnight.flows.report"),
         autoescape=True,

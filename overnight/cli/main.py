@@ -15,12 +15,14 @@ from overnight.cli.command import EXIT_STATUS
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.diff import diff
 from overnight.cli.doctor import doctor
+from overnight.cli.history import history
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
 from overnight.cli.preview import preview
 from overnight.cli.run import run
 from overnight.cli.search import search
 from overnight.cli.show import show
+from overnight.cli.site import site
 from overnight.cli.status import status
 from overnight.cli.validate import validate
 from overnight.tasks.config.proxies import this_machine_past_proxies
@@ -37,7 +39,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, validate, search, serve, metrics, doctor, clean)
+OTHERS = (preview, show, diff, history, site, validate, search, serve, metrics, doctor, clean)
 
 
 class Commands(click.Group):

@@ -172,9 +172,10 @@ class _Ledger:
     def old_reports(self, removals: Collection[str]) -> list[str]:
         """Return the reports of generations that are gone, or whose directory is among `removals`."""
         names = {path.split("/")[1] for path in self.files if path.startswith("generations/")}
-        kept = {f"reports/{name}.html" for name in names if f"generations/{name}" not in removals}
-        kept.add(f"reports/{self.published}.html")
-        return [path for path in self.files if path.startswith("reports/") and path not in kept]
+        kept = {f"reports/{name}" for name in names if f"generations/{name}" not in removals}
+        kept.add(f"reports/{self.published}")
+        reports = [path for path in self.files if path.startswith("reports/")]
+        return [path for path in reports if path.rpartition(".")[0] not in kept]
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""

@@ -1,0 +1,75 @@
+"""Say what changed between two publishes: settings, files of models, code, versions and inputs, from their receipts."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from overnight.flows.history.lines import Remark
+from overnight.flows.ledger.staleness import changed_files, differences, some
+from overnight.flows.report.page import number, size
+from overnight.tasks.config.masking import masked
+
+CODE = (".py", ".pyc", ".so")
+SHOWN = 12  # characters of a commit
+USUAL_INPUTS = 1.5  # a factor of the rows, or of the bytes a row, from one partition to the next
+Record = Mapping[str, Any]
+
+
+def changes_between(before: Record, now: Record) -> list[Remark]:
+    """Return what changed from one receipt to a later one."""
+    return [*_settings(before, now), *_files(before, now), *_versions(before, now), *_inputs(before, now)]
+
+
+def _settings(before: Record, now: Record) -> Iterator[Remark]:
+    """Yield changed settings: those that decide results, and all others, such as sizes of batches."""
+    pairs = [(_ingredients(before).get("settings"), _ingredients(now).get("settings"))]
+    pairs.append((before.get("settings"), now.get("settings")))
+    sentences = [sentence for then, after in pairs if then and after for sentence in differences(then, after)]
+    if sentences:
+        yield Remark("settings", some(list(dict.fromkeys(sentences))))
+
+
+def _files(before: Record, now: Record) -> Iterator[Remark]:
+    then, after = _ingredients(before), _ingredients(now)
+    if not then or not after:
+        return
+    for leaf, names in changed_files(then, after):
+        code = [name for name in names if name.endswith(CODE) or ":" in name]
+        for kind, files in (("model", [name for name in names if name not in code]), ("code", code)):
+            if files:
+                yield Remark(kind, f"{some(files)} of {leaf}")
+
+
+def _versions(before: Record, now: Record) -> Iterator[Remark]:
+    for kind, key in (("model", "commits"), ("versions", "versions")):
+        then, after = before.get(key) or {}, now.get(key) or {}
+        for name in then | after:
+            old, new = then.get(name), after.get(name)
+            if old != new and not (key == "commits" and None in (old, new)):  # an unknown commit is equal
+                what = "code" if name == "commit" else kind
+                yield Remark(what, f"{name} {_brief(old)} -> {_brief(new)}")
+
+
+def _brief(value: Any) -> str:
+    return masked(str(value or "none"))[:SHOWN]  # masked first: half a secret has no form
+
+
+def _inputs(before: Record, now: Record) -> Iterator[Remark]:
+    """Yield what is unusual in the inputs. Two days always have other inputs, so their digests say nothing."""
+    for name, show in (("rows", number), ("bytes a row", size)):
+        then, after = _measure(before, name), _measure(now, name)
+        if then and after and not 1 / USUAL_INPUTS <= after / then <= USUAL_INPUTS:
+            yield Remark("inputs", f"{name} {show(then)} -> {show(after)}")
+    unreadable = len(now.get("unreadable") or ())
+    if unreadable > len(before.get("unreadable") or ()):
+        yield Remark("inputs", f"unreadable files {len(before.get('unreadable') or ())} -> {unreadable}")
+
+
+def _measure(record: Record, name: str) -> float | None:
+    rows = record.get("rows_in")
+    if name == "rows" or not rows:
+        return rows
+    return (record.get("bytes_in") or 0) / rows
+
+
+def _ingredients(record: Record) -> Record:
+    return record.get("ingredients") or {}

@@ -1,0 +1,141 @@
+"""The site of all jobs: which states it finds, where its links lead, and that texts stay texts."""
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from overnight.flows.history.calendar import calendar
+from overnight.flows.history.history import read_history
+from overnight.flows.history.site import find_states, read_site, write_site
+from overnight.tasks.errors import OvernightError
+from overnight.tasks.storage.location import Location
+from tests.flows.history.states import fail, publish, receipt
+from tests.flows.report.test_page import HOSTILE, Tags
+
+
+class Links(HTMLParser):
+    """Collects the links of a page."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name == "href"]
+
+
+def lake(folder: Path) -> Path:
+    """Two jobs, one of which has a state folder of another name."""
+    publish(folder / "lake/cats/_overnight", receipt("2026-01-01", job="cats"), 0.9)
+    publish(folder / "lake/cats/_overnight", receipt("2026-01-02", 20.0, job="cats"), 0.9)
+    fail(folder / "lake/cats/_overnight", "2026-01-03", "no memory", "cats")
+    publish(folder / "lake/deep/dogs-state", receipt("2026-01-01", job="dogs"))
+    publish(folder / "lake/deep/dogs-state/samples", receipt("2026-01-01", job="dogs"))
+    (folder / "lake/cats/date=2026-01-01").mkdir()
+    (folder / "lake/loop").symlink_to(folder / "lake")
+    return folder / "lake"
+
+
+def test_states_are_found_by_their_name_or_by_their_receipts(tmp_path: Path) -> None:
+    folder = lake(tmp_path)
+    found = [str(state) for state in find_states(Location(str(folder)))]
+    assert sorted(found) == [f"{folder}/cats/_overnight", f"{folder}/deep/dogs-state"]
+    assert [str(state) for state in find_states(Location(f"{folder}/cats/_overnight"))] == [f"{folder}/cats/_overnight"]
+    with pytest.raises(OvernightError, match="expected a folder with the results of jobs"):
+        find_states(Location(f"{folder}/gone"))
+
+
+@pytest.mark.parametrize("output", ["", "lake/pages/here", "elsewhere"])
+def test_every_link_of_the_site_leads_to_a_file_beside_it(tmp_path: Path, output: str) -> None:
+    folder = lake(tmp_path)
+    for _ in range(2):  # the second time, copies stay
+        site, histories = write_site(Location(str(folder)), Location(str(tmp_path / output)) if output else None)
+    where = Path(str(site))
+    links = {page: [link for link in Links(page).found if link[0] != "#"] for page in where.glob("*.html")}
+    assert [history.job for history in histories] == ["cats", "dogs"]
+    assert len(links) == 3
+    assert all((page.parent / unquote(link)).is_file() for page, found in links.items() for link in found)
+    job_page = next(page for page in links if page.name.startswith("cats"))
+    reports = [(job_page.parent / unquote(link)).read_text() for link in links[job_page]]
+    assert "the page of a failure" in reports
+    assert not any(link.startswith("/") or ":" in link for found in links.values() for link in found)
+
+
+def test_a_site_in_another_place_has_copies_and_gets_those_of_new_runs(tmp_path: Path) -> None:
+    folder, output = lake(tmp_path), Location(str(tmp_path / "elsewhere"))
+    write_site(Location(str(folder)), output)
+    [copy] = (tmp_path / "elsewhere").glob("dogs-*/*/*.html")
+    copy.write_text("kept")
+    publish(folder / "deep/dogs-state", receipt("2026-01-01", job="dogs", attempt="later"), report="new")
+    write_site(Location(str(folder)), output)
+    assert sorted(file.read_text() for file in copy.parent.iterdir()) == ["kept", "new"]
+
+
+def test_a_day_has_a_letter_a_colour_and_a_mark_if_it_became_worse(tmp_path: Path) -> None:
+    site, _ = write_site(Location(str(lake(tmp_path))))
+    page = next(Path(str(site)).glob("cats-*.html")).read_text()
+    days = re.findall(r'<td class="day ([^"]+)">.*?<small>(\d+)</small><b>(.*?)</b>', page)
+    assert days == [("published", "1", "P"), ("published marked", "2", "P!"), ("failed", "3", "F")]
+    assert 'aria-label="2026-01-02: published, with a regression"' in page
+    assert "slower" in page
+    assert "no memory" in page
+
+
+def test_days_that_the_schedule_takes_and_that_never_ran_are_missing(tmp_path: Path) -> None:
+    settings = {"schedule": {"cron": "0 2 * * 1-5"}}
+    for day in ("2026-01-01", "2026-01-06"):  # a Thursday and a Tuesday
+        publish(tmp_path, receipt(day, settings=settings))
+    lines = read_history(Location(str(tmp_path))).lines
+    [[month]] = calendar(lines, datetime(2026, 1, 9, 12, tzinfo=UTC))
+    assert month.days == {1: "published", 4: "missing", 5: "missing", 6: "published", 7: "missing"}
+    without_schedule = [line for line in lines if not line.receipt.__setitem__("settings", {})]  # type: ignore[index]
+    [[month]] = calendar(without_schedule, datetime(2026, 1, 9, tzinfo=UTC))
+    assert sorted(month.days) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_of_receipts_stay_texts(tmp_path: Path, text: str) -> None:
+    column = {"rows": 9, "nulls": 0, "type": text, "classes": {text: 500, "b": 500}}
+    good = receipt("2026-01-01", job=text, columns={text: column}, versions={text: text})
+    drifted = {**column, "classes": {text: 900, "b": 100}}
+    state = tmp_path / "cats/_overnight"
+    publish(state, good)
+    bad = receipt(
+        "2026-01-02", 9.0, job=text, columns={text: drifted}, versions={text: "2"}, generation=f"g{len(text)}"
+    )
+    publish(state, bad)
+    fail(state, "2026-01-03", text, text)
+    site, _ = write_site(Location(str(tmp_path)))
+    pages = sorted(Path(str(site)).glob("*.html"))
+    assert len(pages) == 2
+    for page in pages:
+        content = page.read_text()
+        tags = Tags(content)
+        assert tags.open == []
+        assert not {"script", "img", "iframe"} & set(tags.names)
+        assert not [name for name, _ in tags.attributes if name.startswith("on")]
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", content)
+        assert "hf_aaa" not in content
+        assert "default-src 'none'" in content
+
+
+def test_a_job_whose_receipts_are_damaged_costs_no_other(tmp_path: Path) -> None:
+    folder = lake(tmp_path)
+    (folder / "cats/_overnight/date=2026-01-01/receipt.json").write_text("{")
+    (folder / "deep/dogs-state/date=2026-01-01/receipt.json").write_text('{"rows": 1}')
+    publish(folder / "owls/_overnight", receipt("2026-01-01", job="owls"))
+    histories = read_site(find_states(Location(str(folder))))
+    assert {history.job: bool(history.problem) for history in histories} == {"cats": True, "deep": True, "owls": False}
+    site, _ = write_site(Location(str(folder)))
+    assert "expected a JSON object" in Path(str(site), "index.html").read_text()
+
+
+def test_a_folder_without_jobs_has_an_index_that_says_so(tmp_path: Path) -> None:
+    site, _ = write_site(Location(str(tmp_path)))
+    assert "No job has a state here" in Path(str(site), "index.html").read_text()
+    assert Path(str(site)).stat().st_mode & 0o777 == 0o700
