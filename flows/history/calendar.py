@@ -1,4 +1,4 @@
-"""The calendar of a job without its job file: the days that ran, and those that its schedule takes."""
+"""The calendar of a job without its job file: the days that ran, and the days of its schedule."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Say what changed between two publishes: settings, files of models, code, versions and inputs, from their receipts."""
+"""List what changed between two receipts: settings, files of models, code, versions and inputs."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,12 +20,13 @@ def changes_between(before: Record, now: Record) -> list[Remark]:
 
 
 def _settings(before: Record, now: Record) -> Iterator[Remark]:
-    """Yield changed settings: those that decide results, and all others, such as sizes of batches."""
-    pairs = [(_ingredients(before).get("settings"), _ingredients(now).get("settings"))]
-    pairs.append((before.get("settings"), now.get("settings")))
-    sentences = [sentence for then, after in pairs if then and after for sentence in differences(then, after)]
+    """Yield changed settings: also settings that change no result, such as the size of a batch."""
+    sentences: dict[str, None] = {}  # in order, each once
+    for then, after in ((_ingredients(before), _ingredients(now)), (before, now)):
+        if then.get("settings") and after.get("settings"):
+            sentences |= dict.fromkeys(differences(then["settings"], after["settings"]))
     if sentences:
-        yield Remark("settings", some(list(dict.fromkeys(sentences))))
+        yield Remark("settings", some(list(sentences)))
 
 
 def _files(before: Record, now: Record) -> Iterator[Remark]:
@@ -33,8 +34,10 @@ def _files(before: Record, now: Record) -> Iterator[Remark]:
     if not then or not after:
         return
     for leaf, names in changed_files(then, after):
-        code = [name for name in names if name.endswith(CODE) or ":" in name]
-        for kind, files in (("model", [name for name in names if name not in code]), ("code", code)):
+        kinds: dict[str, list[str]] = {"model": [], "code": []}
+        for name in names:
+            kinds["code" if name.endswith(CODE) else "model"].append(name)
+        for kind, files in kinds.items():
             if files:
                 yield Remark(kind, f"{some(files)} of {leaf}")
 
@@ -54,7 +57,7 @@ def _brief(value: Any) -> str:
 
 
 def _inputs(before: Record, now: Record) -> Iterator[Remark]:
-    """Yield what is unusual in the inputs. Two days always have other inputs, so their digests say nothing."""
+    """Yield what is unusual in the inputs. Two days always have other inputs, so digests are of no use."""
     for name, show in (("rows", number), ("bytes a row", size)):
         then, after = _measure(before, name), _measure(now, name)
         if then and after and not 1 / USUAL_INPUTS <= after / then <= USUAL_INPUTS:

@@ -1,5 +1,6 @@
 """Read the history of a job: its lines, each with its regressions and with what changed since the publish before."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -27,14 +28,16 @@ class History:
 def read_history(state: Location, job: str = "", first: str = "", last: str = "", newest: int | None = None) -> History:
     """Return the history of the job whose state this is: all of it, from a day to a day, or the newest lines."""
     directories = directories_of(state.names())
-    named = [partition for partition in directories if not last or partition <= last]
-    shown = [partition for partition in named if partition >= first][-newest if newest else None :]
-    begin = named.index(shown[0]) if shown else len(named)
-    read = named[max(begin - COMPARED, 0) :] if shown else []
-    job, lines = read_lines(state, {partition: directories[partition] for partition in read}, job)
+    partitions = [partition for partition in directories if not last or partition <= last]
+    begin = bisect_left(partitions, first)
+    if newest:
+        begin = max(begin, len(partitions) - newest)
+    compared = partitions[max(begin - COMPARED, 0) :] if begin < len(partitions) else []
+    job, lines = read_lines(state, {partition: directories[partition] for partition in compared}, job)
     _compare(lines)
-    lines = [line for line in lines if line.entry.partition in set(shown)][-newest if newest else None :]
-    return History(job or state.parent.name, state, lines, directories)
+    if begin < len(partitions):
+        lines = [line for line in lines if line.entry.partition >= partitions[begin]]
+    return History(job or state.parent.name, state, lines[-newest if newest else None :], directories)
 
 
 def _compare(lines: Sequence[Line]) -> None:

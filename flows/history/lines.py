@@ -4,7 +4,7 @@ The job file is not read. A job with the single partition `all` has a line for e
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -89,15 +89,17 @@ class Line:
 
 def directories_of(names: Collection[str]) -> dict[str, str]:
     """Return the partitions among the names of a state's directories, sorted, with the name of each."""
-    matches = {name: DIRECTORY.fullmatch(name) for name in names}
-    return dict(sorted((match[1] or match[2], name) for name, match in matches.items() if match))
+    directories = {}
+    for name in names:
+        if match := DIRECTORY.fullmatch(name):
+            directories[match[1] or match[2]] = name
+    return dict(sorted(directories.items()))
 
 
 def read_lines(state: Location, directories: Mapping[str, str], job: str = "") -> tuple[str, list[Line]]:
     """Return the job's name, which is that of the newest record if it is not given, and a line for each partition."""
     ledgers = read_files(state, set(directories.values()))
-    if not job:
-        job = _job_of([ledgers[name] for name in directories.values() if name in ledgers])
+    job = job or _job_of(map(ledgers.get, directories.values()))
     lines = []
     for partition, name in directories.items():
         if name not in ledgers:
@@ -109,9 +111,14 @@ def read_lines(state: Location, directories: Mapping[str, str], job: str = "") -
     return job, lines
 
 
-def _job_of(ledgers: Collection[PartitionLedger]) -> str:
-    records = [record for ledger in ledgers for record in (ledger.receipt, ledger.failure) if record]
-    return str(records[-1]["job"]) if records else ""
+def _job_of(ledgers: Iterable[PartitionLedger | None]) -> str:
+    """Return the job of the last ledger with a receipt or a failure, or an empty text without one."""
+    job = ""
+    for ledger in ledgers:
+        record = ledger and (ledger.failure or ledger.receipt)
+        if record:
+            job = str(record["job"])
+    return job
 
 
 def _line(entry: PartitionStatus, ledger: PartitionLedger, report: str) -> Line:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from overnight.flows.history.calendar import calendar
 from overnight.flows.history.history import History
 from overnight.flows.history.lines import Line
@@ -76,11 +78,10 @@ def _curves(lines: Sequence[Line]) -> list[Curve]:
     published = [line for line in lines if line.receipt]
     curves = []
     for name, (attribute, unit) in CURVES.items():
-        values = [getattr(line, attribute) for line in published]
-        known = [(number, value) for number, value in enumerate(values) if value is not None]
-        if len(known) < 2:
-            continue
-        top, end = max(value for _, value in known) or 1.0, len(published) - 1
-        points = [(number / end, value / top) for number, value in known]
-        curves.append(Curve(name, unit, points, top))
+        values = np.array([getattr(line, attribute) for line in published], float)  # NaN if unknown
+        known = np.flatnonzero(np.isfinite(values))
+        if len(known) > 1:
+            top = values[known].max() or 1.0
+            points = np.stack([known / (len(values) - 1), values[known] / top], 1).tolist()
+            curves.append(Curve(name, unit, points, float(top)))
     return curves

@@ -61,10 +61,10 @@ def regressions(line: Line, past: Sequence[Line]) -> list[Remark]:
     remarks = []
     for measure in MEASURES:
         now, before = measure.value(line), measure.value(past[0])
-        values = [value for value in map(measure.value, past) if value is not None]
         if now is None or before is None:
             continue
-        is_worse = measure.is_worse(now, before) and measure.is_worse(now, median(values))
+        usual = median(value for value in map(measure.value, past) if value is not None)
+        is_worse = measure.is_worse(now, before) and measure.is_worse(now, usual)
         if is_worse and not (measure.kind == "more quarantined" and _is_chance(line, past[0])):
             remarks.append(Remark(measure.kind, f"{measure.show(now)}, before {measure.show(before)}"))
     return remarks

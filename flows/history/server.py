@@ -60,7 +60,8 @@ class Pages:
         self.texts = texts | {"/": texts["/index.html"]}
         self.reports = {}
         for history in histories:
-            for path in filter(None, (report_path(history, line) for line in history.lines)):
+            for line in history.lines:
+                path = report_path(history, line)
                 self.reports[f"/{slug(history)}/{path}"] = history.state / path
         self.made_at = time.monotonic()
 
@@ -132,7 +133,7 @@ def _handler(content: Pages, login: str) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Log nothing: a path is no news."""
+            """Log nothing."""
 
     return Handler
 

@@ -38,7 +38,7 @@ def find_states(folder: Location) -> list[Location]:
             states.append(place)
             directories[:] = []
         else:  # partitions of data have no jobs in them
-            directories[:] = sorted(name for name in directories if _may_hold_jobs(name))
+            directories[:] = sorted(filter(_may_hold_jobs, directories))
     return states
 
 

@@ -21,7 +21,7 @@ from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import ServiceUnavailable, first_line
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # the newest partitions that each list shows
-# Markdown has no other colours. The letter says the same.
+# The only colours of Markdown. A letter beside each has the same meaning.
 COLOURS: dict[Status, str] = {"published": "🟢", "missing": "⚪", "failed": "🔴", "stale": "🟡", "running": "🔵"}
 
 

@@ -37,14 +37,14 @@ def show_history(history: History) -> None:
     lines = history.lines[::-1]
     console.print(Text(history.job, "bold") + Text(f": {len(lines):,} lines, the newest first\n"))
     console.print(_table(lines, console))
-    letters = {line.entry.status for line in lines}
-    console.print(", ".join(f"{LETTERS[status]} {status}" for status in LETTERS if status in letters), style="dim")
+    statuses = dict.fromkeys(line.entry.status for line in lines)
+    console.print(", ".join(f"{LETTERS[status]} {status}" for status in statuses), style="dim")
     for line in lines:
         _show_remarks(console, line)
 
 
 def _table(lines: Sequence[Line], console: Console) -> Table:
-    names = [name for name, cell in FIGURES.items() if any(cell(line) != UNKNOWN for line in lines)]
+    names = [name for name, cell in FIGURES.items() if set(map(cell, lines)) != {UNKNOWN}]
     figures = [Column(name, justify="right") for name in names]
     columns = [Column("partition", no_wrap=True), Column(""), *figures, Column("worse")]
     with_generations = console.width >= WIDE or lines[0].entry.partition == "all"

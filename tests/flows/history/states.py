@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from overnight.flows.history.history import read_history
+from overnight.flows.history.lines import Line
+from overnight.tasks.storage.location import Location
 from tests.flows.report.runs import receipt_of
 
 SETTINGS = {"settings": {"preprocess": [], "inference": [{"kind": "python", "kwargs": {"crop": 4}}]}}
@@ -41,3 +44,11 @@ def fail(state: Path, day: str, message: str, job: str = "daily") -> None:
     failure |= {"error_message": message, "failed_at": f"{day}T03:00:00.000Z", "attempt": "b", "generation": "g"}
     (ledger / "failure.json").write_text(json.dumps(failure))
     (ledger / "report.html").write_text("the page of a failure")
+
+
+def lines_of(folder: Path, *records: tuple[dict[str, Any], float | None]) -> list[Line]:
+    """Return the lines of receipts, each with the agreement of its report, on days one after another."""
+    for number, (record, agreement) in enumerate(records, 1):
+        day = f"2026-01-{number:02}"
+        publish(folder, {**record, "partition": day, "generation": f"g{number:02}"}, agreement)
+    return list(read_history(Location(str(folder))).lines)

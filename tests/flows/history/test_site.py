@@ -1,20 +1,15 @@
 """The site of all jobs: which states it finds, where its links lead, and that texts stay texts."""
 
-import re
-from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from overnight.flows.history.calendar import calendar
-from overnight.flows.history.history import read_history
 from overnight.flows.history.site import find_states, read_site, write_site
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.location import Location
 from tests.flows.history.states import fail, publish, receipt
-from tests.flows.report.test_page import HOSTILE, Tags
 
 
 class Links(HTMLParser):
@@ -74,54 +69,6 @@ def test_a_site_in_another_place_has_copies_and_gets_those_of_new_runs(tmp_path:
     publish(folder / "deep/dogs-state", receipt("2026-01-01", job="dogs", attempt="later"), report="new")
     write_site(Location(str(folder)), output)
     assert sorted(file.read_text() for file in copy.parent.iterdir()) == ["kept", "new"]
-
-
-def test_a_day_has_a_letter_a_colour_and_a_mark_if_it_became_worse(tmp_path: Path) -> None:
-    site, _ = write_site(Location(str(lake(tmp_path))))
-    page = next(Path(str(site)).glob("cats-*.html")).read_text()
-    days = re.findall(r'<td class="day ([^"]+)">.*?<small>(\d+)</small><b>(.*?)</b>', page)
-    assert days == [("published", "1", "P"), ("published marked", "2", "P!"), ("failed", "3", "F")]
-    assert 'aria-label="2026-01-02: published, with a regression"' in page
-    assert "slower" in page
-    assert "no memory" in page
-
-
-def test_days_that_the_schedule_takes_and_that_never_ran_are_missing(tmp_path: Path) -> None:
-    settings = {"schedule": {"cron": "0 2 * * 1-5"}}
-    for day in ("2026-01-01", "2026-01-06"):  # a Thursday and a Tuesday
-        publish(tmp_path, receipt(day, settings=settings))
-    lines = read_history(Location(str(tmp_path))).lines
-    [[month]] = calendar(lines, datetime(2026, 1, 9, 12, tzinfo=UTC))
-    assert month.days == {1: "published", 4: "missing", 5: "missing", 6: "published", 7: "missing"}
-    without_schedule = [line for line in lines if not line.receipt.__setitem__("settings", {})]  # type: ignore[index]
-    [[month]] = calendar(without_schedule, datetime(2026, 1, 9, tzinfo=UTC))
-    assert sorted(month.days) == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_texts_of_receipts_stay_texts(tmp_path: Path, text: str) -> None:
-    column = {"rows": 9, "nulls": 0, "type": text, "classes": {text: 500, "b": 500}}
-    good = receipt("2026-01-01", job=text, columns={text: column}, versions={text: text})
-    drifted = {**column, "classes": {text: 900, "b": 100}}
-    state = tmp_path / "cats/_overnight"
-    publish(state, good)
-    bad = receipt(
-        "2026-01-02", 9.0, job=text, columns={text: drifted}, versions={text: "2"}, generation=f"g{len(text)}"
-    )
-    publish(state, bad)
-    fail(state, "2026-01-03", text, text)
-    site, _ = write_site(Location(str(tmp_path)))
-    pages = sorted(Path(str(site)).glob("*.html"))
-    assert len(pages) == 2
-    for page in pages:
-        content = page.read_text()
-        tags = Tags(content)
-        assert tags.open == []
-        assert not {"script", "img", "iframe"} & set(tags.names)
-        assert not [name for name, _ in tags.attributes if name.startswith("on")]
-        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", content)
-        assert "hf_aaa" not in content
-        assert "default-src 'none'" in content
 
 
 def test_a_job_whose_receipts_are_damaged_costs_no_other(tmp_path: Path) -> None:
