@@ -49,11 +49,12 @@ def _versions(before: Record, now: Record) -> Iterator[Remark]:
             old, new = then.get(name), after.get(name)
             if old != new and not (key == "commits" and None in (old, new)):  # an unknown commit is equal
                 what = "code" if name == "commit" else kind
-                yield Remark(what, f"{name} {_brief(old)} -> {_brief(new)}")
+                shown = SHOWN if "commit" in (name, key[:6]) else None
+                yield Remark(what, f"{name} {_text(old)[:shown]} -> {_text(new)[:shown]}")
 
 
-def _brief(value: Any) -> str:
-    return masked(str(value or "none"))[:SHOWN]  # masked first: half a secret has no form
+def _text(value: Any) -> str:
+    return masked(str(value or "none"))  # before it is cut: half a secret has no form
 
 
 def _inputs(before: Record, now: Record) -> Iterator[Remark]:

@@ -131,7 +131,7 @@ def _line(entry: PartitionStatus, ledger: PartitionLedger, report: str) -> Line:
     fingerprint = str((ledger.unpublished or {}).get("fingerprint", ""))
     return Line(
         entry,
-        max(len(attempts), bool(entry.receipt or entry.failure)),
+        max(len(attempts), int(bool(entry.receipt or entry.failure))),
         fingerprint,
         report if report in ledger.files else "",
     )

@@ -19,6 +19,7 @@ from overnight.flows.ledger.calendar_view import LETTERS, count
 from overnight.flows.report.page import environment
 from overnight.flows.report.timeline import Curve
 from overnight.tasks.artifacts import artifact_key
+from overnight.tasks.config.masking import masked
 
 CURVES = {"rows per second": ("rate", "number"), "quarantined": ("quarantined", "share")}
 CURVES |= {"cost of 1,000 rows": ("cost", "number"), "agreement with labels": ("agreement", "share")}
@@ -27,7 +28,7 @@ NEWEST = 14  # partitions of a job on the index
 
 def slug(history: History) -> str:
     """Return the name of a job's page. A checksum separates jobs of the same name in two folders."""
-    return artifact_key(history.job[:60] or "job", f"{zlib.crc32(str(history.state).encode()):08x}")
+    return artifact_key(masked(history.job)[:60], f"{zlib.crc32(str(history.state).encode()):08x}")
 
 
 def job_page(history: History, reports: str | None, index: str = "") -> str:
@@ -81,7 +82,7 @@ def _curves(lines: Sequence[Line]) -> list[Curve]:
         values = np.array([getattr(line, attribute) for line in published], float)  # NaN if unknown
         known = np.flatnonzero(np.isfinite(values))
         if len(known) > 1:
-            top = values[known].max() or 1.0
-            points = np.stack([known / (len(values) - 1), values[known] / top], 1).tolist()
-            curves.append(Curve(name, unit, points, float(top)))
+            top = float(values[known].max())
+            points = np.stack([known / (len(values) - 1), values[known] / (top or 1.0)], 1).tolist()
+            curves.append(Curve(name, unit, points, top))
     return curves

@@ -17,7 +17,7 @@ def test_a_day_has_a_letter_a_colour_and_a_mark_if_it_became_worse(tmp_path: Pat
     page = next(Path(str(site)).glob("cats-*.html")).read_text()
     days = re.findall(r'<td class="day ([^"]+)">.*?<small>(\d+)</small><b>(.*?)</b>', page)
     assert days == [("published", "1", "P"), ("published marked", "2", "P!"), ("failed", "3", "F")]
-    assert 'aria-label="2026-01-02: published, with a regression"' in page
+    assert 'title="2026-01-02: published, with a regression"' in page
     assert "slower" in page
     assert "no memory" in page
 
