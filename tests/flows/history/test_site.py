@@ -1,7 +1,10 @@
 """The site of all jobs: which states it finds, where its links lead, and that texts stay texts."""
 
+import posixpath
+import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -59,6 +62,27 @@ def test_every_link_of_the_site_leads_to_a_file_beside_it(tmp_path: Path, output
     reports = [(job_page.parent / unquote(link)).read_text() for link in links[job_page]]
     assert "the page of a failure" in reports
     assert not any(link.startswith("/") or ":" in link for found in links.values() for link in found)
+
+
+@pytest.mark.parametrize("output", [None, "pages"])
+def test_a_bucket_has_a_site_whose_links_lead_to_objects(s3: Any, tmp_path: Path, output: str | None) -> None:
+    bucket, folder = f"site-{output or 'inside'}", lake(tmp_path)
+    s3.create_bucket(Bucket=bucket)
+    for file in folder.rglob("*"):
+        if file.is_file() and "loop" not in file.parts:
+            s3.upload_file(str(file), bucket, f"lake/{file.relative_to(folder)}")
+    place = Location(f"s3://{bucket}/{output}") if output else None
+    site, histories = write_site(Location(f"s3://{bucket}/lake"), place)
+    keys = {item["Key"] for item in s3.list_objects_v2(Bucket=bucket)["Contents"]}
+    root = str(site).removeprefix(f"s3://{bucket}/")
+    assert [history.job for history in histories] == ["cats", "dogs"]
+    pages = [key for key in keys if re.fullmatch(f"{root}/[^/]+html", key)]
+    assert len(pages) == 3
+    for page in pages:
+        text = s3.get_object(Bucket=bucket, Key=page)["Body"].read().decode()
+        links = [unquote(link) for link in re.findall(r'href="([^"#]+)"', text)]
+        assert links
+        assert {posixpath.normpath(f"{root}/{link}") for link in links} <= keys
 
 
 def test_a_site_in_another_place_has_copies_and_gets_those_of_new_runs(tmp_path: Path) -> None:
