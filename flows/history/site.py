@@ -78,11 +78,12 @@ def write_site(folder: Location, output: Location | None = None) -> tuple[Locati
     histories = read_site(find_states(folder))
     site = output or folder / FOLDER
     site.make_private()  # error messages hold texts of rows
+    is_below = _is_below(site, folder)
     links: dict[str, str | None] = {}
     for history in histories:
         name = slug(history)
-        links[name] = _way(site, history.state) if _is_below(site, folder) else quote(name)
-        if links[name] == quote(name):
+        links[name] = _way(site, history.state) if is_below else quote(name)
+        if not is_below:
             _copy_reports(history, site / name)
     for name, page in pages(histories, links):
         (site / name).write_bytes(page.encode(errors="replace"))
