@@ -21,7 +21,8 @@ from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import ServiceUnavailable, first_line
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # the newest partitions that each list shows
-SYMBOLS: dict[Status, str] = {"published": "✅", "missing": "⬜", "failed": "❌", "stale": "🟡", "running": "🔵"}
+# The only colours of Markdown. A letter beside each has the same meaning.
+COLOURS: dict[Status, str] = {"published": "🟢", "missing": "⚪", "failed": "🔴", "stale": "🟡", "running": "🔵"}
 
 
 @contextlib.contextmanager
@@ -72,7 +73,7 @@ def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
     A line of a table is a week, because Prefect's page has room for only 18 days side by side.
     """
     counts = calendar_view.count(entries)
-    lines = [", ".join(f"{SYMBOLS[status]} {number:,} {status}" for status, number in counts.items())]
+    lines = [", ".join(f"{_mark(status)} {number:,} {status}" for status, number in counts.items())]
     stretches = calendar_view.unpublished(entries)
     lines += ["", *map(_line, stretches[:NAMED])]
     if excess := sum(len(stretch.entries) for stretch in stretches[NAMED:]):
@@ -90,23 +91,34 @@ def _line(stretch: calendar_view.PartitionRange) -> str:
     entry = stretch.entries[-1]
     since = f" since {calendar_view.minute(entry.since)} UTC" if entry.since else ""
     reasons = f": {cell('; '.join(map(first_line, entry.why)))}" if entry.why else ""
-    return f"- {SYMBOLS[entry.status]} **{stretch.name}** {entry.status}{since}{reasons}"
+    return f"- {_mark(entry.status)} **{stretch.name}** {entry.status}{since}{reasons}"
 
 
 def _month(month: calendar_view.Month) -> list[str]:
     year, number = (int(part) for part in month.name.split("-"))
     lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
     for week in weeks_of(year, number):
-        days = [f"{SYMBOLS[month.days[day]]} {day}" if day in month.days else str(day or "") for day in week]
+        days = [_day(day, month.days.get(day)) for day in week]
         lines.append(f"| | {' | '.join(days)} |")
     return lines
+
+
+def _day(day: int, status: Status | None) -> str:
+    """Return a day with the colour and the letter of its status; an empty text for a day of another month."""
+    if status:
+        return f"{day} {_mark(status)}"
+    return str(day or "")
+
+
+def _mark(status: Status) -> str:
+    return f"{COLOURS[status]} {calendar_view.LETTERS[status]}"
 
 
 def _row(entry: PartitionStatus) -> dict[str, str | int]:
     receipt = entry.receipt or {}
     return {
         "partition": entry.partition,
-        "status": f"{SYMBOLS[entry.status]} {entry.status}",
+        "status": f"{_mark(entry.status)} {entry.status}",
         "rows in": receipt.get("rows_in", ""),
         "rows out": receipt.get("rows_out", ""),
         "quarantined": receipt.get("rows_quarantined", ""),

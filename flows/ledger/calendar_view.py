@@ -1,6 +1,7 @@
 """Arrange a job's partitions as a calendar, one row per month and one column per day, and as lists by status.
 
-`status_view.py` draws the calendar in the terminal, and `artifacts.py` draws it in the Prefect UI.
+`status_view.py` draws the calendar in the terminal, `artifacts.py` in the Prefect UI, and `flows/history/` in HTML.
+Each shows a status by its letter and by a colour.
 """
 
 from collections import Counter
@@ -12,6 +13,7 @@ from overnight.flows.ledger.partition_status import STATUSES, PartitionStatus, S
 
 DAYS = range(1, 32)
 FEW_MONTHS = 3
+LETTERS: dict[Status, str] = {"published": "P", "missing": "M", "failed": "F", "stale": "S", "running": "R"}
 UNPUBLISHED, PUBLISHED = 20, 5  # the number of newest partitions that each list shows
 
 

@@ -114,10 +114,25 @@ def _day(name: str, column: str) -> date | None:
 def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     if ledger is None:
         return PartitionStatus(run.partition, "missing")
-    receipt, failure = _own(run, ledger.receipt), _own(run, ledger.failure)
+    entry = entry_of(run.partition, run.job, ledger)
+    if entry.status != "published":
+        return entry
+    receipt = entry.receipt or {}
+    changes = changed_settings(receipt, run)
+    record = ledger.unpublished or {}
+    if entry.begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
+        changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
+    if changes:
+        return replace(entry, status="stale", why=changes)
+    return replace(entry, why=unknown_commits(receipt, run))
+
+
+def entry_of(partition: str, job: str, ledger: PartitionLedger) -> PartitionStatus:
+    """Return the status of a partition by its ledger alone. A partition that is stale counts as published."""
+    receipt, failure = _own(job, ledger.receipt), _own(job, ledger.failure)
     is_newer = ledger.newest_generation > (receipt["generation"] if receipt else "")
     begun = is_newer and is_of_all_rows(ledger.unpublished or {})  # the others are not resumed by a run of all rows
-    entry = PartitionStatus(run.partition, "published", (), receipt, failure, begun)
+    entry = PartitionStatus(partition, "published", (), receipt, failure, begun)
 
     def as_status(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
         return replace(entry, status=status, why=why, since=since)
@@ -138,16 +153,12 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
         return as_status("missing", f"the sink holds results of the job {owner}; give each job a sink of its own")
     if receipt is None:
         return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * begun)
-    changes = changed_settings(receipt, run)
-    record = ledger.unpublished or {}
-    if begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
-        changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
-    return as_status("stale", *changes) if changes else replace(entry, why=unknown_commits(receipt, run))
+    return entry
 
 
-def _own(run: Run, record: dict[str, Any] | None) -> dict[str, Any] | None:
+def _own(job: str, record: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the record if it belongs to this job."""
-    return record if record and record["job"] == run.job else None
+    return record if record and record["job"] == job else None
 
 
 def _moment(attempt: str) -> str | None:

@@ -30,6 +30,7 @@ class PartitionLedger:
     is_publishing: bool  # a publish has begun to commit, and is under way or was interrupted
     newest_generation: str  # an empty string if no generation ever began
     unpublished: dict[str, Any] | None  # the record of the newest generation with a record, if it is unpublished
+    files: frozenset[str]  # the paths of all files
 
 
 def read_files(state: Location, directories: Collection[str]) -> dict[str, PartitionLedger]:
@@ -56,6 +57,7 @@ def read_files(state: Location, directories: Collection[str]) -> dict[str, Parti
             is_publishing="receipt" in records.get(f"{name}/publishing.json", {}),
             newest_generation=max(map(_generation, files), default=""),
             unpublished=records.get(f"{name}/{_unpublished(files)}"),
+            files=frozenset(files),
         )
         for name, files in ledgers.items()
     }

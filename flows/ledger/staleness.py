@@ -24,7 +24,8 @@ RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     """Return a sentence for each difference between a receipt and a run, except inputs, that makes it stale."""
-    sentences = list(_changed_ingredients(receipt, run))
+    now = {"fingerprint": run.fingerprint, "ingredients": run.ingredients}
+    sentences = list(_changed_ingredients(receipt, now))
     before, after = receipt.get("commits") or {}, run.commits
     for name in changed_commits(receipt, run):
         old, new = (str(commits[name])[:SHOWN_OF_COMMIT] for commits in (before, after))
@@ -42,23 +43,29 @@ def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     )
 
 
-def _changed_ingredients(receipt: Mapping[str, Any], run: Run) -> Iterator[str]:
-    if receipt["fingerprint"] == run.fingerprint:
+def _changed_ingredients(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    if before["fingerprint"] == after["fingerprint"]:
         return
-    then, now = receipt["ingredients"], run.ingredients
+    then, now = before["ingredients"], after["ingredients"]
     is_visible = False
-    if settings := list(_differences(then["settings"], now["settings"])):
+    if settings := list(differences(then["settings"], now["settings"])):
         is_visible = True
         yield f"settings changed: {some(settings)}"
-    for section, files in (("inference", "models"), ("preprocess", "steps")):
-        for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=False):
-            if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
-                is_visible = True
-                yield f"files of {section}.{_name(leaf)} changed: {some(names)}"
+    for leaf, names in changed_files(then, now):
+        is_visible = True
+        yield f"files of {leaf} changed: {some(names)}"
     if then["format_version"] != now["format_version"]:
         yield f"format version changed: {then['format_version']} -> {now['format_version']}"
     elif not is_visible:
         yield "settings changed: a part that is masked"
+
+
+def changed_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each model and step whose files differ between two ingredients, with the names of these files."""
+    for section, files in (("inference", "models"), ("preprocess", "steps")):
+        for leaf, before, after in zip(now["settings"][section], then[files], now[files], strict=False):
+            if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+                yield f"{section}.{_name(leaf)}", names
 
 
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,12 +96,12 @@ def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
             yield f"{len(paths):,} {change} ({some(paths)})"
 
 
-def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
+def differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
     """Yield `sink.table: a -> b` for every value that differs. The key of a step or a model is its name or kind."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in {**then, **now}:
             inner = f"{key}.{name}" if key else name
-            yield from _differences(then.get(name, ABSENT), now.get(name, ABSENT), inner)
+            yield from differences(then.get(name, ABSENT), now.get(name, ABSENT), inner)
     elif _are_leaves(then) and _are_leaves(now):
         old_names, new_names = map(_name, then), map(_name, now)
         before, after = " + ".join(old_names), " + ".join(new_names)
@@ -102,7 +109,7 @@ def _differences(then: Any, now: Any, key: str = "") -> Iterator[str]:
             yield f"{key}: {before or 'none'} -> {after or 'none'}"
             return
         for old, new in zip(then, now, strict=True):
-            yield from _differences(old, new, f"{key}.{_name(old)}")
+            yield from differences(old, new, f"{key}.{_name(old)}")
     elif json.dumps(then) != json.dumps(now):  # as the fingerprint compares: 1 is not 1.0
         before, after = (value if isinstance(value, str) else json.dumps(value) for value in (then, now))
         shorter = min(len(before), len(after))

@@ -24,9 +24,9 @@ from overnight.flows.report.timeline import Timeline, arrange
 from overnight.flows.report.verdict import UNREAD, Check, Verdict, judge, list_checks
 from overnight.flows.runs.run import run_option
 from overnight.tasks.artifacts import dispensable
-from overnight.tasks.config.masking import masked_in
+from overnight.tasks.config.masking import masked, masked_in
 from overnight.tasks.state import lease
-from overnight.tasks.state.run import REPORT, Run, read_json, timeline_of
+from overnight.tasks.state.run import REPORT, Run, read_json, timeline_of, write_json
 from overnight.tasks.write.kinds import Checks, UnreadableKind
 
 ROWS_A_GROUP = 12
@@ -126,11 +126,22 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> Report | None:
         if record["status"] != "published":
             record = {**timeline_of(run), **record, "limit_rows": run.limit_rows}
         report = read_report(job, record, file)
+        write_json(run.ledger / facts_file(run.generation), facts_of(report))
         page = render(report).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
         return report
     return None
+
+
+def facts_of(report: Report) -> dict[str, Any]:
+    """Return what a page of many runs shows of this one and no receipt has: the verdict, and the agreement."""
+    verdict = report.verdict
+    return {"verdict": verdict.level, "sentence": masked(verdict.sentence), "agreement": report.sample.agreement}
+
+
+def facts_file(generation: str) -> str:
+    return f"reports/{generation}.json"
 
 
 def _checks_of(job: Job, record: Record) -> Checks:

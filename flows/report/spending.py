@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from overnight.tasks.errors import JobError
@@ -44,6 +45,20 @@ def total_of(uses: list[Use]) -> float | None:
     """Return the sum of all prices, or None if none is known."""
     prices = [use.price for use in uses if use.price is not None]
     return sum(prices) if prices else None
+
+
+def cost_of_1000(receipt: Mapping[str, Any]) -> float | None:
+    """Return the price of 1,000 published rows by a receipt alone, or None if it is unknown.
+
+    The hours of a run that resumed are not those of all rows, so its price is unknown.
+    """
+    prices = SimpleNamespace(**(receipt.get("settings") or {}))
+    uses = uses_of(prices, receipt)
+    total = total_of(uses)
+    is_partial = receipt.get("rows_resumed") and any(use.unit == "hours" and use.price for use in uses)
+    if total is None or is_partial or not receipt.get("rows_out"):
+        return None
+    return 1000 * total / float(receipt["rows_out"])
 
 
 def _hours(name: str, hours: float, job: Any, key: str) -> Use:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from cronsim import CronSim
 
 from overnight.flows.job.model import Job
+from overnight.flows.job.schedule import Schedule
 from overnight.tasks.errors import JobError
 
 
@@ -57,14 +58,14 @@ def partitions_between(job: Job, start: date, end: date) -> list[str]:
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."
         )
     days = [start + timedelta(number) for number in range((end - start).days + 1)]
-    return [day.isoformat() for day in days if job.schedule is None or _is_scheduled(job, day)]
+    return [day.isoformat() for day in days if job.schedule is None or is_taken(job.schedule, day)]
 
 
-def _is_scheduled(job: Job, partition: date) -> bool:
+def is_taken(schedule: Schedule, partition: date) -> bool:
     """Return True if cron fires on the day that takes this partition. Only months and weekdays decide this."""
-    day = partition - job.offset
+    day = partition - timedelta(days=schedule.offset_days)
     before = datetime.combine(day, time()) - timedelta(minutes=1)
-    return next(CronSim(job.times.cron, before)).date() == day
+    return next(CronSim(schedule.cron, before)).date() == day
 
 
 def check_range(start: date, end: date) -> None:

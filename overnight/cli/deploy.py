@@ -48,19 +48,23 @@ def deploy(job_paths: tuple[Path, ...], absolute_paths: bool, as_json: bool) -> 
 def serve(job_paths: tuple[Path, ...], absolute_paths: bool) -> None:
     """Run jobs on their schedules in this process.
 
-    It serves until you interrupt it. The Prefect UI has a form that starts a run of each job.
+    It serves until you interrupt it. The Prefect UI has a form that starts a run of each job. The site at the second
+    address has the history of the jobs and the reports of their runs, which show rows, for this machine alone.
     """
     from overnight.flows.deploy.apply import serve as serve_jobs
     from overnight.flows.deploy.prefect_yaml import deployable_jobs
+    from overnight.flows.history.server import site_served
     from overnight.flows.runs.local_ray import check_ray_address
     from overnight.flows.runs.local_server import prefect_server, ui_line
 
     with exit_on_error():
         check_ray_address()
         _write_absolute_paths(job_paths, absolute_paths)
-        deployable_jobs(job_paths)  # refuses bad jobs before a server starts
-    with exit_on_error(), prefect_server() as url:
+        jobs = deployable_jobs(job_paths)  # refuses bad jobs before a server starts
+    states = [job.state_location for job in jobs.values()]
+    with exit_on_error(), prefect_server() as url, site_served(lambda: states) as site_line:
         click.echo(ui_line(url, "/deployments"), err=True)
+        click.echo(site_line, err=True)
         serve_jobs(job_paths)
 
 

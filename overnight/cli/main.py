@@ -16,6 +16,7 @@ from overnight.cli.compare import compare
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.diff import diff
 from overnight.cli.doctor import doctor
+from overnight.cli.history import history
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
 from overnight.cli.notify import notify
@@ -24,6 +25,7 @@ from overnight.cli.remove import remove
 from overnight.cli.run import run
 from overnight.cli.search import search
 from overnight.cli.show import show
+from overnight.cli.site import site
 from overnight.cli.status import status
 from overnight.cli.validate import validate
 from overnight.tasks.config.proxies import this_machine_past_proxies
@@ -40,7 +42,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, compare, validate, search, serve, notify, metrics, doctor, clean, remove)
+OTHERS = (preview, show, diff, compare, history, site, validate, search, serve, notify, metrics, doctor, clean, remove)
 
 
 class Commands(click.Group):

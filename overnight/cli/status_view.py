@@ -1,6 +1,6 @@
 """Print the output of `overnight status`: a calendar, a legend with counts, the unpublished and the newest partitions.
 
-Every status has a character and a colour of its own, so that the calendar is readable without colour. Times are UTC.
+Every status has a letter and a colour of its own, so that the calendar is readable without colour. Times are UTC.
 """
 
 import time
@@ -18,14 +18,13 @@ from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status
 from overnight.tasks.errors import first_line
 
-MARKS: dict[Status, tuple[str, str]] = {
-    "published": ("■", "green"),
-    "missing": ("·", "dim"),
-    "failed": ("F", "bold red"),
-    "stale": ("S", "yellow"),
-    "running": ("R", "bold cyan"),
+STYLES: dict[Status, str] = {
+    "published": "green",
+    "missing": "dim",
+    "failed": "bold red",
+    "stale": "yellow",
+    "running": "bold cyan",
 }
-PLAIN = str.maketrans({"■": "#", "·": "."})  # for a terminal with ASCII only
 WIDE = 100  # columns: a terminal of this width shows the counts of each month beside the calendar
 SECONDS_BETWEEN = 5.0
 
@@ -41,9 +40,9 @@ def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str 
     if first != "all":
         console.print(f"[bold]{job_name}[/bold]: {len(entries):,} partitions, {first} to {last}\n")
         for line in _calendar(entries, console.width >= WIDE):
-            console.print(_drawable(line, console), no_wrap=True, crop=False)
+            console.print(line, no_wrap=True, crop=False)
         legend = Text("  ").join(_legend(status, number) for status, number in counts.items())
-        console.print(Text("\n") + _drawable(legend, console))
+        console.print(Text("\n") + legend)
     else:
         console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")
     _show_unpublished(console, calendar_view.unpublished(entries))
@@ -62,25 +61,22 @@ def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[T
         [month] = months
         text = Text(f"{month.name}  ")
         for day in calendar_view.DAYS:
-            mark, style = MARKS[month.days[day]] if day in month.days else (" ", "")
-            text.append(f"{mark} ", style)
+            status = month.days.get(day)
+            if status:
+                text.append(f"{calendar_view.LETTERS[status]} ", STYLES[status])
+            else:
+                text.append("  ")
         if with_sums:
             counts = Counter(month.days.values())
-            sums = [f"{counts[status]} {status}" for status in MARKS if counts[status] and status != "published"]
+            sums = [f"{counts[status]} {status}" for status in STYLES if counts[status] and status != "published"]
             text.append(f"  {', '.join(sums)}", "dim")
         text.rstrip()
         yield text
 
 
 def _legend(status: Status, number: int) -> Text:
-    mark, style = MARKS[status]
-    return Text.assemble((mark, style), (f" {number:,} {status}", "" if number else "dim"))
-
-
-def _drawable(text: Text, console: Console) -> Text:
-    if console.options.ascii_only:
-        text.plain = text.plain.translate(PLAIN)
-    return text
+    letter = (calendar_view.LETTERS[status], STYLES[status])
+    return Text.assemble(letter, (f" {number:,} {status}", "" if number else "dim"))
 
 
 def _show_unpublished(console: Console, ranges: Sequence[calendar_view.PartitionRange]) -> None:
@@ -90,7 +86,7 @@ def _show_unpublished(console: Console, ranges: Sequence[calendar_view.Partition
     width = max(len(partitions.name) for partitions in ranges[: calendar_view.UNPUBLISHED])
     for partitions in ranges[: calendar_view.UNPUBLISHED]:
         entry = partitions.entries[-1]
-        line = Text.assemble(f"{partitions.name:{width}}  ", (entry.status, MARKS[entry.status][1]))
+        line = Text.assemble(f"{partitions.name:{width}}  ", (entry.status, STYLES[entry.status]))
         if entry.since:
             line += f" since {calendar_view.minute(entry.since)}"
         if entry.why:

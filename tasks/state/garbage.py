@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from overnight.tasks.state.run import (
@@ -161,11 +162,11 @@ class _Ledger:
 
     def old_reports(self, removals: Collection[str]) -> list[str]:
         """Return the reports of generations that are gone, or whose directory is among `removals`."""
-        kept = {f"reports/{self.published}.html"}
+        kept = {self.published}
         for name in self._names("generations"):
             if f"generations/{name}" not in removals:
-                kept.add(f"reports/{name}.html")
-        return sorted(set(self._below("reports")) - kept)
+                kept.add(name)
+        return sorted(path for path in self._below("reports") if PurePosixPath(path).stem not in kept)
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""

@@ -130,7 +130,7 @@ def test_databases_and_the_store_are_reached_only_from_where_they_are_needed() -
     assert all(network == {"driver_opts": {"isolate": "true"}} for network in others)
     prefect, exporters = {"prefect-server", "prefect-services"}, {name for name in SERVICES if "exporter" in name}
     assert {"postgres", "redis"} <= MEMBERS["database"] <= {"postgres", "redis", "migrate", *prefect, *exporters}
-    assert MEMBERS["store"] == {"store", "prepare", "overnight-metrics", *NODES}
+    assert MEMBERS["store"] == {"store", "prepare", "overnight-metrics", "overnight-site", *NODES}
     assert MEMBERS["metrics"] >= {"store", "prometheus"}
     assert MEMBERS["panels"] == {"ray-head", "grafana"}
     assert MEMBERS["work"] - {"prometheus", "overnight-metrics"} == prefect | NODES
@@ -154,6 +154,15 @@ def test_the_prefect_api_needs_a_login_and_names_the_pages_that_may_ask_it() -> 
     assert {"source": "prefect-server", "target": "/app/prefect.toml"} in server["secrets"]
     assert server["environment"]["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert "*" not in server["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+
+
+def test_the_site_reads_the_bucket_alone_and_the_computer_reaches_it_at_its_port() -> None:
+    site = SERVICES["overnight-site"]
+    arguments = main.commands["site"].make_context("site", site["command"][2:]).params
+    assert arguments["folder"] == f"s3://{site['environment']['OVERNIGHT_BUCKET']}"
+    assert arguments["host"] == "0.0.0.0"
+    assert site["ports"] == [f"127.0.0.1:${{SITE_PORT:-4280}}:{arguments['port']}"]
+    assert "prefect-client" in mounted(site)  # its login
 
 
 def test_every_image_is_listed_once_with_its_version_and_pinned_by_its_digest() -> None:

@@ -30,6 +30,9 @@ NOT_RUN = {
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
     "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
     "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
+    "overnight site s3://bucket/lake": "tests/flows/history/test_site.py writes one in a bucket",
+    "overnight site s3://bucket/lake --output /srv/pages": "tests/flows/history/test_site.py writes one in two places",
+    "overnight site . --serve": "it serves until it is stopped; tests/overnight/cli/test_site.py starts one",
 }
 MODEL = """
 class Doubled:
@@ -48,7 +51,7 @@ SHOWN = {
         r"retried: 1 quarantined before; now 1 written",
         r"sample of 20 rows, nothing published",
         r"mine: 2 of 2 partitions published",
-        r"■ 2 published .* S 1 stale",
+        r"P 2 published .* S 1 stale",
         r"mine/\S+: 0 quarantined, 0 shown",
         r"mine/2026-11-17 published",
     ),
@@ -57,7 +60,7 @@ SHOWN = {
         r"mine: 2 of 2 partitions published",
         r"mine: no partition from 2026-11-18 to 2026-11-19 is missing or failed; found 2 published",
         r"retried: 1 quarantined before; now 1 written",
-        r"■ [12] published",
+        r"P [12] published",
         r'"partition": "2026-11-19",\s+"status": "published"',
         r'"rows_in": 20,',
         r'"limit_rows": 1000',

@@ -53,14 +53,14 @@ def test_a_month_is_a_row_that_fits_and_every_status_has_a_mark_of_its_own(shown
     lines = shown(days("2024-02-27", ["published", "missing", "failed", "stale", "running"]), width)
     assert max(map(len, lines)) <= width
     months = [line[:71].rstrip() for line in lines if line.startswith("2024-0") and "since" not in line][:2]
-    assert months == [f"2024-02  {'':52}■ · F", "2024-03  S R"]
-    legend = next(line for line in lines if line.startswith("■"))
-    assert legend == "■ 1 published  · 1 missing  F 1 failed  S 1 stale  R 1 running"
+    assert months == [f"2024-02  {'':52}P M F", "2024-03  S R"]
+    legend = next(line for line in lines if line.startswith("P "))
+    assert legend == "P 1 published  M 1 missing  F 1 failed  S 1 stale  R 1 running"
 
 
 def test_two_years_take_a_line_a_month_and_years_of_nothing_take_one(shown: Any) -> None:
     many = days("2024-01-01", ["published"] * 731)
-    assert sum(line.startswith("202") and "■" in line for line in shown(many)) == 24
+    assert sum(line.startswith("202") and "P P" in line for line in shown(many)) == 24
     old = [entry("1970-01-05", "published"), *days("1970-01-06", ["missing"] * 18000), *days("2026-01-01", ["failed"])]
     lines = shown(old)
     assert any("all days missing in 591 months" in line for line in lines)
@@ -134,7 +134,7 @@ def test_the_last_line_names_the_reports(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_job_without_days_has_no_calendar(shown: Any) -> None:
     lines = shown([entry("all", "published")])
-    assert (lines[0], any("■" in line for line in lines)) == ("numbers: published", False)
+    assert (lines[0], any(line.startswith("P ") for line in lines)) == ("numbers: published", False)
 
 
 def test_the_calendar_in_markdown_has_a_table_a_month_with_the_weekdays_right() -> None:
@@ -143,9 +143,9 @@ def test_the_calendar_in_markdown_has_a_table_a_month_with_the_weekdays_right() 
     weekdays = "| Mon | Tue | Wed | Thu | Fri | Sat | Sun |"
     january, february = (lines.index(f"| {month} {weekdays}") for month in ("2026-01", "2026-02"))
     assert february < january
-    assert lines[february + 2] == "| |  |  |  |  |  |  | ⬜ 1 |"
-    assert lines[february + 3].startswith("| | 🟡 2 | 3 |")
-    assert lines[january + 6] == "| | 26 | 27 | 28 | 29 | ✅ 30 | ❌ 31 |  |"
+    assert lines[february + 2] == "| |  |  |  |  |  |  | 1 ⚪ M |"
+    assert lines[february + 3].startswith("| | 2 🟡 S | 3 |")
+    assert lines[january + 6] == "| | 26 | 27 | 28 | 29 | 30 🟢 P | 31 🔴 F |  |"
     assert any("a&#124;&lt;b&gt;" in line for line in lines)
 
 
@@ -169,11 +169,11 @@ def test_a_run_shows_the_partitions_at_its_end_also_when_it_failed(
         return {row["partition"]: row for row in json.loads(artifact(prefect_api, "shown-partitions"))}
 
     run_job(job, good, settings=["shuffle.kind=files"])
-    assert (shown()[good]["status"], shown()[good]["rows out"]) == ("🟡 stale", 5)  # by the job file it is
+    assert (shown()[good]["status"], shown()[good]["rows out"]) == ("🟡 S stale", 5)  # by the job file it is
     with pytest.raises(OvernightError):
         run_job(job, bad)
     rows = shown()
-    assert (list(rows), rows[bad]["status"]) == ([yesterday, good, bad], "❌ failed")
+    assert (list(rows), rows[bad]["status"]) == ([yesterday, good, bad], "🔴 F failed")
     assert rows[bad]["why"].startswith("ingest: source.path")
     assert "\n" not in rows[bad]["why"]
     assert f"**{bad}** failed" in artifact(prefect_api, "shown-calendar")

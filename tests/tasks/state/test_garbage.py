@@ -60,6 +60,7 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         (run.ledger / file).write_bytes(b"123")
     for name in (REPLACED, CURRENT, NEWER, "gone"):
         (run.ledger / f"reports/{name}.html").write_bytes(b"<p>")
+        (run.ledger / f"reports/{name}.json").write_bytes(b"{}")
     (run.ledger / "report.html").write_bytes(b"<p>")
     published(run, REPLACED, "old.parquet")
     items = found(run, published(run, CURRENT, "new.parquet"))
@@ -75,7 +76,7 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         (f"{NEWER}/attempts", "plans of attempts that ended", 1, 1),
         ("no-record", "its process died while making or removing it", 1, 1),
         ("receipts", "older than the newest 1", 1, items[9].size),
-        ("reports", "of generations that are removed", 2, 6),
+        ("reports", "of generations that are removed", 4, 10),
         ("lease", "of runs that ended", 3, 9),
         ("*.tmp", "half-written by a process that died", 2, 8),
     ]
@@ -91,7 +92,7 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
         "lease/00000010",
         f"receipts/{CURRENT}.json",
         "report.html",
-        *(f"reports/{name}.html" for name in (CURRENT, NEWER)),
+        *(f"reports/{name}.{kind}" for name in (CURRENT, NEWER) for kind in ("html", "json")),
         "something else",
     ]
     assert found(run, {"generation": CURRENT}) == []

@@ -1,0 +1,1 @@
+"""What happened over time and over jobs: `overnight history`, and the pages of `overnight site`."""

@@ -1,0 +1,35 @@
+"""The calendar of a job without its job file: the days that ran, and the days of its schedule."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+from overnight.flows.history.lines import Line
+from overnight.flows.job.schedule import Schedule
+from overnight.flows.ledger.calendar_view import Month, months
+from overnight.flows.ledger.partition_status import PartitionStatus
+from overnight.flows.schedule.partitions import is_taken
+
+
+def calendar(lines: Sequence[Line], now: datetime | None = None) -> list[list[Month]]:
+    """Return the months of a dated job, the newest first. The newest receipt has the schedule."""
+    entries = {line.entry.partition: line.entry for line in lines}
+    entries.pop("all", None)
+    if not entries:
+        return []
+    schedule = _schedule_of(lines)
+    day, last = date.fromisoformat(min(entries)), date.fromisoformat(max(entries))
+    if schedule:  # the newest day whose run should have ended by now
+        last = max(last, (now or datetime.now(UTC)).date() + timedelta(days=schedule.offset_days - 1))
+    while day <= last:
+        if schedule is None or is_taken(schedule, day):
+            entries.setdefault(day.isoformat(), PartitionStatus(day.isoformat(), "missing"))
+        day += timedelta(days=1)
+    return months([entries[partition] for partition in sorted(entries)])[::-1]
+
+
+def _schedule_of(lines: Sequence[Line]) -> Schedule | None:
+    settings = [line.receipt["settings"] for line in lines if line.receipt.get("settings")]
+    try:
+        return Schedule.model_validate(settings[-1]["schedule"])
+    except (IndexError, KeyError, ValueError):  # pydantic raises ValueError
+        return None
