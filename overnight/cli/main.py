@@ -14,6 +14,7 @@ from overnight.cli.clean import clean
 from overnight.cli.command import EXIT_STATUS
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.diff import diff
+from overnight.cli.docs import docs
 from overnight.cli.doctor import doctor
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
@@ -37,7 +38,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, validate, search, serve, metrics, doctor, clean)
+OTHERS = (docs, preview, show, diff, validate, search, serve, metrics, doctor, clean)
 
 
 class Commands(click.Group):
