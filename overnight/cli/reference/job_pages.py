@@ -43,7 +43,7 @@ SECTIONS = {
 }
 LISTS = ("preprocess", "inference")
 MAKE_COLUMNS = {"source": "sources", "preprocess": "steps", "inference": "models"}  # section -> heading of columns.md
-SINGLE = {
+SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
     "checks": (
         "Checks",
         Checks,

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 UNITS = {2**30: "GiB", 2**20: "MiB"}
 # A space that does not break keeps the number on its line.
 RANGES = {
@@ -30,7 +28,9 @@ def table(
     forms = [form for form in rows if form not in but and (only is None or form in only)]
     if forms:
         yield from HEADER
-        yield from (row(*rows[form], schema.get("$defs", {})) for form in forms)
+        for form in forms:
+            name, key, is_required = rows[form]
+            yield row(name, key, is_required, schema.get("$defs", {}))
         yield ""
 
 
@@ -107,7 +107,7 @@ def _plural(name: str) -> str:
     return f"{plural} {bounds}".strip()
 
 
-def first_paragraph(leaf: type[BaseModel]) -> str:
+def first_paragraph(leaf: type) -> str:
     return one_line((leaf.__doc__ or "").split("\n\n")[0])
 
 
