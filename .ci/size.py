@@ -19,10 +19,11 @@ def room(file: Path) -> str:
 
 
 def tracked_files(suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files in folders that git tracks, relative to the root."""
+    """Return the files in folders that git tracks, relative to the root. A link does not count."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     files = map(Path, listing.split("\0"))
-    return [file for file in files if len(file.parts) > 1 and file.suffix in suffixes and (ROOT / file).is_file()]
+    own_files = (file for file in files if (ROOT / file).is_file() and not (ROOT / file).is_symlink())
+    return [file for file in own_files if len(file.parts) > 1 and file.suffix in suffixes]
 
 
 def count_lines() -> dict[str, int]:

@@ -1,14 +1,15 @@
 """The documentation site. `make docs` builds it into build/docs, with each warning as an error."""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import reference_pages
+from overnight.cli.reference.pages import written_pages
 
 DOCS = Path(__file__).parent
-reference_pages.write(DOCS)
+for name, text in written_pages().items():
+    file = (DOCS / name).with_suffix(".md")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:  # Sphinx skips a page that stays as it is
+        file.write_text(text, encoding="utf-8")
 
 project = "Overnight"
 html_title = "Overnight"

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from overnight.flows.job.columns import column_problems
-from overnight.flows.job.model import Job
+from overnight.flows.job.model import JOB_FILE, Job
 from overnight.flows.job.run_settings import check_run_settings
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml, replace_values, value_at, yaml_line
@@ -55,8 +55,8 @@ class JobFile:
     def _check_run_settings(self, changed: dict[str, Any]) -> None:
         """Raise `JobError` for a change that a run may not make, before anything that the change names is read."""
         with modules_in(str(self.path.parent)), contextlib.suppress(ValidationError):  # which `validated` explains
-            job = Job.model_validate(_with_full_paths(deepcopy(self._data)))
-            check_run_settings(job, Job.model_validate(_with_full_paths(changed)))
+            job = Job.model_validate(_with_full_paths(deepcopy(self._data)), context=JOB_FILE)
+            check_run_settings(job, Job.model_validate(_with_full_paths(changed), context=JOB_FILE))
 
 
 def load_job(path: Path | str, overrides: Sequence[str] = ()) -> Job:
@@ -78,7 +78,7 @@ def _validated(path: Path | str, data: dict[str, Any], readers: tuple[Path, ...]
     """Return the job. `readers` are the files of the jobs that read the rows of this one, directly or not."""
     try:
         with modules_in(str(Path(path).parent)):
-            job = Job.model_validate(_with_full_paths(data))
+            job = Job.model_validate(_with_full_paths(data), context=JOB_FILE)
         job = _with_upstream(job, Path(path), readers)
         lines = column_problems(job)
     except ValidationError as error:

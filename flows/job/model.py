@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.notify import Receiver
@@ -30,6 +30,9 @@ from overnight.tasks.storage.stores import Store, require_places
 from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
 EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
+# In place of a source that a job of Python does not have: its rows come from `data=` of a call.
+NO_SOURCE = {"kind": "parquet", "path": "memory://data"}
+JOB_FILE = {"is_file": True}  # the context of a validation that requires a source
 PLACEHOLDER = re.compile(r"(?<!\$)\{\w*\}")
 
 
@@ -131,6 +134,14 @@ class Job(Settings):
             examples=[["inference.0.model"]],
         ),
     ] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _source_is_left_to_the_call(cls, settings: Any, info: ValidationInfo) -> Any:
+        """Accept a job of Python without a source."""
+        if isinstance(settings, dict) and "source" not in settings and info.context != JOB_FILE:
+            return {**settings, "source": NO_SOURCE}
+        return settings
 
     @field_validator("allow_settings")
     @classmethod
@@ -375,7 +386,14 @@ class Job(Settings):
 
     def to_yaml(self) -> str:
         """Return the job as the text of a job file, which reads back as an equal job."""
-        return yaml_document(written(self))
+        return yaml_document(self.mapping())
+
+    def mapping(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, as YAML values. A job without a source has none here."""
+        settings = written(self)
+        if settings["source"] == NO_SOURCE:
+            del settings["source"]
+        return settings
 
     def result_settings(self) -> dict[str, Any]:
         """Return the settings that change results, as JSON values, without defaults. The others are operational."""

@@ -65,6 +65,8 @@ def prepared(
         yield Prepared(name, full_job, overrides, _partition(full_job, partition))
         return
     mapping, folder = _mapping(job), None
+    if data is None and isinstance(job, Job) and "source" not in mapping:
+        raise JobError(f"{name}: source: expected a source in the job, or rows as data=, found neither.")
     if data is not None:
         mapping, folder = _with_data(name, mapping, overrides, partition, data, data_folder)
     with tempfile.TemporaryDirectory(prefix="overnight-") as temporary, modules_in(_code_folder(job)):
@@ -114,7 +116,7 @@ def _mapping(job: AnyJob) -> dict[str, Any]:
         return read_job(Path(job))
     if not isinstance(job, Job | Mapping):
         raise JobError(f"expected a job file, an overnight.Job or a dictionary, found {type(job).__name__}.")
-    mapping: dict[str, Any] = plain_value(job)
+    mapping: dict[str, Any] = job.mapping() if isinstance(job, Job) else plain_value(job)
     return mapping
 
 

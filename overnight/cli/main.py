@@ -15,6 +15,7 @@ from overnight.cli.command import EXIT_STATUS
 from overnight.cli.compare import compare
 from overnight.cli.deploy import deploy, serve
 from overnight.cli.diff import diff
+from overnight.cli.docs import docs
 from overnight.cli.doctor import doctor
 from overnight.cli.history import history
 from overnight.cli.init import init
@@ -42,15 +43,17 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-OTHERS = (preview, show, diff, compare, history, site, validate, search, serve, notify, metrics, doctor, clean, remove)
+RESULTS = (preview, show, diff, compare, history, site, search)
+OTHERS = (docs, validate, doctor, serve, notify, metrics, clean, remove)
+SECTIONS = {"First commands, in this order": FIRST, "Rows and results": RESULTS, "Other commands": OTHERS}
 
 
 class Commands(click.Group):
     """A group whose help lists the commands that a new user needs first, in their order."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write both lists of commands, each with its short help."""
-        for title, commands in (("First commands, in this order", FIRST), ("Other commands", OTHERS)):
+        """Write the lists of commands, each with its short help."""
+        for title, commands in SECTIONS.items():
             with formatter.section(title):
                 limit = formatter.width - 6 - max(len(str(command.name)) for command in commands)
                 formatter.write_dl([(str(command.name), command.get_short_help_str(limit)) for command in commands])
@@ -76,5 +79,5 @@ def skip_last_collection() -> None:
         gc.freeze()
 
 
-for command in FIRST + OTHERS:
+for command in FIRST + RESULTS + OTHERS:
     main.add_command(command)

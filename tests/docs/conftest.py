@@ -1,28 +1,18 @@
 """The pages of the site, with those that the build writes."""
 
-from importlib import util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from overnight.cli.reference.pages import written_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def reference() -> ModuleType:
-    found = util.spec_from_file_location("reference_pages", ROOT / "docs/reference_pages.py")
-    assert found
-    assert found.loader
-    module = util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def written(reference: ModuleType) -> dict[str, str]:
+def written() -> dict[str, str]:
     """The text of each page that the build writes, by its name below docs/."""
-    return dict(reference.pages())
+    return {f"{name}.md": text for name, text in written_pages().items()}
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ and MyST makes the same ones for the site.
 import inspect
 import re
 from pathlib import Path
-from types import ModuleType
 
+from overnight.cli.reference.job_pages import kinds
+from overnight.cli.reference.pages import all_pages
 from overnight.flows.runs.attempt import describe_failure
 from overnight.tasks.errors import STAGES, CheckFailed
 from overnight.tasks.write.publish.receipt import make_receipt
@@ -44,6 +45,14 @@ def test_every_link_of_readme_and_docs_leads_to_a_file_and_a_heading(texts: dict
     assert dead == {}
 
 
+def test_every_page_that_the_front_page_links_is_printed_without_a_checkout() -> None:
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = {link.partition("#")[0].removesuffix(".md") for link in LINK.findall(CODE.sub("", front)) if ".md" in link}
+    names = {name.removeprefix("docs/").lower() for name in linked} - {"contributing"}  # which needs a checkout anyway
+    assert len(names) > 10
+    assert names - all_pages(with_api=False).keys() == set()
+
+
 def test_a_link_to_a_page_or_a_heading_that_is_not_there_is_found() -> None:
     page = ROOT / "docs/page.md"
     text = "# One\n[a](page.md#one) [b](page.md#two) [c](gone.md) `[d](gone.md)` [e](https://example.org/x)\n"
@@ -54,14 +63,14 @@ def test_the_front_page_fits_in_200_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_every_kind_is_on_the_page_of_columns_and_in_the_list_of_the_job_file(reference: ModuleType) -> None:
+def test_every_kind_is_on_the_page_of_columns_and_in_the_list_of_the_job_file() -> None:
     columns = (ROOT / "docs/reference/columns.md").read_text(encoding="utf-8")
     listed = (ROOT / "docs/reference/job-file/index.md").read_text(encoding="utf-8")
     front = (ROOT / "README.md").read_text(encoding="utf-8")
-    makers = [kind for section in ("source", "preprocess", "inference") for kind in reference.kinds(section)]
+    makers = [kind for section in ("source", "preprocess", "inference") for kind in kinds(section)]
     assert [kind for kind in makers if f"`{kind}`" not in columns] == []
-    assert [kind for kind in makers + reference.kinds("sink") if f"`{kind}`" not in front] == []
-    others = [kind for section in ("source", "shuffle", "sink") for kind in reference.kinds(section)]
+    assert [kind for kind in makers + kinds("sink") if f"`{kind}`" not in front] == []
+    others = [kind for section in ("source", "shuffle", "sink") for kind in kinds(section)]
     assert [kind for kind in others if not re.search(rf"\b{kind}\b", listed)] == []
 
 

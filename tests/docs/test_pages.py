@@ -33,6 +33,7 @@ SHOWN = {
         r"scan\.pdf\n(.*\n)+.*expected a PDF file with text, found none on its 2 pages\. If they are scanned",
     ),
     "chat.md": (r"answer: expected JSON that fits output_schema, found a text that is not\b",),
+    "hourly.md": (r"events-07/2026-11-19 published", r"events-08/2026-11-19 published", r"■ 1 published  · 1 missing"),
     "image-embeddings.md": (
         r"1\.0000\D+circle/00\.png",
         r"picture sheet: \.demo/like\.png",
@@ -47,6 +48,7 @@ SHOWN = {
         r"A is all/sample-1, B is all/sample-2\n  only in B: 1 rows: \S+\n  rows in both: 5",
     ),
     "models-of-tables.md": (r"torch_scores", r"onnx_product", r"keras_output", r"species_prediction +string"),
+    "share-a-gpu.md": (r"two\.yaml: job 'two-models' is valid", r"two-models/all: 4 rows, 0 filtered, 0 quarantined"),
     "speech.md": (r"broken-off\.wav\n(.*\n)+.*found 192022 bytes of 384044: it is cut off",),
     "summaries.md": (r"expected at most 1024 tokens, found \d+",),
     "video.md": (r"broken-off\.mp4\n(.*\n)+.*expected a video file that is whole, found [0-9]+ bytes of [0-9]+",),

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FOLDERS = ["tasks", "flows", "overnight", "demo", ".ci", "benchmarks", "deployments"]
-# What `docs/reference_pages.py` writes from docstrings and messages, which are checked in the code.
+# What `docs/conf.py` writes from docstrings and messages, which are checked in the code.
 GENERATED = {
     "docs/changelog.md",
     "docs/reference/command-line.md",

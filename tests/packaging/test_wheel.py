@@ -34,6 +34,7 @@ from tests.packaging.test_declared import BROUGHT_BY_RAY, ROOT
 pytestmark = pytest.mark.slow
 
 COMMAND_SECONDS = 300
+WHEEL_BYTES = 3 * 2**19
 LOGIN = "overnight:a password"
 # The server of these commands needs a login and CSRF tokens, as the one of docker-compose.yml does.
 PROTECTED = {
@@ -52,6 +53,12 @@ SHIPPED = {  # by the name below overnight/flows/deploy/shipped
     **{name: name for name in ("constraints.txt", "constraints-extras.txt", "constraints-torch.txt")},
 }
 BUILD_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+
+
+def pages() -> set[str]:
+    """The pages of docs/ that are written by hand, by their paths: those that git lists."""
+    listing = subprocess.run(["git", "ls-files", "-z", "docs"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in listing.stdout.split("\0") if name.endswith(".md")}
 
 
 def pip(*arguments: str) -> None:
@@ -152,11 +159,26 @@ def test_the_wheel_of_the_source_distribution_has_every_module_and_the_files_tha
         there = {name for name in names if name.endswith(".py")}
         assert there == {str("overnight" / path if path.parts[0] != "overnight" else path) for path in modules}
         shipped = "overnight/flows/deploy/shipped/"
-        assert {name.removeprefix(shipped) for name in names if "/shipped/" in name} == set(SHIPPED)
+        assert {name.removeprefix(shipped) for name in names if name.startswith(shipped)} == set(SHIPPED)
         for name, original in SHIPPED.items():
             assert archive.read(shipped + name) == (ROOT / original).read_bytes()
+        documentation = "overnight/cli/reference/shipped/"
+        texts = {name.removeprefix(documentation) for name in names if name.startswith(documentation)}
+        assert texts == {"CHANGELOG.md", *pages()}
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
         assert {f"{package}/py.typed" for package in packages} <= names
+        assert wheel.stat().st_size < WHEEL_BYTES
+
+
+def test_the_documentation_is_printed_in_an_empty_folder(installed: Installed) -> None:
+    listed = installed.run("overnight", "docs")
+    assert [page for page in pages() if page.removeprefix("docs/").removesuffix(".md") not in listed] == []
+    assert "# Speech" in installed.run("overnight", "docs", "how-to/speech")
+    assert "- default: `auto`" in installed.run("overnight", "docs", "inference.image_embedding.batch_size")
+    assert "# overnight.run" in installed.run("overnight", "docs", "overnight.run")
+    assert "kind: parquet" in installed.run("overnight", "docs", "sink.parquet")
+    code, _, said = installed.ended("overnight", "docs", "sink.parket")
+    assert (code, "sink.parquet" in said) == (2, True)
 
 
 @pytest.mark.timeout(900)

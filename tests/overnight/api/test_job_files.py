@@ -135,6 +135,22 @@ def test_data_replaces_the_source_and_is_removed_after_a_run_that_succeeds(
     assert not Path(data.location(found.partition).uri).exists()
 
 
+def test_a_job_of_classes_needs_no_source_if_its_rows_come_as_data(tmp_path: Path) -> None:
+    job = overnight.Job(name="a", sink=overnight.sinks.Parquet(path=f"{tmp_path}/out"))
+    assert yaml.safe_load(job.to_yaml()) == {"name": "a", "sink": {"kind": "parquet", "path": f"{tmp_path}/out"}}
+    for partition, folder in ((None, "all"), ("2026-11-19", "{partition}")):
+        with prepared(job, (), partition, ROWS) as found:
+            assert found.job.source.path.startswith(f"{tmp_path}/out/_overnight/data/{folder}/")
+    with pytest.raises(overnight.JobError, match="expected a source in the job, or rows as data="), prepared(job):
+        pass
+
+
+def test_a_job_file_needs_a_source(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: a\nsink: {kind: parquet, path: out}\n")
+    with pytest.raises(overnight.JobError, match="source: is missing; expected"):
+        overnight.load(tmp_path / "job.yaml")
+
+
 def test_data_stays_after_a_failure_and_the_same_data_is_the_same_input(tmp_path: Path) -> None:
     inputs, version = [], []
     for rows in (ROWS, [{"n": 1}, {"n": 2}], [{"n": 3}]):

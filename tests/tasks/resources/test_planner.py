@@ -120,6 +120,8 @@ def test_every_plan_that_is_made_holds_the_rules_and_is_the_same_again(asked: li
         ([Model(num_gpus=1), Model(num_gpus=1)], [node(16, GPU=3)], [2, 1]),
         ([Model(num_gpus=0.6)], [node(4, GPU=2)], [2]),
         ([Model(num_gpus=0.5)], [node(4, GPU=2)], [4]),
+        ([Model(num_gpus=0.3), Model(num_gpus=0.7)], [node(4, GPU=1)], [1, 1]),
+        ([Model(num_gpus=0.6), Model(num_gpus=0.6)], [node(4, GPU=1)] * 2, [1, 1]),
         ([Model(num_cpus=1, num_gpus=1)], [node(4, GPU=4)], [3]),  # one CPU for reading
         ([Model(num_cpus=0.5)], [node(1)] * 4, [4]),  # beside a task on each node
         ([Model(num_cpus=1)], [node(1)] * 4, [3]),
@@ -209,6 +211,7 @@ H100 = Model(accelerator_type="H100", num_gpus=1)
         ([Model(num_gpus=4)], [node(2)], [T4] * 4, "4 GPU on one node; no node has that, and none that may start"),
         ([Model(num_cpus=9)], [node(2)], [T4] * 4, "9 CPU on one node; no node has that, and none that may start"),
         ([Model(num_gpus=1, workers=5)], [node(2)], [T4] * 4, "5 x 1 GPU; the cluster has and may start 4 GPU"),
+        ([Model(num_gpus=0.6)] * 2, [node(4, GPU=1)], [], "and the models before it 0.6 GPU; the cluster has 1 GPU"),
         ([H100], [node(2)], [T4] * 4, "accelerator H100; the cluster has and may start no H100"),
     ],
 )

@@ -1,0 +1,144 @@
+"""The pages of the job file as Markdown: every key of every kind, from the types that read it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from overnight.cli.reference.key_tables import (
+    HEADER,
+    first_paragraph,
+    nested_mappings,
+    nested_tables,
+    own_keys,
+    row,
+    table,
+)
+from overnight.flows.job.model import Job
+from overnight.flows.job.notify import Receiver
+from overnight.flows.job.retries import Retries
+from overnight.flows.job.schedule import Schedule
+from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.shuffle.kinds import Shuffle
+from overnight.tasks.write.kinds import AnySink, Checks
+
+SECTIONS = {
+    "source": ("Sources", Source, "What `source` takes: where the rows come from."),
+    "shuffle": ("Shuffles", Shuffle, "What `shuffle` takes: the order in which the rows are read."),
+    "preprocess": ("Steps", Step, "What each item of `preprocess` takes: the work on CPUs before the models."),
+    "inference": (
+        "Models",
+        AnyPredictor,
+        "What each item of `inference` takes: a model, or a [step](preprocess.md) between models, see "
+        "[models in a row](../../how-to/several-models.md#models-in-a-row).",
+    ),
+    "sink": (
+        "Sinks",
+        AnySink,
+        "What `sink` takes: where the rows go. [Files on disk](../files.md) has the layout, and what readers see.",
+    ),
+}
+LISTS = ("preprocess", "inference", "notify")
+MAKE_COLUMNS = {"source": "sources", "preprocess": "steps", "inference": "models"}  # section -> heading of columns.md
+SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
+    "checks": (
+        "Checks",
+        Checks,
+        "What `checks` takes: what must hold before a partition is published. "
+        "[Checks and publishing](../../explanations/publishing.md) has an example.",
+    ),
+    "schedule": (
+        "Schedule",
+        Schedule,
+        "What `schedule` takes: when the job runs, and for which day. "
+        "[Schedule](../../operations/schedule.md) has an example, and explains late data and downtime.",
+    ),
+    "notify": (
+        "Receivers",
+        Receiver,
+        "What each item of `notify` takes: who gets a message about a partition, and for which events. "
+        "[Messages](../../operations/notify.md) has an example.",
+    ),
+    "retries": (
+        "Retries",
+        Retries,
+        "What `retries` takes: how often lost work is started again. "
+        "[What runs when](../../explanations/what-runs-when.md) explains what is tried again.",
+    ),
+}
+
+
+def job_pages() -> dict[str, str]:
+    """Return the Markdown of each page of the job file by its name below docs/, without `.md`."""
+    pages = {"top": "\n".join(_top_page())}
+    for section, (title, _, words) in SECTIONS.items():
+        pages[section] = "\n".join(_union_page(section, title, words))
+    for section, (title, model, words) in SINGLE.items():
+        pages[section] = "\n".join([f"# {title}", "", words, "", *_tables_of(model)])
+    return {f"reference/job-file/{name}": text for name, text in pages.items()}
+
+
+def kinds(section: str) -> list[str]:
+    """Return the kinds that a section of the job file takes, in the code's order."""
+    return [leaf.model_fields["kind"].default for leaf in leaves_of(section)]
+
+
+def leaves_of(section: str) -> tuple[type[BaseModel], ...]:
+    """Return the models of the kinds that a section takes, in the code's order."""
+    return get_args(get_args(SECTIONS[section][1])[0])
+
+
+def _top_page() -> Iterator[str]:
+    yield from ["# The top of a job file", "", "A job file is one YAML mapping with these keys.", ""]
+    sections = {**SECTIONS, **SINGLE}
+    yield from HEADER
+    schemas = Job.model_json_schema()["properties"]
+    for name, field in Job.model_fields.items():
+        if name in sections:
+            form = "list; empty" if name in LISTS else "mapping; optional"
+            if field.is_required():
+                form = "mapping; **required**"
+            words = sections[name][2].partition(": ")[2]
+            yield f"| [`{name}`]({name}.md) | {form} | {words[0].upper()}{words[1:]} |"
+        else:
+            yield row(name, schemas[name], field.is_required(), {})
+    yield ""
+
+
+def _union_page(section: str, title: str, words: str) -> Iterator[str]:
+    leaves = leaves_of(section)
+    schemas = {leaf: leaf.model_json_schema() for leaf in leaves}
+    common = shared_keys(list(schemas.values()))
+    yield from [f"# {title}", "", words, ""]
+    if section in MAKE_COLUMNS:
+        yield from [
+            f"[Columns](../columns.md#columns-of-{MAKE_COLUMNS[section]}) lists what each kind reads and makes.",
+            "",
+        ]
+    mappings: dict[str, Any] = {}
+    if common:
+        yield from [f"## All {title.lower()}", "", "A kind with another default lists the key again.", ""]
+        yield from table(schemas[leaves[0]], only=common)
+    for leaf, schema in schemas.items():
+        mappings |= nested_mappings(schema)
+        yield from [f"## {leaf.model_fields['kind'].default}", "", first_paragraph(leaf), ""]
+        yield from table(schema, but=common)
+    yield from nested_tables(mappings)
+
+
+def shared_keys(schemas: list[Mapping[str, Any]]) -> set[str]:
+    """Return the keys that every kind has, in the form that the first kind has and most others too."""
+    names = set.intersection(*(set(schema["properties"]) for schema in schemas))
+    forms = Counter(json.dumps(item, sort_keys=True) for schema in schemas for item in own_keys(schema))
+    first = [item for item in own_keys(schemas[0]) if item[0] in names]
+    return {form for item in first if forms[form := json.dumps(item, sort_keys=True)] > len(schemas) / 2}
+
+
+def _tables_of(model: type[BaseModel]) -> Iterator[str]:
+    schema = model.model_json_schema()
+    yield from table(schema)
+    yield from nested_tables(nested_mappings(schema))
