@@ -15,7 +15,7 @@ SMALL_P = 0.001
 
 
 def level_of(comparison: Comparison) -> str:
-    """Return a key of `TITLES`: whether the interval of the agreement is above, around or below the allowed difference."""
+    """Return a key of `TITLES`: whether the interval of the agreement is above, around or below the bound."""
     main, least = comparison.main, 1 - comparison.drawing.difference
     if not comparison.rows or main is None:
         return "look"
