@@ -129,7 +129,8 @@ def _ids(side: Side) -> pa.ChunkedArray:
 def _one_sided(side: Side, other: Side) -> OneSided:
     ids = _ids(side)
     missing = ids.filter(pc.invert(pc.is_in(ids, value_set=_ids(other)))).to_pylist()
-    return OneSided(len(missing) + side.more_rows, len(other.quarantined.keys() & set(missing)), missing[:EXAMPLES])
+    quarantined = len(other.quarantined.keys() & set(missing)) + side.more_quarantined
+    return OneSided(len(missing) + side.more_rows, quarantined, missing[:EXAMPLES])
 
 
 def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:
