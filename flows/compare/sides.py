@@ -127,8 +127,8 @@ def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side,
     sides = _published_side(a, common), _published_side(b, common)
     for side, other, ids in ((sides[0], sides[1], ids_a), (sides[1], sides[0], ids_b)):
         side.more_rows = len(ids) - total
-        lost = pa.table({"row_id": pa.array(other.quarantined, pa.string())})
-        side.more_quarantined = int(np.isin(ids, hashes_of([lost], []).ids).sum())
+        quarantine = pa.table({"row_id": pa.array(other.quarantined, pa.string())})
+        side.more_quarantined = int(np.isin(ids, hashes_of([quarantine], []).ids).sum())
     return *sides, total
 
 

@@ -17,9 +17,9 @@ from tests.overnight.cli.results_on_disk import write_job, write_result
 STEP = {"kind": "derive_columns", "columns": {"size": "CASE WHEN n > 10 THEN 'large' ELSE 'small' END"}}
 
 
-def csv_job(folder: Path, *more: dict, **keys: object) -> Job:
+def csv_job(folder: Path, *more: dict, lines: int = 40, **keys: object) -> Job:
     (folder / "in").mkdir(exist_ok=True)
-    (folder / "in/a.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(40)))
+    (folder / "in/a.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(lines)))
     source = {"kind": "csv", "path": str(folder / "in")}
     job = {"name": "j", "source": source, "preprocess": [STEP, *more], "sink": {"kind": "parquet", "path": "out"}}
     (folder / "job.yaml").write_text(yaml.safe_dump(job | keys))
