@@ -54,6 +54,13 @@ class Compared:
     more_flips: int = 0
     distances: Distances | None = None
 
+    @property
+    def more_rows(self) -> int:
+        """Return how many rows differ and have no distance, such as NaN on one side."""
+        if self.distances is None:
+            return int(self.differs.sum())
+        return int((self.differs & ~np.isfinite(self.distances.of_rows)).sum())
+
 
 def compare_column(name: str, rows_a: pa.Table, rows_b: pa.Table) -> Compared:
     types = [rows[name].type for rows in (rows_a, rows_b)]
@@ -68,7 +75,8 @@ def compare_column(name: str, rows_a: pa.Table, rows_b: pa.Table) -> Compared:
         flips = _flips(a, b, differs)
         return Compared(name, "label", equal, differs, flips[:FLIPS], max(len(flips) - FLIPS, 0))
     if all(map(_is_number, types)):
-        gap = np.abs(_numbers(a) - _numbers(b))
+        with np.errstate(invalid="ignore"):  # inf - inf
+            gap = np.abs(_numbers(a) - _numbers(b))
         return Compared(name, "number", equal, differs, distances=_summary(gap))
     return Compared(name, "value", equal, differs)
 

@@ -1,5 +1,6 @@
 """Compare the rows of two sides by `row_id`: agreement, accuracy, and each column but `uri` and the partition's."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -63,11 +64,17 @@ class Comparison:
     same: list[str]  # columns without a difference
     main: Compared | None
     accuracy: Accuracy | None
+    is_complete: bool = False  # all of the `total` rows were drawn
     statistics: list[Column] = field(default_factory=list)  # of other partitions, or of results without common rows
 
     @property
     def rows(self) -> int:
         return len(self.rows_a)
+
+    @property
+    def lost(self) -> int:
+        """Return how many of the drawn rows are on one side only: the other one filtered or quarantined them."""
+        return len(self.a.table) + len(self.b.table) - 2 * self.rows
 
     @property
     def rows_needed(self) -> int | None:
@@ -78,7 +85,7 @@ class Comparison:
 
     @property
     def has_enough(self) -> bool:
-        return self.rows_needed is None or self.rows >= min(self.rows_needed, self.total)
+        return self.is_complete or self.rows_needed is None or self.rows >= self.rows_needed
 
 
 def compare_jobs(
@@ -90,9 +97,12 @@ def compare_jobs(
     with both_ways(jobs, partition, drawing) as ways:
         ways.extend(drawing.first)
         comparison = compare_sides(ways.a, ways.b, drawing, ways.total, column)
+        comparison.is_complete = ways.rows == ways.total
         if drawing.rows is None and not comparison.has_enough:
-            ways.extend(comparison.rows_needed or 0)
+            # Filters and quarantines leave fewer rows than are drawn, and steps may make several of one.
+            ways.extend(math.ceil((comparison.rows_needed or 0) * ways.rows / comparison.rows))
             comparison = compare_sides(ways.a, ways.b, drawing, ways.total, column)
+            comparison.is_complete = ways.rows == ways.total
         return comparison
 
 
@@ -100,6 +110,7 @@ def compare_published(a: Result, b: Result, drawing: Drawing, column: str | None
     """Compare the published rows of two results, and the statistics of their columns unless all rows are the same."""
     side_a, side_b, total = published_sides(a, b, drawing)
     comparison = compare_sides(side_a, side_b, drawing, total, column)
+    comparison.is_complete = total <= drawing.most
     if not total or a.receipt["partition"] != b.receipt["partition"]:
         comparison.statistics = compare_columns(b.receipt, [a.receipt], b.job.checks)
     return comparison
@@ -129,7 +140,8 @@ def _ids(side: Side) -> pa.ChunkedArray:
 def _one_sided(side: Side, other: Side) -> OneSided:
     ids = _ids(side)
     missing = ids.filter(pc.invert(pc.is_in(ids, value_set=_ids(other)))).to_pylist()
-    return OneSided(len(missing) + side.more_rows, len(other.quarantined.keys() & set(missing)), missing[:EXAMPLES])
+    quarantined = len(other.quarantined.keys() & set(missing)) + side.more_quarantined
+    return OneSided(len(missing) + side.more_rows, quarantined, missing[:EXAMPLES])
 
 
 def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:
@@ -145,11 +157,14 @@ def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:
 
 
 def _accuracy(rows_a: pa.Table, rows_b: pa.Table, main: Compared | None) -> Accuracy | None:
-    """Return the accuracy of both sides, if the rows have a column of true labels."""
-    if main is None or LABEL not in rows_a.column_names or main.name == LABEL or not len(rows_a):
+    """Return the accuracy of both sides among the rows with a true label, if there are any."""
+    if main is None or LABEL not in rows_a.column_names or main.name == LABEL:
         return None
-    truth = rows_a[LABEL]
-    if not is_text(truth.type) or rows_a[main.name].type != rows_b[main.name].type:
+    truth, kinds = rows_a[LABEL], [rows[main.name].type for rows in (rows_a, rows_b)]
+    if not is_text(truth.type) or kinds[0] != kinds[1] or not (main.kind == "label" or is_text(kinds[0])):
+        return None
+    rows_a, rows_b, truth = (rows.filter(truth.is_valid()) for rows in (rows_a, rows_b, truth))
+    if not len(truth):
         return None
     is_right = []
     for rows in (rows_a, rows_b):

@@ -41,7 +41,7 @@ class Side:
     """One side: its rows, and what they took. `record` is its receipt, or has the same keys as far as they are known.
 
     `rows_per_second` is without the loading of models. `quarantined` has row ids and reasons. `more_rows` rows, which
-    only this side has, are not in the table.
+    only this side has, are not in the table; the other side quarantined `more_quarantined` of them.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Side:
     rows_per_second: float | None = None
     load_seconds: float | None = None
     more_rows: int = 0
+    more_quarantined: int = 0
 
     @property
     def cost_per_1000(self) -> float | None:
@@ -124,8 +125,10 @@ def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side,
     if total > drawing.most:
         common = np.random.default_rng(drawing.seed).choice(common, drawing.most, replace=False)
     sides = _published_side(a, common), _published_side(b, common)
-    for side, ids in zip(sides, (ids_a, ids_b), strict=True):
+    for side, other, ids in ((sides[0], sides[1], ids_a), (sides[1], sides[0], ids_b)):
         side.more_rows = len(ids) - total
+        quarantine = pa.table({"row_id": pa.array(other.quarantined, pa.string())})
+        side.more_quarantined = int(np.isin(ids, hashes_of([quarantine], []).ids).sum())
     return *sides, total
 
 

@@ -8,6 +8,7 @@ from overnight.flows.compare.sides import Side
 from overnight.flows.report.columns import as_json
 from overnight.flows.report.page import number, share
 from overnight.tasks.config.masking import masked_in
+from overnight.tasks.rows.agreement import wilson
 
 TITLES = {"trust": "They agree", "look": "Not clear", "no": "They differ"}
 OTHER_ROWS = "Other rows"
@@ -15,18 +16,24 @@ SMALL_P = 0.001
 
 
 def level_of(comparison: Comparison) -> str:
-    """Return a key of `TITLES`: the interval of the agreement is above, around or below the allowed difference."""
+    """Return a key of `TITLES`: the interval of the agreement is above, around or below the allowed difference.
+
+    Here, drawn rows that only one side has do not agree.
+    """
     main, least = comparison.main, 1 - comparison.drawing.difference
-    if not comparison.rows or main is None:
+    if not comparison.rows:
+        return "no" if comparison.lost else "look"
+    if main is None:
         return "look"
-    low, high = main.agreement.interval
-    if main.agreement.agreeing == comparison.rows == comparison.total or low >= least:
+    agreeing, rows = main.agreement.agreeing, comparison.rows + comparison.lost
+    low, high = wilson(agreeing, rows)
+    if low >= least or (comparison.is_complete and agreeing == rows):
         return "trust"
     return "no" if high < least else "look"
 
 
 def title_of(comparison: Comparison) -> str:
-    return TITLES[level_of(comparison)] if comparison.rows else OTHER_ROWS
+    return TITLES[level_of(comparison)] if comparison.rows or comparison.lost else OTHER_ROWS
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -35,7 +42,7 @@ def sentences(comparison: Comparison) -> list[str]:
     if not comparison.rows:
         if comparison.statistics:
             return ["No row is on both sides, so the statistics of the columns are compared."]
-        return ["No row is on both sides: nothing can be compared."]
+        return ["No row is on both sides: nothing can be compared.", *_lost(comparison)]
     lines = []
     if main is None:
         lines.append(f"{comparison.rows:,} rows have no column of labels: see the distances.")
@@ -45,12 +52,20 @@ def sentences(comparison: Comparison) -> list[str]:
             f"{share(main.agreement.share)} of {comparison.rows:,} rows agree in {main.name} "
             f"(95 % interval: {share(low)} to {share(high)})."
         )
+    lines += _lost(comparison)
     if accuracy:
         lines.append(_accuracy(accuracy))
     if not comparison.has_enough:
-        wanted = min(comparison.rows_needed or 0, comparison.total)
-        lines.append(f"It takes {wanted:,} rows to see a difference of {share(comparison.drawing.difference)}.")
+        lines.append(
+            f"It takes {comparison.rows_needed:,} rows to see a difference of {share(comparison.drawing.difference)}."
+        )
     return lines
+
+
+def _lost(comparison: Comparison) -> list[str]:
+    if not comparison.lost:
+        return []
+    return [f"{comparison.lost:,} of the drawn rows are on one side only: they count as different."]
 
 
 def _accuracy(accuracy: Accuracy) -> str:
@@ -117,11 +132,14 @@ def _column(column: Compared) -> dict[str, Any]:
 def distances_of(column: Compared) -> str:
     """Return the distances of a column as a text: `mean 0.012, median 0.001, ...`."""
     distances = column.distances
+    more = ""
+    if column.more_rows:
+        more = f", {column.more_rows:,} rows differ without a distance (null or NaN)"
     if distances is None:
-        return "no distance"
+        return f"no distance{more}"
     median, most, nearly_all, largest = map(number, distances.quantiles.values())
     name = "cosine distance" if column.kind == "vector" else "distance"
     return (
         f"{name} of {distances.rows:,} rows: mean {number(distances.mean)}, median {median}, 90 % below {most}, "
-        f"99 % below {nearly_all}, largest {largest}"
+        f"99 % below {nearly_all}, largest {largest}{more}"
     )

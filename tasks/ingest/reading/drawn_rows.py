@@ -40,9 +40,10 @@ class DrawnRows:
     def read(self, first: int, stop: int) -> Iterator[pa.Table]:
         """Yield blocks of the drawn rows from number `first` up to `stop`, in the order of the listing."""
         units, rows = self.units[first:stop], self.rows[first:stop]
-        numbers = np.unique(units)
+        order = np.lexsort((rows, units))
+        numbers, starts = np.unique(units[order], return_index=True)
         table = units_of(self.run.manifest, numbers)
-        skipped = [_all_except(np.sort(rows[units == number])) for number in numbers]
+        skipped = list(map(_all_except, np.split(rows[order], starts[1:])[: len(numbers)]))
         pending = table.append_column("settled", pa.array(skipped, PENDING.field("settled").type))
         for block in read_units(pending.cast(PENDING), self.source, self.run, self.schema):
             live = block.filter(pc.not_equal(block["__state"], END))

@@ -35,6 +35,13 @@ def test_numbers_have_absolute_distances_and_a_null_has_none() -> None:
     assert found.distances.quantiles[1.0] == 2.0
 
 
+@pytest.mark.filterwarnings("error")
+def test_rows_that_differ_without_a_distance_are_counted() -> None:
+    infinite = float("inf")
+    assert column([1.0, 2.0, infinite], [1.0, float("nan"), infinite]).more_rows == 1
+    assert column([1.0, 2.0], [None, None]).more_rows == 2
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 2)])
 def test_vectors_have_cosine_distances(kind: pa.DataType) -> None:
     a = pa.array([[1, 0], [1, 0], [1, 0], [0, 0], None], kind)

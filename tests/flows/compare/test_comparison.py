@@ -9,6 +9,7 @@ from overnight.flows.compare.sides import Drawing
 from overnight.flows.job.loading import load_job
 from overnight.tasks.errors import JobError
 from tests.flows.compare.sides_by_hand import compared, labelled
+from tests.flows.compare.test_sides import csv_job
 from tests.flows.compare.trained import needs_cifar, write_cifar_job
 
 
@@ -20,6 +21,23 @@ def test_the_accuracy_of_both_sides_counts_what_only_one_has_right(tmp_path: Pat
     assert found.accuracy
     assert (found.accuracy.a, found.accuracy.b, found.accuracy.only_a, found.accuracy.only_b) == (8, 6, 4, 2)
     assert found.same == ["label"]
+
+
+def test_only_rows_with_a_true_label_have_an_accuracy_and_only_columns_of_labels(tmp_path: Path) -> None:
+    a = labelled(["cat"] * 4, label=["cat", "dog", None, None], tags=[["x"]] * 4)
+    b = labelled(["cat"] * 4, label=["cat", "dog", None, None], tags=[["y"]] * 4)
+    found = compared(tmp_path, a, b).accuracy
+    assert found
+    assert (found.rows, found.a) == (2, 1)
+    assert compared(tmp_path, a, b, "tags").accuracy is None
+
+
+def test_auto_draws_on_until_enough_rows_pass_the_filter(tmp_path: Path) -> None:
+    half = {"kind": "filter_rows", "expression": "n % 2 = 0"}
+    job = csv_job(tmp_path, half, lines=1500)
+    found = compare_jobs([("a", job), ("b", job)], "all", Drawing())
+    assert found.rows_needed
+    assert found.rows_needed - 40 < found.rows < 750
 
 
 def test_rows_of_one_side_are_counted_with_those_that_the_other_quarantined(tmp_path: Path) -> None:

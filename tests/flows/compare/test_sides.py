@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from overnight.flows.compare.comparison import compare_published
 from overnight.flows.compare.sides import Drawing, both_ways, published_sides
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
@@ -16,9 +17,9 @@ from tests.overnight.cli.results_on_disk import write_job, write_result
 STEP = {"kind": "derive_columns", "columns": {"size": "CASE WHEN n > 10 THEN 'large' ELSE 'small' END"}}
 
 
-def csv_job(folder: Path, *more: dict, **keys: object) -> Job:
+def csv_job(folder: Path, *more: dict, lines: int = 40, **keys: object) -> Job:
     (folder / "in").mkdir(exist_ok=True)
-    (folder / "in/a.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(40)))
+    (folder / "in/a.csv").write_text("n\n" + "".join(f"{number}\n" for number in range(lines)))
     source = {"kind": "csv", "path": str(folder / "in")}
     job = {"name": "j", "source": source, "preprocess": [STEP, *more], "sink": {"kind": "parquet", "path": "out"}}
     (folder / "job.yaml").write_text(yaml.safe_dump(job | keys))
@@ -73,5 +74,6 @@ def test_published_rows_are_those_of_both_results_and_drawn_if_there_are_many(tm
         sorted(b.table["row_id"].to_pylist()),
     )
     assert (a.more_rows, b.more_rows) == (10, 0)
+    assert compare_published(*pair, Drawing(7)).only_a.quarantined == 1
     assert b.quarantined == {"a#0": "ValueError: bad"}
     assert len(published_sides(*pair, Drawing())[0].table) == 90

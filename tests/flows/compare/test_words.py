@@ -28,10 +28,17 @@ def test_the_sentences_have_the_agreement_the_accuracy_and_what_is_missing(tmp_p
         "(McNemar's test: p < 0.001).",
     ]
     few = compared(tmp_path, a[:100], b[:100])
-    few.total = 50_000  # rows that could be drawn
+    few.is_complete = False
     assert sentences(few)[-1] == "It takes 9,809 rows to see a difference of 2.0%."
-    assert title_of(compared(tmp_path, a[:0], b)) == "Other rows"
-    assert sentences(compared(tmp_path, a[:0], b))[0] == "No row is on both sides: nothing can be compared."
+    assert title_of(compared(tmp_path, a[:0], b[:0])) == "Other rows"
+    assert sentences(compared(tmp_path, a[:0], b[:0]))[0] == "No row is on both sides: nothing can be compared."
+
+
+def test_drawn_rows_that_one_side_lost_do_not_agree(tmp_path: Path) -> None:
+    a = labelled(["cat"] * 1000)
+    few = compared(tmp_path, a, a[:900])
+    assert title_of(few) == title_of(compared(tmp_path, a, a[:0])) == "They differ"
+    assert sentences(few)[1] == "100 of the drawn rows are on one side only: they count as different."
 
 
 def test_the_document_is_json_with_flips_distances_and_both_sides(tmp_path: Path) -> None:

@@ -4,7 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from overnight.tasks.rows.agreement import agreement, hashes_of, mcnemar, predictions, rows_needed, wilson
+from overnight.tasks.rows.agreement import (
+    agreement,
+    hashes_of,
+    mcnemar,
+    predictions,
+    rows_needed,
+    value_hashes,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +29,10 @@ def test_mcnemars_test_is_the_exact_binomial_one() -> None:
     assert mcnemar(0, 0) == mcnemar(5, 5) == 1.0
     assert mcnemar(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
     assert mcnemar(9, 1) == mcnemar(1, 9)
+
+
+def test_mcnemars_test_of_a_million_pairs_takes_no_minutes() -> None:
+    assert mcnemar(499_000, 501_000) == pytest.approx(0.0456, abs=1e-4)  # the normal approximation
 
 
 @pytest.mark.parametrize(("difference", "discordant"), [(0.02, 0.1), (0.05, 0.2)])
@@ -44,6 +56,22 @@ def test_rows_are_found_by_their_ids_in_any_order_and_type() -> None:
     other = agreement(hashes_of([a], ["n"], ["n"]), hashes_of([b], ["n"], ["n"]))
     assert (other.agreeing, other.share) == (1, 0.5)  # null is no empty text
     assert agreement(hashes_of([], ["n"]), hashes_of([b], ["n"])).share is None
+
+
+@pytest.mark.parametrize("size", [-1, 1])
+def test_null_an_empty_list_and_a_list_of_null_are_other_values(size: int) -> None:
+    lists = [None, [None], [1.0], [1.0]] + [[], [1.0, None]] * (size < 0)
+    hashes = value_hashes(pa.table({"x": pa.array(lists, pa.list_(pa.float16(), size))}), ["x"])
+    assert hashes[2] == hashes[3]
+    assert len(np.unique(hashes)) == len(lists) - 1
+
+
+def test_types_that_duckdb_lacks_are_compared_by_value() -> None:
+    numbers = pa.array([1, 1, 2], pa.float32())
+    table = pa.table({"x": numbers.cast(pa.float16()), "y": numbers.cast(pa.decimal256(50, 2))})
+    hashes = value_hashes(table, ["x", "y"])
+    assert (hashes[0] == hashes[1]).all()
+    assert (hashes[0] != hashes[2]).all()
 
 
 def test_predicted_labels_of_one_model_and_of_several_are_predictions() -> None:
