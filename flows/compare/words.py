@@ -48,8 +48,8 @@ def sentences(comparison: Comparison) -> list[str]:
     if accuracy:
         lines.append(_accuracy(accuracy))
     if not comparison.has_enough:
-        wanted = min(comparison.rows_needed or 0, comparison.total)
-        lines.append(f"It takes {wanted:,} rows to see a difference of {share(comparison.drawing.difference)}.")
+        rows = min(comparison.rows_needed or 0, comparison.total)
+        lines.append(f"It takes {rows:,} rows to see a difference of {share(comparison.drawing.difference)}.")
     return lines
 
 
