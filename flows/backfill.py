@@ -236,16 +236,16 @@ class _Backfill:
         level = logging.ERROR if outcome.error else logging.INFO
         get_run_logger().log(level, "%s: %s", f"{count} of {total}", outcome, extra=SHOWN)
         description = f"backfill: {count} of {total}: {outcome.partition} {outcome.status}"
-        if left := self._time_left():
-            description += f", {left}, one after the other"
+        if remaining := self._time_left():
+            description += f", {remaining}, one after the other"
         with dispensable():
             if progress:
                 update_progress_artifact(progress, 100 * count / total, description=description)
 
     def _time_left(self) -> str:
         """Return the time that the other partitions take, one after the other, as text; empty if it is unknown."""
-        ended = {outcome.partition for outcome in self.outcomes}
-        return left_of(together([step.time for step in self.steps if step.time and step.partition not in ended]))
+        partitions = {outcome.partition for outcome in self.outcomes}
+        return left_of(together([step.time for step in self.steps if step.time and step.partition not in partitions]))
 
     @dispensable()
     def _show_outcomes(self) -> None:

@@ -73,24 +73,24 @@ def batch_inference(
     """
     with named_if_invalid(invalid(job)):
         file = JobFile(job, is_run_of_deployment())
-        loaded = file.job(settings)
-        own = own_partition(loaded, partition)
-    with noticed(loaded, own.partition, job, limit_rows > 0) as notice:
-        if state := after_crashes(loaded.retries.attempts) or skipped(loaded, partition):
+        full_job = file.job(settings)
+        own = own_partition(full_job, partition)
+    with noticed(full_job, own.partition, job, limit_rows > 0) as notice:
+        if state := after_crashes(full_job.retries.attempts) or skipped(full_job, partition):
             return state
         tags = prefect.runtime.flow_run.tags
         backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
-        run = describe_run(loaded, own.partition, reason, limit_rows, backfill, own.scheduled_for)
-        published, scope = published_or_scope(loaded, run, force, retry_quarantined)
+        run = describe_run(full_job, own.partition, reason, limit_rows, backfill, own.scheduled_for)
+        published, scope = published_or_scope(full_job, run, force, retry_quarantined)
         if published:
             if is_publisher_dead(run, published):
                 bury_publisher(run)
-            look_back(loaded, run, partition)
+            look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-        with partitions_shown(file, run.backfill), opened(loaded, scope, force or limit_rows > 0, notice) as run:
-            receipt, message = run_open(loaded, run, notice)
+        with partitions_shown(file, run.backfill), opened(full_job, scope, force or limit_rows > 0, notice) as run:
+            receipt, message = run_open(full_job, run, notice)
     if not limit_rows:
-        look_back(loaded, run, partition)
+        look_back(full_job, run, partition)
     return completed(message, receipt)
 
 

@@ -45,16 +45,16 @@ def freshness(partition: str = "", *, job: str) -> None:
     """
     moment: datetime = prefect.runtime.flow_run.scheduled_start_time
     with named_if_invalid(invalid(job)):
-        loaded = load_job(job)
-        day = resolve_partition(loaded, partition, moment, moment)
-        is_day = bool(partition.strip()) and loaded.is_dated
-        due = deadline_of(loaded, day) if is_day else latest_deadline(loaded, moment)
-    rename_flow_run(f"{loaded.name}/{due.partition}")
+        full_job = load_job(job)
+        day = resolve_partition(full_job, partition, moment, moment)
+        is_day = bool(partition.strip()) and full_job.is_dated
+        due = deadline_of(full_job, day) if is_day else latest_deadline(full_job, moment)
+    rename_flow_run(f"{full_job.name}/{due.partition}")
     if due.deadline > moment:
-        get_run_logger().info("%s/%s is not due before %s", loaded.name, due.partition, due.deadline)
+        get_run_logger().info("%s/%s is not due before %s", full_job.name, due.partition, due.deadline)
         return
-    for deadline in [*_unnotified_deadlines(loaded, due), due]:
-        _check(loaded, deadline)
+    for deadline in [*_unnotified_deadlines(full_job, due), due]:
+        _check(full_job, deadline)
 
 
 def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
@@ -119,16 +119,16 @@ def _receivers(job: Job) -> list[Receiver]:
 
 def _send(receivers: list[Receiver], message: Message, record: dict[str, Any], file: Location) -> None:
     """Send the message to each receiver that has not taken it, and record it. Raise the errors together at the end."""
-    sent = record.setdefault("notified", {})
+    times = record.setdefault("notified", {})
     problems = []
     for receiver in receivers:
-        if receiver.name not in sent:
+        if receiver.name not in times:
             try:
                 send(receiver, message)
             except OvernightError as error:
                 problems.append(str(error))
                 continue
-            sent[receiver.name] = now()
+            times[receiver.name] = now()
             write_json(file, record)
     if problems:
         raise NotificationFailed(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from wsgiref.simple_server import WSGIServer
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -52,9 +52,14 @@ def start_server(job_paths: Sequence[Path], host: str, port: int, newest: int) -
 class _Scrape(Collector):
     def __init__(self, job_paths: Sequence[Path], url: str | None, newest: int) -> None:
         self.job_paths, self.url, self.newest = job_paths, url, newest
+        self._lock = Lock()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics. An error, such as a server that is away, becomes the answer 500 to the scrape."""
+        """Return all metrics. An error, such as a server that is away, becomes the answer 500 to the scrape."""
+        with self._lock:  # the load of a job decides how this process reaches S3
+            return iter(list(self._metrics()))
+
+    def _metrics(self) -> Iterator[Metric]:
         paths, now = set(self.job_paths), datetime.now(UTC)
         if self.url:
             with temporary_settings(client_settings(self.url)), get_client(sync_client=True) as client:

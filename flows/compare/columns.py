@@ -84,9 +84,9 @@ def compare_column(name: str, rows_a: pa.Table, rows_b: pa.Table) -> Compared:
 def cosine_distances(a: pa.ChunkedArray, b: pa.ChunkedArray) -> np.ndarray:
     """Return 1 - cosine of the angle of each pair of vectors: 0 to 2, and NaN for a null, a zero or another length."""
     distances = np.full(len(a), np.nan)
-    for row, (left, right) in enumerate(zip(a, b, strict=True)):
-        if left.is_valid and right.is_valid and len(left) == len(right):
-            x, y = (side.values.to_numpy(zero_copy_only=False).astype(np.float64) for side in (left, right))
+    for row, (first, second) in enumerate(zip(a, b, strict=True)):
+        if first.is_valid and second.is_valid and len(first) == len(second):
+            x, y = (side.values.to_numpy(zero_copy_only=False).astype(np.float64) for side in (first, second))
             scale = np.linalg.norm(x) * np.linalg.norm(y)
             if scale > 0:
                 distances[row] = 1 - min(max(x @ y / scale, -1.0), 1.0)

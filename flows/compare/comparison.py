@@ -127,10 +127,10 @@ def compare_sides(a: Side, b: Side, drawing: Drawing, total: int, column: str | 
     columns = [compare_column(name, rows_a, rows_b) for name in names]
     main = _main(columns, column)
     only_a, only_b = _one_sided(a, b), _one_sided(b, a)
-    changed = [one for one in columns if one is main or one.differs.any()]
-    same = [one.name for one in columns if one not in changed]
+    different = [one for one in columns if one is main or one.differs.any()]
+    same = [one.name for one in columns if one not in different]
     accuracy = _accuracy(rows_a, rows_b, main)
-    return Comparison(a, b, drawing, total, rows_a, rows_b, only_a, only_b, changed, same, main, accuracy)
+    return Comparison(a, b, drawing, total, rows_a, rows_b, only_a, only_b, different, same, main, accuracy)
 
 
 def _ids(side: Side) -> pa.ChunkedArray:
@@ -152,8 +152,8 @@ def _main(columns: Sequence[Compared], name: str | None) -> Compared | None:
             hint = did_you_mean(name, labels)
             raise JobError(f"--column: expected one of {', '.join(labels) or 'no column'}, found {name}{hint}.")
         return labels[name]
-    chosen = [labels[prediction] for prediction in predictions(labels)] or list(labels.values())
-    return min(chosen, key=lambda column: column.agreement.agreeing, default=None)
+    candidates = [labels[prediction] for prediction in predictions(labels)] or list(labels.values())
+    return min(candidates, key=lambda column: column.agreement.agreeing, default=None)
 
 
 def _accuracy(rows_a: pa.Table, rows_b: pa.Table, main: Compared | None) -> Accuracy | None:
@@ -168,7 +168,7 @@ def _accuracy(rows_a: pa.Table, rows_b: pa.Table, main: Compared | None) -> Accu
         return None
     is_right = []
     for rows in (rows_a, rows_b):
-        predicted = rows[main.name].cast(pa.string())
-        is_right.append(pc.fill_null(pc.equal(predicted, truth.cast(pa.string())), False).to_numpy())
+        answers = rows[main.name].cast(pa.string())
+        is_right.append(pc.fill_null(pc.equal(answers, truth.cast(pa.string())), False).to_numpy())
     a, b = is_right
     return Accuracy(LABEL, len(a), int(a.sum()), int(b.sum()), int((a & ~b).sum()), int((b & ~a).sum()))

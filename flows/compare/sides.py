@@ -113,8 +113,8 @@ def both_ways(jobs: Sequence[tuple[str, Job]], partition: str, drawing: Drawing)
     with tempfile.TemporaryDirectory(prefix="overnight-compare-") as folder, user_output.left_alone():
         with _explained("ingest"):
             job = jobs[0][1]
-            drawn = draw_rows(run_in(folder, job, partition), job.source, drawing.most, drawing.seed)
-        yield BothWays(drawn, Path(folder), jobs)
+            draw = draw_rows(run_in(folder, job, partition), job.source, drawing.most, drawing.seed)
+        yield BothWays(draw, Path(folder), jobs)
 
 
 def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side, int]:
@@ -178,9 +178,9 @@ def _loaded(job: Job, run: Run) -> list[Loaded]:
     """Return the loaded steps and models. Steps that compare rows of the whole partition are left out."""
     pipeline = compile_job(job)
     steps = tuple(step for step in pipeline.steps if not isinstance(step, PartitionStep))
-    loaded: list[Loaded] = [Steps(steps).load(run)] if steps else []
+    stages: list[Loaded] = [Steps(steps).load(run)] if steps else []
     links = [replace(link, model=link.model.for_preview()) for link in pipeline.links]
-    return [*loaded, *(link.load(run) for link in links)]
+    return [*stages, *(link.load(run) for link in links)]
 
 
 def _block(file: Path) -> pa.Table:

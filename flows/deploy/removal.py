@@ -42,8 +42,8 @@ def remove_job(job: Job, job_path: Path, dry_run: bool = True) -> dict[str, Any]
     """
     with get_client(sync_client=True) as client:
         names = {f"{flow}/{job.name}" for flow in deployed_flows()}
-        found = read_deployments(client, deployed_flows())
-        deployments = {name: deployment for name, deployment in found.items() if name in names}
+        by_name = read_deployments(client, deployed_flows())
+        deployments = {name: deployment for name, deployment in by_name.items() if name in names}
         own, stays = _automations(client, {deployment.id for deployment in deployments.values()})
         items = [*_described(deployments), *(Item("automation", automation.name) for automation in own)]
         stays += _runs_under_way(client, deployments)
@@ -76,10 +76,10 @@ def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automa
     for automation in client.read_automations():
         content = automation.model_dump(mode="json", include={"trigger", "actions"})
         content["trigger"].pop("id", None)
-        named = {UUID(text) for text in DEPLOYMENT_ID.findall(json.dumps(content))}
-        if named & ids and named <= ids:
+        mentions = {UUID(text) for text in DEPLOYMENT_ID.findall(json.dumps(content))}
+        if mentions & ids and mentions <= ids:
             own.append(automation)
-        elif named & ids:
+        elif mentions & ids:
             remark = "it also names other objects of the server: change it in the UI"
             stays.append(Item("automation", automation.name, remark))
         elif automation.name.startswith(f"{OURS}-"):
@@ -105,9 +105,9 @@ def _shared(deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
 
 def _files(job: Job, job_path: Path) -> Iterator[Item]:
     """Yield the places of the job's files, with the command that deletes each."""
-    place, table = job.sink.place or "", getattr(job.sink, "table", "")  # of a database or a catalogue
-    remark = "to delete them: drop the table, unless other jobs publish there" if table else _deletion(place)
-    yield Item("published rows", masked(f"{filled_in(place)} {table}".strip()), remark)
+    path, table = job.sink.place or "", getattr(job.sink, "table", "")  # of a database or a catalogue
+    remark = "to delete them: drop the table, unless other jobs publish there" if table else _deletion(path)
+    yield Item("published rows", masked(f"{filled_in(path)} {table}".strip()), remark)
     state = job.state_location
     remark = "receipts, reports, quarantine and staged work; "
     yield Item("state", filled_in(str(state)), remark + _deletion(str(state)))

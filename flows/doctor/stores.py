@@ -19,14 +19,14 @@ ADVICE = "Name its endpoint and profile in storage, or set AWS_PROFILE or AWS_AC
 
 def check_stores(job: Job) -> Iterator[Finding]:
     """Return a finding for each place in S3 that the job names, and one for each key of `storage` without a place."""
-    places = set()
+    prefixes = set()
     for key, text in texts("", job.model_dump(mode="json", exclude={"storage"})):
         if all(name in os.environ for name in VARIABLE.findall(text)) and Location(text).uri.startswith(S3):
-            places.add(in_use().at(Location(text).uri)[0])
+            prefixes.add(in_use().at(Location(text).uri)[0])
             yield _settings(job, key, Location(text))
-    for place in job.storage:
-        if in_use().at(Location(place).uri)[0] not in places:
-            yield Finding("storage", "warning", f"{place}: no path in the job file is there", "Check storage.")
+    for prefix in job.storage:
+        if in_use().at(Location(prefix).uri)[0] not in prefixes:
+            yield Finding("storage", "warning", f"{prefix}: no path in the job file is there", "Check storage.")
 
 
 def texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -40,11 +40,11 @@ def texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _settings(job: Job, key: str, location: Location) -> Finding:
     """Return how a place is reached. The finding has names of settings and variables, never their secrets."""
-    place, store = in_use().at(location.uri)
+    prefix, store = in_use().at(location.uri)
     settings = f"as set in the environment ({', '.join(filter(os.environ.get, VARIABLES)) or 'no variable of AWS'})"
     if store:
         values = (f"{name} {value}" for name, value in store.model_dump(exclude_none=True).items())
-        settings = f"{', '.join(values)}, from storage of s3://{place}"
+        settings = f"{', '.join(values)}, from storage of s3://{prefix}"
     if key.startswith("source.") and getattr(job.source, "anonymous", False):
         return Finding("storage", "ok", f"{key} {location}: {settings}, without keys: anonymous")
     try:

@@ -48,9 +48,9 @@ def _versions(before: Record, now: Record) -> Iterator[Remark]:
         for name in then | after:
             old, new = then.get(name), after.get(name)
             if old != new and not (key == "commits" and None in (old, new)):  # an unknown commit is equal
-                what = "code" if name == "commit" else kind
-                shown = SHOWN if "commit" in (name, key[:6]) else None
-                yield Remark(what, f"{name} {_text(old)[:shown]} -> {_text(new)[:shown]}")
+                subject = "code" if name == "commit" else kind
+                length = SHOWN if "commit" in (name, key[:6]) else None
+                yield Remark(subject, f"{name} {_text(old)[:length]} -> {_text(new)[:length]}")
 
 
 def _text(value: Any) -> str:

@@ -32,8 +32,8 @@ def read_history(state: Location, job: str = "", first: str = "", last: str = ""
     begin = bisect_left(partitions, first)
     if newest:
         begin = max(begin, len(partitions) - newest)
-    compared = partitions[max(begin - COMPARED, 0) :] if begin < len(partitions) else []
-    job, lines = read_lines(state, {partition: directories[partition] for partition in compared}, job)
+    window = partitions[max(begin - COMPARED, 0) :] if begin < len(partitions) else []
+    job, lines = read_lines(state, {partition: directories[partition] for partition in window}, job)
     _compare(lines)
     if begin < len(partitions):
         lines = [line for line in lines if line.entry.partition >= partitions[begin]]

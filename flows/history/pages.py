@@ -76,13 +76,13 @@ def _newest_report(history: History) -> str:
 
 def _curves(lines: Sequence[Line]) -> list[Curve]:
     """Return the figures over all publishes that know them, if two do."""
-    published = [line for line in lines if line.receipt]
+    publishes = [line for line in lines if line.receipt]
     curves = []
     for name, (attribute, unit) in CURVES.items():
-        values = np.array([getattr(line, attribute) for line in published], float)  # NaN if unknown
-        known = np.flatnonzero(np.isfinite(values))
-        if len(known) > 1:
-            top = float(values[known].max())
-            points = np.stack([known / (len(values) - 1), values[known] / (top or 1.0)], 1).tolist()
+        values = np.array([getattr(line, attribute) for line in publishes], float)  # NaN if unknown
+        indices = np.flatnonzero(np.isfinite(values))
+        if len(indices) > 1:
+            top = float(values[indices].max())
+            points = np.stack([indices / (len(values) - 1), values[indices] / (top or 1.0)], 1).tolist()
             curves.append(Curve(name, unit, points, top))
     return curves

@@ -83,11 +83,11 @@ def find_drift(line: Line, before: Line) -> dict[str, list[Remark]]:
 
 def _is_chance(line: Line, before: Line) -> bool:
     """Return True if two shares of quarantined rows differ by less than two standard errors."""
-    failed, rows = line.receipt["rows_quarantined"], line.receipt["rows_in"]
-    failed_before, rows_before = before.receipt["rows_quarantined"], before.receipt["rows_in"]
-    mean = (failed + failed_before) / (rows + rows_before)
+    bad_rows, rows = line.receipt["rows_quarantined"], line.receipt["rows_in"]
+    bad_before, rows_before = before.receipt["rows_quarantined"], before.receipt["rows_in"]
+    mean = (bad_rows + bad_before) / (rows + rows_before)
     error = math.sqrt(mean * (1 - mean) * (1 / rows + 1 / rows_before))
-    return bool(failed / rows - failed_before / rows_before < 2 * error)
+    return bool(bad_rows / rows - bad_before / rows_before < 2 * error)
 
 
 def _checks_of(line: Line) -> Checks:

@@ -33,9 +33,9 @@ def find_states(folder: Location) -> list[Location]:
     states = []
     for path, directories, _ in walk:
         below = path.rstrip("/")[len(root) :].strip("/")
-        place = folder / below if below else folder
-        if posixpath.basename(path.rstrip("/")) == STATE or _is_state(place, directories):
-            states.append(place)
+        location = folder / below if below else folder
+        if posixpath.basename(path.rstrip("/")) == STATE or _is_state(location, directories):
+            states.append(location)
             directories[:] = []
         else:  # partitions of data have no jobs in them
             directories[:] = sorted(filter(_may_hold_jobs, directories))

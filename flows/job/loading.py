@@ -24,7 +24,7 @@ from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.storage.location import expand
-from overnight.tasks.storage.stores import use
+from overnight.tasks.storage.stores import joined, use
 
 PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
 
@@ -121,7 +121,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
         raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
     if upstream.state_location == job.state_location:
         raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
-    return job.model_copy(update={"source": source, "storage": {**upstream.storage, **job.storage}})
+    return job.model_copy(update={"source": source, "storage": joined(job.storage, upstream.storage)})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:

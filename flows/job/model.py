@@ -26,7 +26,7 @@ from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.state.run import FORMAT_VERSION, REPORT, Run
 from overnight.tasks.storage.location import Location
-from overnight.tasks.storage.stores import Store, require_places
+from overnight.tasks.storage.stores import Store, require_prefixes
 from overnight.tasks.write.kinds import RECORDED_AS, AnySink, Checks, Sink
 
 EACH_MIDNIGHT = Schedule(cron="0 0 * * *")
@@ -154,7 +154,7 @@ class Job(Settings):
     @field_validator("storage")
     @classmethod
     def _places_of_s3(cls, storage: dict[str, Store]) -> dict[str, Store]:
-        require_places(storage)
+        require_prefixes(storage)
         return storage
 
     @field_validator("inference")

@@ -44,8 +44,8 @@ class Receiver(Settings):
     @model_validator(mode="after")
     def _is_one_place(self) -> "Receiver":
         if bool(self.block) == bool(self.webhook):
-            found = "both" if self.block else "neither"
-            raise ValueError(f"expected either block or webhook, found {found}")
+            count = "both" if self.block else "neither"
+            raise ValueError(f"expected either block or webhook, found {count}")
         if self.quarantined_over and "quarantined" not in self.on:
             raise ValueError(f"on: expected quarantined, because quarantined_over is {self.quarantined_over}; add it")
         return self

@@ -25,10 +25,10 @@ def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
     """Return a line for each problem that pydantic found: the key, the expected value, and the value that was found."""
     lines = []
     for problem in error.errors(include_url=False):
-        place = _Place(schema, data)
+        position = _Place(schema, data)
         for part in problem["loc"]:
-            place.enter(part)
-        lines.append(_line(problem, place))
+            position.enter(part)
+        lines.append(_line(problem, position))
     return list(dict.fromkeys(lines))
 
 

@@ -131,8 +131,9 @@ def entry_of(partition: str, job: str, ledger: PartitionLedger) -> PartitionStat
     """Return the status of a partition by its ledger alone. A partition that is stale counts as published."""
     receipt, failure = _own(job, ledger.receipt), _own(job, ledger.failure)
     is_newer = ledger.newest_generation > (receipt["generation"] if receipt else "")
-    begun = is_newer and is_of_all_rows(ledger.unpublished or {})  # the others are not resumed by a run of all rows
-    entry = PartitionStatus(partition, "published", (), receipt, failure, begun)
+    # a run of all rows does not resume the others
+    has_attempt = is_newer and is_of_all_rows(ledger.unpublished or {})
+    entry = PartitionStatus(partition, "published", (), receipt, failure, has_attempt)
 
     def as_status(status: Status, *why: str, since: str | None = None) -> PartitionStatus:
         return replace(entry, status=status, why=why, since=since)
@@ -152,7 +153,7 @@ def entry_of(partition: str, job: str, ledger: PartitionLedger) -> PartitionStat
         owner = ledger.receipt["job"]
         return as_status("missing", f"the sink holds results of the job {owner}; give each job a sink of its own")
     if receipt is None:
-        return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * begun)
+        return as_status("missing", *["a run began and was abandoned; its staged parts are kept"] * has_attempt)
     return entry
 
 

@@ -20,6 +20,7 @@ from overnight.flows.notices.sending import send
 from overnight.flows.report.report import Report, keep_report
 from overnight.flows.report.verdict import Verdict
 from overnight.flows.runs import flow_run
+from overnight.flows.runs.cancellation import INTERRUPTIONS
 from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.state.run import Run
@@ -111,7 +112,8 @@ def noticed(job: Job, partition: str, file: str, is_sample: bool) -> Iterator[No
         notice.fail(explain(error, flow_run.stage()))
         raise
     finally:
-        notice.send()
+        with contextlib.suppress(*INTERRUPTIONS):  # the run has ended, so there is nothing to interrupt
+            notice.send()
 
 
 @contextlib.contextmanager

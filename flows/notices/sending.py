@@ -20,7 +20,7 @@ from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.storage.location import expand
 
-TRIES, SECONDS_BETWEEN, ANSWER_SECONDS = 3, 1.0, 5.0
+TRIES, SECONDS_BETWEEN, CONNECT_SECONDS = 3, 1.0, 5.0
 LONGEST_SECONDS = 20.0  # a block waits as long as its library does, and a webhook may answer byte by byte
 TRIED_AGAIN = (429, 500, 502, 503, 504)
 
@@ -35,6 +35,7 @@ def send(receiver: Receiver, message: Message) -> None:
 
 
 def _send(receiver: Receiver, message: Message) -> None:
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs the address
     if receiver.block:
         block = load_block(receiver.block)
         with block.raise_on_failure():
@@ -73,12 +74,12 @@ def within(seconds: float, name: str, call: Callable[[], object]) -> None:
 
     The text of its error may contain an address, so only the type of the error is shown.
     """
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             call()
-        except Exception as error:
+        except BaseException as error:  # without it, such an end of the thread would count as taken
             errors.append(error)
 
     context = contextvars.copy_context()  # without it, the thread would use another Prefect server
@@ -95,16 +96,18 @@ def within(seconds: float, name: str, call: Callable[[], object]) -> None:
 
 
 def _post(receiver: Receiver, body: dict[str, Any]) -> None:
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs the address
     address, problem = address_of(str(receiver.webhook)), ""
+    timeout = httpx.Timeout(LONGEST_SECONDS, connect=CONNECT_SECONDS)
     for number in range(TRIES):
         if number:
             time.sleep(SECONDS_BETWEEN)
         try:
-            status = httpx.post(address, json=body, timeout=ANSWER_SECONDS).status_code
+            status = httpx.post(address, json=body, timeout=timeout).status_code
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             problem = type(error).__name__
-            continue
+            if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+                continue
+            break  # the webhook may have the message
         if 200 <= status < 300:
             return
         problem = f"status {status}"

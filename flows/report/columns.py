@@ -94,7 +94,7 @@ def compare_columns(receipt: Record, earlier: Sequence[Record], checks: Checks) 
     """Return the columns of a receipt; those with drift first. `earlier` are receipts, the newest first."""
     columns = []
     for name, record in (receipt.get("columns") or {}).items():
-        past = [(other.get("columns") or {}).get(name) or {} for other in earlier]
+        past = [(past_receipt.get("columns") or {}).get(name) or {} for past_receipt in earlier]
         columns.append(_column(name, record, past, checks))
     return sorted(columns, key=lambda column: not column.has_drift)
 

@@ -60,12 +60,12 @@ def judge(
         reason = first_line(str(record.get("error_message") or "")).split(". ")[0].rstrip(".")
         return Verdict("no", f"Nothing new to trust: the run failed in {stage}, and {stays}. Its error: {reason}.")
     counts = f"{_rows(record['rows_out'])} published of {record['rows_in']:,} read"
-    if filtered := record.get("rows_filtered"):
-        counts += f", {filtered:,} filtered"
-    if quarantined := record.get("rows_quarantined"):
-        counts += f", {quarantined:,} quarantined"
-    passed = sum(check.state == "passed" for check in checks)
-    passed_checks = f"{passed} check{'s' * (passed != 1)} passed"
+    if filter_count := record.get("rows_filtered"):
+        counts += f", {filter_count:,} filtered"
+    if quarantine_count := record.get("rows_quarantined"):
+        counts += f", {quarantine_count:,} quarantined"
+    pass_count = sum(check.state == "passed" for check in checks)
+    passed_checks = f"{pass_count} check{'s' * (pass_count != 1)} passed"
     doubts = _doubts(record, columns, *agreement)
     doubts += [f"this page cannot show the {part}" for part in ("checks", "columns") if part in lacks]
     if "rows" in lacks:
@@ -99,12 +99,12 @@ def list_checks(record: Record, checks: Checks) -> list[Check]:
     """
     if record.get("status") != "published":
         return list(_refusals(record))
-    total, quarantined = record["rows_in"], record["rows_quarantined"]
+    total, quarantine_count = record["rows_in"], record["rows_quarantined"]
     limit = checks.quarantine_limit(total)
-    written = record.get("rows_written", record["rows_out"])
+    row_count = record.get("rows_written", record["rows_out"])
     rows = [
-        Check("min_rows", f"at least {checks.min_rows:,}", f"{written:,}"),
-        Check("max_quarantined", f"at most {limit:,} ({checks.max_quarantined:.3g})", f"{quarantined:,}"),
+        Check("min_rows", f"at least {checks.min_rows:,}", f"{row_count:,}"),
+        Check("max_quarantined", f"at most {limit:,} ({checks.max_quarantined:.3g})", f"{quarantine_count:,}"),
     ]
     columns = record.get("columns") or {}
     for name, fraction in checks.max_null.items():
@@ -129,11 +129,11 @@ def list_checks(record: Record, checks: Checks) -> list[Check]:
 
 def _agreement(record: Record, at_least: float) -> Check:
     check = Check("agreement", f"at least {at_least:.6g}", "nothing to compare with", "not compared")
-    measured = (record.get("checks") or {}).get("agreement")
-    if not measured:
+    figures = (record.get("checks") or {}).get("agreement")
+    if not figures:
         return check
-    names = ", ".join(measured["columns"])
-    value = f"{measured['share']:.6g} of {_rows(measured['rows'])} have the same {names} as before"
+    names = ", ".join(figures["columns"])
+    value = f"{figures['share']:.6g} of {_rows(figures['rows'])} have the same {names} as before"
     return replace(check, value=value, state="passed")
 
 

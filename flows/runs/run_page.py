@@ -147,8 +147,8 @@ def _artifacts(client: SyncPrefectClient, run_id: UUID) -> dict[str | None, UUID
 def _create_with_highest_id(client: SyncPrefectClient, artifact: ArtifactCreate, others: Collection[UUID]) -> None:
     highest = max(others, default=UUID(int=0))
     deadline = time.monotonic() + LONGEST_SECONDS
-    while (created := client.create_artifact(artifact)).id < highest and time.monotonic() < deadline:
-        client.delete_artifact(created.id)
+    while (copy := client.create_artifact(artifact)).id < highest and time.monotonic() < deadline:
+        client.delete_artifact(copy.id)
 
 
 def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ def of_published(
     links: Links,
 ) -> str:
     """Return the summary of a run that published, as Markdown. Without a verdict, it has the counts in its place."""
-    why = in_few_words(reasons)
+    frequent = in_few_words(reasons)
     title, warnings = "✅ Published", receipt.get("warnings", [])
     if verdict:
         title, warnings = f"{MARKS[verdict.level]} {verdict.title}", warnings[NAMED:]  # it has the first ones
@@ -215,10 +215,10 @@ def of_published(
     ]
     return _joined(
         f"# {title}: {cell(run.job)}/{cell(run.partition)}",
-        f"**{cell(verdict.sentence if verdict else flow_run.publish_message(receipt, why))}**",
+        f"**{cell(verdict.sentence if verdict else flow_run.publish_message(receipt, frequent))}**",
         "\n".join(f"- ⚠️ {cell(warning)}" for warning in warnings),
         markdown_table(counts),
-        _reasons(why),
+        _reasons(frequent),
         f"**Advice**: {cell(receipt['performance']['advice'])}.",
         _links_and_places(links, places),
         "\n".join(["| stage | rows | worker seconds |", "| --- | ---: | ---: |", *stages]) if stages else "",
@@ -230,15 +230,15 @@ def of_failed(
 ) -> str:
     """Return the summary of a run that failed, as Markdown, with the whole message of its error."""
     option = run_option(run.partition)
-    why = in_few_words(reasons)
-    count = sum(number for _, number in why)
-    is_told = error.message.rstrip(".") in verdict.sentence
+    frequent = in_few_words(reasons)
+    count = sum(number for _, number in frequent)
+    is_in_sentence = error.message.rstrip(".") in verdict.sentence
     return _joined(
         f"# ❌ {verdict.title}: {cell(run.job)}/{cell(run.partition)} failed in {error.stage}",
         f"**{cell(verdict.sentence)}**",
-        "" if is_told else "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
-        f"{count:,} row{'s' * (count != 1)} quarantined until then." if why else "",
-        _reasons(why),
+        "" if is_in_sentence else "\n".join(f"> {cell(line)}  " for line in error.message.splitlines()),
+        f"{count:,} row{'s' * (count != 1)} quarantined until then." if frequent else "",
+        _reasons(frequent),
         f"**Next**: correct the cause, then `overnight run JOB.yaml{option}`, or Retry on this page. "
         "The rows that are done are kept.",
         _links_and_places(links, places),

@@ -130,8 +130,10 @@ def _two_jobs(
     from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.results import NoResult, Results
     from overnight.flows.schedule.partitions import resolve_partition
+    from overnight.tasks.storage.stores import joined, use
 
     job, other_job = load_job(job_path), load_job(other)
+    use(joined(job.storage, other_job.storage))
     with contextlib.suppress(NoResult):
         a = Results(job, str(job_path), job.published)
         b = Results(other_job, str(other), other_job.published)

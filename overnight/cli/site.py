@@ -33,19 +33,19 @@ def site(folder: str, output: str | None, port: int | None, host: str) -> None:
     from overnight.flows.history.site import find_states, write_site
     from overnight.tasks.storage.location import Location
 
-    place = Location(folder)
+    location = Location(folder)
     with exit_on_error():
         if port is not None:
             from overnight.flows.history.server import site_served
 
-            with site_served(lambda: find_states(place), host, port) as line:
+            with site_served(lambda: find_states(location), host, port) as line:
                 click.echo(line, err=True)
                 with contextlib.suppress(KeyboardInterrupt):
                     threading.Event().wait()
             return
-        where, histories = write_site(place, Location(output) if output else None)
+        target, histories = write_site(location, Location(output) if output else None)
     lines = sum(len(history.lines) for history in histories)
-    click.echo(f"{where / 'index.html'}: {len(histories):,} jobs, {lines:,} partitions")
+    click.echo(f"{target / 'index.html'}: {len(histories):,} jobs, {lines:,} partitions")
     for history in histories:
         if history.problem:
             click.secho(f"{history.state}: {history.problem}", fg="yellow", err=True)

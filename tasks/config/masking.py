@@ -57,7 +57,8 @@ _KEY = re.compile(
 _FILE = re.compile(r"(/[\w.-]+){2,}")
 _TOKEN = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{16,}")
 _SECRET_VARIABLE = re.compile(
-    r"(?!(old)?pwd$).*(password|passwd|passphrase|pwd|secret|token|credentials?|connection_string|auth_string)|(.*_)?key",
+    r"(?!(old)?pwd$).*(password|passwd|passphrase|pwd|secret|token|credentials?|connection_string|auth_string)"
+    r"|(.*_)?(api)?key",
     re.IGNORECASE,
 )
 

@@ -39,8 +39,8 @@ class GarbageItem:
 
     def remove(self) -> None:
         """Remove the places, in their order. After an interruption it can be called again."""
-        for place in self.places:
-            place.remove()
+        for location in self.places:
+            location.remove()
 
 
 def list_sizes(location: Location) -> dict[str, int]:
@@ -162,11 +162,11 @@ class _Ledger:
 
     def old_reports(self, removals: Collection[str]) -> list[str]:
         """Return the reports of generations that are gone, or whose directory is among `removals`."""
-        kept = {self.published}
+        generations = {self.published}
         for name in self._names("generations"):
             if f"generations/{name}" not in removals:
-                kept.add(name)
-        return sorted(path for path in self._below("reports") if PurePosixPath(path).stem not in kept)
+                generations.add(name)
+        return sorted(path for path in self._below("reports") if PurePosixPath(path).stem not in generations)
 
     def old_leases(self) -> list[str]:
         """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""

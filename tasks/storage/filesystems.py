@@ -90,8 +90,8 @@ def protocol_of(uri: str) -> str:
 def store_of(uri: str) -> str:
     """Return a name of the store of a URI, such as `s3` or `abfs://host`: one filesystem reads all URIs of a store."""
     protocol = protocol_of(uri) if uri else ""
-    if place := in_use().at(uri)[0]:
-        return f"s3://{place}"
+    if prefix := in_use().at(uri)[0]:
+        return f"s3://{prefix}"
     return protocol if protocol in WITHOUT_HOST else "/".join(uri.split("/", 3)[:3])
 
 

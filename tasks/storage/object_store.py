@@ -34,7 +34,7 @@ def storage_options(uri: str, anonymous: bool = False) -> dict[str, str]:
     if anonymous:
         options = {"aws_skip_signature": "true", "google_skip_signature": "true"}
     if in_use().at(uri)[1]:
-        return options | _settings_of_place(uri, anonymous)
+        return options | _settings_of_store(uri, anonymous)
     if endpoint := s3_address():
         exempt_this_machine(endpoint)
         options |= {"aws_endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
@@ -57,7 +57,7 @@ def delta_options(uri: str, anonymous: bool = False) -> dict[str, str]:
 def iceberg_properties(uri: str) -> dict[str, str]:
     """Return pyiceberg's properties for a URI that it does not read from the environment."""
     if in_use().at(uri)[1]:
-        options = _settings_of_place(uri, anonymous=False)
+        options = _settings_of_store(uri, anonymous=False)
     else:
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         options = {"aws_endpoint_url": s3_address(), "aws_region": region or ""}
@@ -66,11 +66,11 @@ def iceberg_properties(uri: str) -> dict[str, str]:
 
 def kept_for(uri: str) -> tuple[object, ...]:
     """Return a key for a client that a process keeps: another one for other settings, and when keys may expire."""
-    place, store = in_use().at(uri)
-    return (place, store, int(time.monotonic() // KEYS_SECONDS)) if store else ()
+    prefix, store = in_use().at(uri)
+    return (prefix, store, int(time.monotonic() // KEYS_SECONDS)) if store else ()
 
 
-def _settings_of_place(uri: str, anonymous: bool) -> dict[str, str]:
+def _settings_of_store(uri: str, anonymous: bool) -> dict[str, str]:
     """Return address, region and current keys of a place that the job's `storage` names."""
     filesystem: Any = open_filesystem(uri, anonymous)[0]
     client = filesystem.client_of(uri.partition("://")[2].partition("/")[0]).meta

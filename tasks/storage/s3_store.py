@@ -129,10 +129,10 @@ def _passing_problem(error: Exception) -> str:
 def _python_error(error: Exception, request: str) -> Exception:
     """Return Python's error for an error of obstore, with the server's own message if it sent one."""
     text = str(error).partition("\n\nDebug source")[0]
-    sent, status = _MESSAGE.search(text), _STATUS.search(text)
-    message = sent[1] if sent else text
+    answer, status = _MESSAGE.search(text), _STATUS.search(text)
+    message = answer[1] if answer else text
     code = status[2] if status else ""  # a listing's errors have no other kind
-    if status and not sent and code in ("401", "403"):  # an answer to HEAD has no message
+    if status and not answer and code in ("401", "403"):  # an answer to HEAD has no message
         message = status[1]
     if "<Code>ExpiredToken</Code>" in text:  # no fault of the object, so it does not cost its row
         advice = "Nothing was published. Renew the credentials, then run again."

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
@@ -59,47 +59,52 @@ class Store(Settings):
         return self
 
     def expanded(self) -> "Store":
-        """Return the settings with the values of their `${ENV_VAR}`. Raise `JobError` for an endpoint with a secret."""
+        """Return the settings with the values of their `${ENV_VAR}`. Raise `JobError` for a value that is invalid."""
         from overnight.tasks.storage.location import expand  # here, because that file imports this one
 
         values = {name: expand(value) for name, value in self.model_dump(exclude_none=True).items()}
         if "endpoint" in values and not _is_plain_address(values["endpoint"]):
             raise JobError(f"storage: endpoint: {self.endpoint}: {WITHOUT_SECRETS}.")
-        return Store(**values)
+        try:
+            return Store(**values)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            key = str(problem["loc"][0])
+            raise JobError(f"storage: {key}: {getattr(self, key)}: {problem['msg']} where the job runs.") from None
 
 
 @dataclass(frozen=True)
 class Stores:
     """The settings of the places of a job. A process that receives them by pickle uses them from then on."""
 
-    by_place: Mapping[str, Store] = field(default_factory=dict)
+    by_prefix: Mapping[str, Store] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return use, (dict(self.by_place),)
+        return use, (dict(self.by_prefix),)
 
     def at(self, uri: str) -> tuple[str, Store | None]:
         """Return the longest place that contains `uri`, and its settings; an empty text and None without one."""
-        if self.by_place and uri.startswith(S3):
+        if self.by_prefix and uri.startswith(S3):
             path = _path(uri)
-            for place, store in self._longest_first:
-                if path == place or path.startswith(f"{place}/"):
-                    return place, store
+            for prefix, store in self._longest_first:
+                if path == prefix or path.startswith(f"{prefix}/"):
+                    return prefix, store
         return "", None
 
     @cached_property
     def _longest_first(self) -> list[tuple[str, Store]]:
         from overnight.tasks.storage.location import expand  # here, because that file imports this one
 
-        stores = [(_path(expand(place)), store.expanded()) for place, store in self.by_place.items()]
+        stores = [(_path(expand(prefix)), store.expanded()) for prefix, store in self.by_prefix.items()]
         return sorted(stores, key=lambda entry: len(entry[0]), reverse=True)
 
 
 _in_use = [Stores()]  # one element
 
 
-def use(by_place: Mapping[str, Store]) -> Stores:
+def use(by_prefix: Mapping[str, Store]) -> Stores:
     """Let this process reach each place as its `Store` describes, and every other place by the environment."""
-    _in_use[0] = Stores(by_place)
+    _in_use[0] = Stores(by_prefix)
     return _in_use[0]
 
 
@@ -108,20 +113,26 @@ def in_use() -> Stores:
     return _in_use[0]
 
 
-def require_places(by_place: Mapping[str, Store]) -> None:
+def joined(first: Mapping[str, Store], second: Mapping[str, Store]) -> dict[str, Store]:
+    """Return the settings of two jobs. For a place that both name, the settings are those of `first`."""
+    return {**first, **second, **first}  # its keys come first, so they also decide between s3:// and s3a://
+
+
+def require_prefixes(by_prefix: Mapping[str, Store]) -> None:
     """Raise `ValueError` for a key other than a bucket or a folder of S3, and for two keys that name one place."""
     paths: dict[str, str] = {}
-    for place in by_place:
-        bucket = _path(place).partition("/")[0]
-        if not place.startswith(S3) or not bucket or set(place) & set("@?#*"):
-            raise ValueError(f"expected places such as s3://bucket or s3://bucket/folder, found {_shown(place)}")
-        if other := paths.get(_path(place)):
-            raise ValueError(f"expected each place once, found {other} and {place}")
-        paths[_path(place)] = place
+    for prefix in by_prefix:
+        path = _path(prefix)
+        bucket = path.partition("/")[0]
+        if not prefix.startswith(S3) or not bucket or set(prefix) & set("@?#*"):
+            raise ValueError(f"expected places such as s3://bucket or s3://bucket/folder, found {_shown(prefix)}")
+        if path in paths:
+            raise ValueError(f"expected each place once, found {paths[path]} and {prefix}")
+        paths[path] = prefix
 
 
-def _shown(place: str) -> str:
-    return "one with @, before which a key may be" if "@" in place else place
+def _shown(prefix: str) -> str:
+    return "one with @, before which a key may be" if "@" in prefix else prefix
 
 
 def _path(uri: str) -> str:

@@ -160,8 +160,8 @@ def _loaded(name: str, catalog: str, _kept_for: tuple[object, ...]) -> Any:
     from pyiceberg.table import StaticTable
 
     properties = _expanded(json.loads(catalog))
-    place = _place(name, properties)
-    properties = {**(iceberg_properties(place) if kept_for(place) else {}), **properties}
+    folder = _place(name, properties)
+    properties = {**(iceberg_properties(folder) if kept_for(folder) else {}), **properties}
     try:
         if name.endswith(METADATA):
             return StaticTable.from_metadata(name, properties)

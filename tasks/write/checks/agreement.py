@@ -53,11 +53,11 @@ def compare_with_published(
     if absent:
         return result.pass_with(f"the published rows have no {', '.join(absent)}")
     try:
-        published = hashes_of(sink.read(run.sink, receipt, ["row_id", *names]), names, as_text=names)
+        published_rows = hashes_of(sink.read(run.sink, receipt, ["row_id", *names]), names, as_text=names)
     except FileNotFoundError:
         return result.pass_with("the published files are gone")
-    staged = hashes_of(_rows_of(files, names), names, as_text=names)
-    equal = agreement(staged, published)
+    staged_rows = hashes_of(_rows_of(files, names), names, as_text=names)
+    equal = agreement(staged_rows, published_rows)
     if equal.share is None:
         return result.pass_with("no row_id is among the published ones")
     result.measured = {"columns": names, "generation": receipt["generation"], "share": round(equal.share, 6)}
@@ -85,7 +85,7 @@ def _not_comparable(names: list[str], columns: Columns, bound: AgreementBound) -
 
 
 def _rows_of(files: Sequence[Location], names: Sequence[str]) -> Iterator[pa.Table]:
-    for place in files:
-        with place.open() as file:
+    for location in files:
+        with location.open() as file:
             for batch in pq.ParquetFile(file).iter_batches(ROWS_AT_ONCE, columns=["row_id", *names]):
                 yield pa.Table.from_batches([batch])

@@ -61,17 +61,17 @@ def verdict(
 
 def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool = True) -> Iterator[str]:
     """Yield a sentence for each violation of `max_quarantined`, `min_rows` and `allow_empty` by the counts."""
-    total, filter_count, quarantined = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
-    rows_out = total - filter_count - quarantined
+    total, filter_count, bad_rows = (receipt[f"rows_{name}"] for name in ("in", "filtered", "quarantined"))
+    rows_out = total - filter_count - bad_rows
     loss, more_rows, among = receipt.get("unreadable"), 0, ""
     allowed_files = 0
     if loss:
         more_rows, among = loss["rows_about"] - loss["rows_counted"], f", {told(loss)} among them"
         allowed_files = fraction_of(checks.max_quarantined, loss["of_files"])
     limit = checks.quarantine_limit(total + more_rows)
-    if quarantined + more_rows > limit:
+    if bad_rows + more_rows > limit:
         yield (
-            f"checks.max_quarantined: {quarantined + more_rows} of {total + more_rows} rows are quarantined{among}, "
+            f"checks.max_quarantined: {bad_rows + more_rows} of {total + more_rows} rows are quarantined{among}, "
             f"{limit} are allowed ({checks.max_quarantined:g})."
         )
     elif loss and loss["files"] > allowed_files:
@@ -87,7 +87,7 @@ def count_failures(checks: Checks, receipt: dict[str, Any], may_be_empty: bool =
     if rows_out < checks.min_rows and (total or not may_be_empty):
         yield (
             f"checks.min_rows: expected at least {checks.min_rows} rows, found {rows_out} "
-            f"({filter_count} filtered, {quarantined} quarantined)."
+            f"({filter_count} filtered, {bad_rows} quarantined)."
         )
 
 

@@ -23,6 +23,7 @@ from overnight.tasks.state.row_ranges import inside
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, SOURCE_ROW, Record, read_part
 from overnight.tasks.storage.location import Location
+from overnight.tasks.storage.stores import Stores, in_use
 from overnight.tasks.write.checks.column_statistics import Columns, combine, describe
 from overnight.tasks.write.merge.output_schema import common_schema, conform, is_json_text
 
@@ -221,6 +222,7 @@ class FileWriter:
     form: OutputFormat | None = None
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
     beside: SplitFunction | None = None
+    stores: Stores = field(default_factory=in_use)  # by which the task reaches places in S3
 
     def can_copy(self, selection: Selection) -> bool:
         """Return True if the part is a file of these columns and this compression, which can be published as it is."""

@@ -65,7 +65,7 @@ class LanceSink(DirectorySink):
         )  # fmt: skip
         lance.complete(run, schema)
         # The rows are in the table's directory now, in fragments that no version contains yet.
-        return replace(ready, uncommitted=lance.write_fragments(run.sink, ready.files))
+        return replace(ready, uncommitted=lance.write_fragments(run, ready.files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         lance.commit(run, list(prepared.uncommitted), keep=prepared.kept is not None)

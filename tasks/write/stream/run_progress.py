@@ -53,25 +53,25 @@ class RunProgress:
         self.staging.begin_if_due()
         self._keep(moment)
         snapshot = supervisor.snapshot(self.run)
-        quarantined, _ = supervisor.ask(self.run, Supervisor.quarantined_since, 0, 0) or (0, [])
-        staged = self.staging.staged
+        quarantine_count, _ = supervisor.ask(self.run, Supervisor.quarantined_since, 0, 0) or (0, [])
+        totals = self.staging.staged
         if moment.is_complete:
-            rows = {stage: staged.rows[stage] for stage in (*rows, "write")}
+            rows = {stage: totals.rows[stage] for stage in (*rows, "write")}
         else:
             rows = with_passed(rows, snapshot.passed)
             if self.total is None:
                 rows = without_ends(rows, snapshot.ends)
-            rows = rows | {"write": staged.rows["write"]}
+            rows = rows | {"write": totals.rows["write"]}
         began = datetime.fromisoformat(self.run.started_at)
         look = Look(
             seconds=(datetime.now(UTC) - began).total_seconds(),
             rows=self._of_partition(rows),
             total=self.total,
             resumed=self.resumed,
-            filtered=staged.filtered,
-            quarantined=quarantined + self.already,
-            tokens=staged.tokens,
-            cost=staged.cost,
+            filtered=totals.filtered,
+            quarantined=quarantine_count + self.already,
+            tokens=totals.tokens,
+            cost=totals.cost,
             load=moment.load,
             incident=_last_incident(snapshot),
             wait=moment.wait,

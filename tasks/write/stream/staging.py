@@ -166,10 +166,10 @@ def write_part(run: Run, sink: Sink, name: str, *blocks: pa.Table) -> Staged:
     """
     start = time.perf_counter()
     with death_reported(run, "write", name, "the process that wrote a part died, and the part was written again"):
-        staged = _write(run, sink, name, blocks)
+        part = _write(run, sink, name, blocks)
     supervisor.report_storage_problems(run, "write")
-    staged.seconds = time.perf_counter() - start
-    return staged
+    part.seconds = time.perf_counter() - start
+    return part
 
 
 def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Staged:

@@ -141,14 +141,14 @@ def complete(run: Run, schema: pa.Schema) -> None:
     optimistic_commit.until_committed(attempt, CommitConflictError)
 
 
-def write_fragments(sink: Location, files: list[MergedFile]) -> list[Fragment]:
-    """Write the rows of the files as fragments of the table in `sink`. No version of the table contains them yet."""
+def write_fragments(run: Run, files: list[MergedFile]) -> list[Fragment]:
+    """Write the rows of the files as fragments of the run's table. No version of the table contains them yet."""
     if len(files) <= 1:
-        return _write(sink, files[0].place) if files else []
+        return _write(run, files[0].place) if files else []
     import ray
 
     remote = ray.remote(num_cpus=1, max_retries=3)(_write)
-    results = ray.get([remote.remote(sink, file.place) for file in files])
+    results = ray.get([remote.remote(run, file.place) for file in files])
     return list(itertools.chain.from_iterable(results))
 
 
@@ -228,18 +228,18 @@ def fence(run: Run) -> bool:
     )
 
 
-def _write(sink: Location, rows: Location) -> list[Fragment]:
+def _write(run: Run, rows: Location) -> list[Fragment]:
     """Write a Parquet file's rows as fragments. Their metadata is kept beside it, so that they can be removed."""
     from lance.fragment import write_fragments
 
-    table = open_table(sink)
+    table = open_table(run.sink)
     assert table is not None
     with rows.open() as content:
         file = pq.ParquetFile(content)
         # Lance compares the names of a list's items too: "element" in Parquet, often "item" in Arrow.
         schema = pa.schema([table.schema.field(name) for name in file.schema_arrow.names])
         reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema)
-        metadata = write_fragments(reader, table, mode="append", storage_options=storage_options(sink.uri))
+        metadata = write_fragments(reader, table, mode="append", storage_options=storage_options(run.sink.uri))
     fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in metadata]
     lines = "".join(f"{fragment.text}\n" for fragment in fragments)
     (rows.parent / (rows.name + WRITTEN)).write_bytes(lines.encode())

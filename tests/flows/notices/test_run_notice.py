@@ -1,6 +1,9 @@
 """The notice of a run at each of its ends, with its real ledger and a real webhook, without Ray."""
 
+import _thread
 import logging
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,21 @@ def test_samples_cancelled_runs_and_runs_without_work_are_not_told(webhook: Webh
     with noticed(job, DAY, "job.yaml", False):
         pass
     assert webhook.posts == []
+
+
+def test_a_run_that_published_stays_published_if_its_message_is_interrupted(
+    webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def interrupt() -> None:
+            with server.accept()[0] as connection:
+                _thread.interrupt_main()
+                connection.recv(65536)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        monkeypatch.setenv("OPS_HOOK", f"http://127.0.0.1:{server.getsockname()[1]}")
+        end(told(tmp_path), tmp_path)
 
 
 def test_a_receiver_that_refuses_is_a_warning_and_the_next_one_is_told(

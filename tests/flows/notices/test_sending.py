@@ -56,6 +56,31 @@ def test_a_webhook_that_is_not_there_is_tried_again(webhook: Webhook, monkeypatc
         send(HOOK, MESSAGE)
 
 
+def test_a_webhook_that_hangs_up_after_it_has_the_message_gets_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = []
+
+    def hang_up(server: socket.socket) -> None:
+        while True:
+            with server.accept()[0] as connection:
+                posts.append(connection.recv(65536))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+        monkeypatch.setenv("OPS_HOOK", f"http://127.0.0.1:{server.getsockname()[1]}/{SECRET}")
+        with pytest.raises(NotificationFailed, match="OPS_HOOK} did not take the message"):
+            send(HOOK, MESSAGE)
+        assert len(posts) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
+def test_a_receiver_whose_library_ends_its_thread_did_not_take_the_message(error: BaseException) -> None:
+    def end() -> None:
+        raise error
+
+    with pytest.raises(NotificationFailed, match=f"pager did not take the message: {type(error).__name__}"):
+        within(5, "pager", end)
+
+
 @pytest.mark.parametrize("address", ["", "hooks.example.org/T0", "file:///etc/passwd"])
 def test_a_variable_without_an_address_is_named(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("OPS_HOOK", address)

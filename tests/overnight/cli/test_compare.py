@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from overnight.tasks.storage.stores import Store, in_use, use
 from tests.flows.compare.test_sides import STEP, csv_job
 from tests.overnight.cli.results_on_disk import typed, write_job, write_result
 
@@ -43,6 +44,22 @@ def test_another_job_computes_the_rows_of_the_first_unless_both_are_published(tm
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
     _, out, _ = typed("compare", tmp_path, str(tmp_path / "other.yaml"))
     assert "11 x small -> large" in out
+
+
+def test_two_jobs_are_read_with_the_settings_of_both(tmp_path: Path) -> None:
+    csv_job(tmp_path)
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    for name in ("job", "other"):
+        content = job | {"storage": {f"s3://{name}": {"profile": name}}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    try:
+        typed("compare", tmp_path, str(tmp_path / "other.yaml"))
+        assert [in_use().at(f"s3://{name}/x")[1] for name in ("job", "other")] == [
+            Store(profile="job"),
+            Store(profile="other"),
+        ]
+    finally:
+        use({})
 
 
 def test_two_published_days_are_compared_by_their_rows_and_their_statistics(tmp_path: Path) -> None:

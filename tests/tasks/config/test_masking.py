@@ -141,3 +141,9 @@ def test_a_place_is_filled_in_for_a_reader_unless_a_variable_may_hold_a_secret(m
     assert filled_in("${OUT_ROOT}/date=2026-11-25") == "/data/out/date=2026-11-25"
     for text in ("/in/${API_TOKEN}", "${DATABASE} table", "${NOT_SET}/x"):
         assert filled_in(text) == text
+
+
+@pytest.mark.parametrize("name", ["OPENLINEAGE__TRANSPORT__AUTH__APIKEY", "TEAM_API_KEY"])
+def test_the_value_of_a_variable_for_a_key_is_hidden(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "canary-of-a-key")
+    assert masked("refused canary-of-a-key") == "refused ***"

@@ -23,7 +23,8 @@ from overnight.tasks.ingest.versioned_file import SourceFile, read_whole
 from overnight.tasks.storage.fetch import fetch, list_folder
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.object_store import delta_options, kept_for, storage_options
-from overnight.tasks.storage.stores import Store, Stores, in_use, use
+from overnight.tasks.storage.stores import Store, Stores, in_use, joined, use
+from overnight.tasks.write.merge.merge_parts import FileWriter
 from tests.contracts.sinks.publications import columns_of, publish_parts, read_files, rows_in_table, sink_of
 from tests.tasks.ingest.conftest import read_all
 from tests.tasks.runs import make_run
@@ -68,6 +69,15 @@ def test_variables_are_expanded_where_a_place_is_used(monkeypatch: pytest.Monkey
     with pytest.raises(JobError, match="without user, password") as error:
         Stores({"s3://b": Store(endpoint="${TEAM_ADDRESS}")}).at("s3://b/x")
     assert "hunter2" not in str(error.value)
+    with pytest.raises(JobError, match=r"storage: role_arn: \$\{TEAM_ADDRESS\}: String should match") as error:
+        Stores({"s3://b": Store(role_arn="${TEAM_ADDRESS}")}).at("s3://b/x")
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_settings_of_the_first_of_two_jobs_hold_for_a_place_that_both_name() -> None:
+    first, second = Store(profile="first"), Store(profile="second")
+    stores = Stores(joined({"s3a://b/": first}, {"s3://b": second, "s3a://b/": second, "s3://c": second}))
+    assert (stores.at("s3://b/x")[1], stores.at("s3://c/x")[1]) == (first, second)
 
 
 def test_files_are_copied_from_one_server_to_the_other(stores: TwoStores) -> None:
@@ -156,10 +166,14 @@ def test_a_model_is_fetched_with_the_settings_of_its_place(stores: TwoStores, tm
     assert (tmp_path / "weights.bin").read_bytes() == b"weights"
 
 
-def test_a_process_that_receives_a_run_reaches_the_places_of_its_job(stores: TwoStores, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["run", "writer of a file"])
+def test_a_process_that_receives_a_run_reaches_the_places_of_its_job(
+    stores: TwoStores, tmp_path: Path, name: str
+) -> None:
     Location(f"{stores.raw}/received.txt").write_bytes(b"received")
     run = make_run(tmp_path, stores=in_use())
-    content = pickle.dumps(run)
+    writer = FileWriter(run.parts, run.sink, "", pa.schema([]), "none")
+    content = pickle.dumps(run if name == "run" else writer)
     assert b"-key" not in content
     (tmp_path / "run").write_bytes(content)
     code = (
