@@ -67,7 +67,8 @@ class Report:
     def verdict(self) -> Verdict:
         agreement = self.sample.agreement, self.sample_before.agreement
         lacks = {problem.partition(":")[0] for problem in self.problems}
-        return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks)
+        most_frequent = self.sample.most_frequent
+        return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks, most_frequent)
 
 
 def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
