@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
+from overnight.flows.history.history import History
 from overnight.flows.history.lines import Line
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.ledger.calendar_view import Month, months
@@ -10,15 +11,16 @@ from overnight.flows.ledger.partition_status import PartitionStatus
 from overnight.flows.schedule.partitions import is_taken
 
 
-def calendar(lines: Sequence[Line], now: datetime | None = None) -> list[list[Month]]:
+def calendar(history: History, now: datetime | None = None) -> list[list[Month]]:
     """Return the months of a dated job, the newest first. The newest receipt has the schedule."""
-    entries = {line.entry.partition: line.entry for line in lines}
+    entries = {line.entry.partition: line.entry for line in history.lines}
     entries.pop("all", None)
     if not entries:
         return []
-    schedule = _schedule_of(lines)
+    schedule = _schedule_of(history.lines)
     day, last = date.fromisoformat(min(entries)), date.fromisoformat(max(entries))
-    if schedule:  # the newest day whose run should have ended by now
+    newest = max(history.directories.keys() - {"all"})
+    if schedule and newest in entries:  # the newest day whose run should have ended by now
         last = max(last, (now or datetime.now(UTC)).date() + timedelta(days=schedule.offset_days - 1))
     while day <= last:
         if schedule is None or is_taken(schedule, day):

@@ -3,9 +3,11 @@
 The job file is not read. A job with the single partition `all` has a line for each of its publishes.
 """
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +19,7 @@ from overnight.tasks.state.run import REPORT, parse_json
 from overnight.tasks.storage.location import Location
 
 COMPARED = 7  # earlier partitions
-DIRECTORY = re.compile(r"(?:[^=/]+=(\d{4}-\d\d-\d\d)|(all))")  # of a partition in the state
+DIRECTORY = re.compile(r"(?:[^=/]+=([0-9]{4}-[0-9]{2}-[0-9]{2})|(all))")  # of a partition in the state
 COUNTS = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
 Record = Mapping[str, Any]
 
@@ -92,7 +94,8 @@ def directories_of(names: Collection[str]) -> dict[str, str]:
     directories = {}
     for name in names:
         if match := DIRECTORY.fullmatch(name):
-            directories[match[1] or match[2]] = name
+            with contextlib.suppress(ValueError):  # 2026-02-30 is no day
+                directories[match[2] or date.fromisoformat(match[1]).isoformat()] = name
     return dict(sorted(directories.items()))
 
 

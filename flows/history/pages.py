@@ -40,7 +40,7 @@ def job_page(history: History, reports: str | None, index: str = "") -> str:
     return _render(
         "history.html.j2",
         history=history,
-        months=calendar(history.lines),
+        months=calendar(history),
         lines=history.lines[::-1],
         by_partition={line.entry.partition: line for line in history.lines},
         curves=_curves(history.lines),

@@ -14,7 +14,9 @@ from overnight.flows.report.columns import compare_columns
 from overnight.flows.report.page import number, share
 from overnight.tasks.write.kinds import Checks
 
-SHORTEST = 1.0  # seconds of a stream: the rates and the hours of shorter ones vary too much
+# Seconds of a stream. The start and single blocks decide the rates and the hours of shorter ones.
+SHORTEST_MARKED, SHORTEST_COMPARED = 60.0, 10.0
+Counts = Callable[[Line], int]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Measure:
     falls: bool  # if lower is worse
     factor: float = 1.0
     difference: float = 0.0
+    rows: Counts | None = None  # of a share, which varies by chance
 
     def is_worse(self, now: float, before: float) -> bool:
         if self.falls:
@@ -35,24 +38,32 @@ class Measure:
 
 
 def _rate(line: Line) -> float | None:
-    return line.rate if _is_measured(line) else None
+    return line.rate if _stream_seconds(line) >= SHORTEST_COMPARED else None
 
 
 def _cost(line: Line) -> float | None:
-    return line.cost if _is_measured(line) else None
+    return line.cost if _stream_seconds(line) >= SHORTEST_COMPARED else None
 
 
-def _is_measured(line: Line) -> bool:
-    """Return True if the stream ran long enough."""
+def _stream_seconds(line: Line) -> float:
     rows = line.receipt.get("rows_in", 0) - line.receipt.get("rows_resumed", 0)
-    return bool(line.rate) and rows / (line.rate or 1.0) >= SHORTEST
+    return float(rows / line.rate) if line.rate else 0.0
+
+
+def _rows_in(line: Line) -> int:
+    return int(line.receipt["rows_in"])
+
+
+def _rows_with_label(line: Line) -> int:
+    """Return the rows with a label and a prediction. The facts of an earlier version have no such number."""
+    return int(line.facts.get("rows_with_label") or line.receipt["rows_out"])
 
 
 MEASURES = (
     Measure("slower", _rate, lambda rate: f"{number(rate)} rows/s", True, factor=1.4),
     Measure("costlier", _cost, lambda cost: f"{number(cost)} for 1,000 rows", False, factor=1.4),
-    Measure("more quarantined", lambda line: line.quarantined, share, False, difference=0.005),
-    Measure("lower agreement", lambda line: line.agreement, share, True, difference=0.02),
+    Measure("more quarantined", lambda line: line.quarantined, share, False, difference=0.005, rows=_rows_in),
+    Measure("lower agreement", lambda line: line.agreement, share, True, difference=0.02, rows=_rows_with_label),
 )
 
 
@@ -61,11 +72,12 @@ def regressions(line: Line, past: Sequence[Line]) -> list[Remark]:
     remarks = []
     for measure in MEASURES:
         now, before = measure.value(line), measure.value(past[0])
-        if now is None or before is None:
+        is_short = measure.rows is None and _stream_seconds(line) < SHORTEST_MARKED
+        if now is None or before is None or is_short:
             continue
         usual = median(value for value in map(measure.value, past) if value is not None)
         is_worse = measure.is_worse(now, before) and measure.is_worse(now, usual)
-        if is_worse and not (measure.kind == "more quarantined" and _is_chance(line, past[0])):
+        if is_worse and not (measure.rows and _is_chance(now, measure.rows(line), before, measure.rows(past[0]))):
             remarks.append(Remark(measure.kind, f"{measure.show(now)}, before {measure.show(before)}"))
     return remarks
 
@@ -81,13 +93,10 @@ def find_drift(line: Line, before: Line) -> dict[str, list[Remark]]:
     return columns
 
 
-def _is_chance(line: Line, before: Line) -> bool:
-    """Return True if two shares of quarantined rows differ by less than two standard errors."""
-    bad_rows, rows = line.receipt["rows_quarantined"], line.receipt["rows_in"]
-    bad_before, rows_before = before.receipt["rows_quarantined"], before.receipt["rows_in"]
-    mean = (bad_rows + bad_before) / (rows + rows_before)
-    error = math.sqrt(mean * (1 - mean) * (1 / rows + 1 / rows_before))
-    return bool(bad_rows / rows - bad_before / rows_before < 2 * error)
+def _is_chance(now: float, rows: int, before: float, rows_before: int) -> bool:
+    """Return True if two shares differ by less than three standard errors: two would mark a line of 44 by chance."""
+    mean = (now * rows + before * rows_before) / (rows + rows_before)
+    return abs(now - before) < 3 * math.sqrt(mean * (1 - mean) * (1 / rows + 1 / rows_before))
 
 
 def _checks_of(line: Line) -> Checks:

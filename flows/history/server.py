@@ -28,7 +28,13 @@ from overnight.tasks.storage.location import Location
 
 PORT = 4280
 FRESH_SECONDS = 10.0
-HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 States = Callable[[], Sequence[Location]]
 
 
@@ -78,7 +84,7 @@ def site_served(states: States, host: str = "127.0.0.1", port: int | None = None
     if not login:
         login = f"overnight:{secrets.token_urlsafe(16)}"
         words = f"log in with {login}"
-    server = _listen(host, port, _handler(Pages(states), login))
+    server = _listen(host, port, _handler(Pages(states), login, host))
     thread = threading.Thread(target=server.serve_forever, name="site", daemon=True)
     thread.start()
     try:
@@ -94,28 +100,32 @@ def _listen(host: str, port: int | None, handler: type[BaseHTTPRequestHandler]) 
     except OSError as error:
         if port is None:
             return ThreadingHTTPServer((host, 0), handler)
-        raise OvernightError(f"{host}:{port}: expected a free port, found: {error}. Name another.") from None
+        raise OvernightError(
+            f"{host}:{port}: expected an address of this machine and a free port, found: {error}. Name others."
+        ) from None
 
 
-def _handler(content: Pages, login: str) -> type[BaseHTTPRequestHandler]:
+def _handler(content: Pages, login: str, own_host: str) -> type[BaseHTTPRequestHandler]:
     header = f"Basic {base64.b64encode(login.encode()).decode()}"
 
     class Handler(BaseHTTPRequestHandler):
         """Answers a request for a page."""
 
+        timeout = 30.0  # seconds without a byte: a client that sends nothing keeps no thread
+
         def do_GET(self) -> None:
-            if not _is_this_server(self.headers.get("Host", "")):
+            if not _is_this_server(self.headers.get("Host", ""), own_host):
                 self._answer(403, b"expected the address that the terminal shows")
             elif not hmac.compare_digest(self.headers.get("Authorization", "").encode(), header.encode()):
                 self._answer(401, b"expected the login that the terminal names")
             else:
-                self._answer_page(unquote(urlsplit(self.path).path))
+                self._answer_page(unquote(self.path.partition("?")[0]))
 
         def _answer_page(self, path: str) -> None:
             try:
                 page = content.content(path)
-            except OvernightError as error:
-                self._answer(503, masked(error.message).encode(errors="replace"))
+            except Exception as error:  # a store that is away, or a receipt that Overnight did not write
+                self._answer(503, masked(str(error)).encode(errors="replace"))
                 return
             if page is None:
                 self._answer(404, b"no such page")
@@ -138,9 +148,9 @@ def _handler(content: Pages, login: str) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _is_this_server(host: str) -> bool:
-    """Return True for an address or `localhost`: the page of another site has a name, which may lead here."""
-    name = urlsplit(f"//{host}").hostname or ""
+def _is_this_server(host: str, own_host: str) -> bool:
+    """Return True for an address, `localhost` or the named host: the page of another site has a name of its own."""
     with contextlib.suppress(ValueError):
-        return bool(ipaddress.ip_address(name))
-    return name == "localhost"
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in ("localhost", own_host.lower()) or bool(ipaddress.ip_address(name))
+    return False

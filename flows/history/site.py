@@ -29,7 +29,9 @@ def find_states(folder: Location) -> list[Location]:
     root = root.rstrip("/")
     if not filesystem.isdir(root):
         raise OvernightError(f"{folder}: expected a folder with the results of jobs, found none. Name it.")
-    walk = os.walk(root) if is_local(filesystem) else filesystem.walk(root)
+    walk = filesystem.walk(root)
+    if is_local(filesystem):
+        folder, walk = Location(root), os.walk(root)  # in full: the names of pages depend on it
     states = []
     for path, directories, _ in walk:
         below = path.rstrip("/")[len(root) :].strip("/")
@@ -107,7 +109,11 @@ def _copy_reports(history: History, folder: Location) -> None:
         if not path:
             continue
         record = line.entry.failure if line.entry.status == "failed" and line.entry.failure else line.receipt
-        line.report = UNSAFE.sub("-", f"{record.get('attempt', 'run')}.html")
+        attempt = record.get("attempt", record.get("generation", "run"))
+        if record is line.receipt and line.facts.get("attempt", attempt) != attempt:
+            line.report = ""  # a run has just published, and its page is not there yet
+            continue
+        line.report = UNSAFE.sub("-", f"{attempt}.html")
         copy = report_path(history, line)
         if copy not in present:
             (folder / copy).write_bytes((history.state / path).read_bytes())

@@ -82,4 +82,4 @@ size = _of_numbers(progress_text.bytes_text)
 
 def moment(text: Any) -> str:
     """Return a time of a receipt as `2026-11-19 02:00:05 UTC`; a dash for an unknown one."""
-    return f"{text[:19].replace('T', ' ')} UTC" if text else UNKNOWN
+    return f"{str(text)[:19].replace('T', ' ')} UTC" if text else UNKNOWN

@@ -67,7 +67,8 @@ class Report:
     def verdict(self) -> Verdict:
         agreement = self.sample.agreement, self.sample_before.agreement
         lacks = {problem.partition(":")[0] for problem in self.problems}
-        return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks)
+        most_frequent = self.sample.most_frequent
+        return judge(self.record, self.checks, self.columns, self.has_published, agreement, lacks, most_frequent)
 
 
 def read_report(job: Job, record: Record, file: str = "JOB.yaml") -> Report:
@@ -126,18 +127,24 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> Report | None:
         if record["status"] != "published":
             record = {**timeline_of(run), **record, "limit_rows": run.limit_rows}
         report = read_report(job, record, file)
-        write_json(run.ledger / facts_file(run.generation), facts_of(report))
         page = render(report).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
+        write_json(run.ledger / facts_file(run.generation), facts_of(report))  # last: it says whose page is there
         return report
     return None
 
 
 def facts_of(report: Report) -> dict[str, Any]:
     """Return what a page of many runs shows of this one and no receipt has: the verdict, and the agreement."""
-    verdict = report.verdict
-    return {"verdict": verdict.level, "sentence": masked(verdict.sentence), "agreement": report.sample.agreement}
+    verdict, sample = report.verdict, report.sample
+    return {
+        "verdict": verdict.level,
+        "sentence": masked(verdict.sentence),
+        "agreement": sample.agreement,
+        "rows_with_label": sample.pairs.total(),
+        "attempt": report.record.get("attempt"),
+    }
 
 
 def facts_file(generation: str) -> str:

@@ -111,6 +111,20 @@ class RowSample:
         return agreeing / self.pairs.total() if self.pairs else None
 
     @property
+    def most_frequent(self) -> float | None:
+        """Return the share of the most frequent label, or None if it says nothing about the predictions.
+
+        A column that is no prediction by its name may have another meaning: its values must be labels.
+        """
+        labels: Counter[str] = Counter()
+        for (label, _), rows in self.pairs.items():
+            labels[label] += rows
+        is_prediction = _ends(self.roles.prediction, PREDICTIONS)
+        if len(labels) < 2 or not (is_prediction or {value for _, value in self.pairs} <= labels.keys()):
+            return None
+        return max(labels.values()) / labels.total()
+
+    @property
     def confusions(self) -> list[tuple[tuple[str, str], int]]:
         """Return the most frequent differences between labels and predictions, with their numbers of rows."""
         differences = [item for item in self.pairs.items() if item[0][0] != item[0][1]]

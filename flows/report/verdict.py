@@ -45,10 +45,12 @@ def judge(
     published_before: bool,
     agreement: Sequence[float | None] = (None, None),
     lacks: Collection[str] = (),
+    most_frequent: float | None = None,
 ) -> Verdict:
     """Return the verdict on a receipt, or on the record of a run that did not publish.
 
     `agreement` has the share of equal predictions and labels, now and before. `lacks` has the parts that are missing.
+    `most_frequent` is the share of the most frequent label.
     """
     if record.get("status") != "published":
         stays = "no rows of this partition are published"
@@ -67,6 +69,9 @@ def judge(
     pass_count = sum(check.state == "passed" for check in checks)
     passed_checks = f"{pass_count} check{'s' * (pass_count != 1)} passed"
     doubts = _doubts(record, columns, *agreement)
+    if agreement[0] is not None and most_frequent is not None and agreement[0] <= most_frequent:
+        doubt = f"the predictions agree with the labels in {agreement[0]:.1%} of the rows"
+        doubts.append(f"{doubt}, no more than the most frequent label alone would")
     doubts += [f"this page cannot show the {part}" for part in ("checks", "columns") if part in lacks]
     if "rows" in lacks:
         doubts.append("the published rows cannot be read")

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
@@ -39,7 +40,7 @@ def history(job_path: Path, partition: str | None, last: int | None, html: Path 
         result = read_history(job.state_location, job.name, first, end, newest)
         if html:
             _write_page(result, html)
-    print_result(result.lines, as_json, lambda: show_history(result))
+        print_result(result.lines, as_json, lambda: show_history(result))
 
 
 def _days(text: str) -> tuple[str, str]:
@@ -57,6 +58,6 @@ def _write_page(result: "History", file: Path) -> None:
     from overnight.tasks.storage.filesystems import is_local
 
     filesystem, state = result.state.open_filesystem()
-    reports = os.path.relpath(state, file.resolve().parent) if is_local(filesystem) else None
+    reports = quote(os.path.relpath(state, file.resolve().parent)) if is_local(filesystem) else None
     file.write_text(job_page(result, reports), encoding="utf-8", errors="replace")
     click.echo(f"history: {file}", err=True)

@@ -30,7 +30,7 @@ def changed(record: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 )
 def test_what_changed_stands_beside_the_regression(tmp_path: Path, key: str, value: Any, kind: str, text: str) -> None:
     good = receipt("2026-01-01")
-    bad = changed(receipt("2026-01-01", 30.0), key, value)
+    bad = changed(receipt("2026-01-01", 10.0), key, value)
     line = lines_of(tmp_path, (good, None), (bad, None))[1]
     assert [remark.as_json() for remark in line.changes] == [{"kind": kind, "text": text}]
 

@@ -45,7 +45,7 @@ def test_records_of_another_job_are_no_part_of_the_history(tmp_path: Path) -> No
 
 
 def test_a_job_without_days_has_a_line_for_each_publish(tmp_path: Path) -> None:
-    for generation, rate in (("a", 100.0), ("b", 20.0)):
+    for generation, rate in (("a", 100.0), ("b", 10.0)):
         publish(tmp_path, receipt("all", rate, generation=generation))
     lines = read_history(Location(str(tmp_path))).lines
     assert [line.receipt["generation"] for line in lines] == ["a", "b"]
@@ -56,7 +56,7 @@ def test_a_job_without_days_has_a_line_for_each_publish(tmp_path: Path) -> None:
 
 def test_a_range_is_compared_with_what_came_before_it(tmp_path: Path) -> None:
     for day in range(1, 15):
-        publish(tmp_path, receipt(f"2026-01-{day:02}", 100.0 if day < 9 else 20.0))
+        publish(tmp_path, receipt(f"2026-01-{day:02}", 100.0 if day < 9 else 10.0))
     state = Location(str(tmp_path))
     newest = read_history(state, newest=6).lines
     assert [line.entry.partition[-2:] for line in newest] == ["09", "10", "11", "12", "13", "14"]
@@ -67,5 +67,14 @@ def test_a_range_is_compared_with_what_came_before_it(tmp_path: Path) -> None:
 
 
 def test_other_folders_of_a_state_are_no_partitions() -> None:
-    names = ["all", "backfills", "samples", "date=2026-01-02", "day=2026-01-01", "date=D", "x/date=2026-01-01"]
+    names = [
+        "all",
+        "backfills",
+        "samples",
+        "date=2026-01-02",
+        "day=2026-01-01",
+        "date=D",
+        "x/date=2026-01-01",
+        "date=2026-02-30",
+    ]
     assert directories_of(names) == {"2026-01-01": "day=2026-01-01", "2026-01-02": "date=2026-01-02", "all": "all"}

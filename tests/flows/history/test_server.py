@@ -48,8 +48,31 @@ def test_without_the_login_there_is_no_page(site: str, login: tuple[str, str] | 
 
 
 def test_a_page_of_another_site_cannot_use_a_name_of_its_own_for_this_machine(site: str) -> None:
-    answer = httpx.get(site, auth=LOGIN, headers={"Host": "evil.example"}, trust_env=False)
-    assert answer.status_code == 403
+    for host in ("evil.example", "[", ""):
+        answer = httpx.get(site, auth=LOGIN, headers={"Host": host}, trust_env=False)
+        assert answer.status_code == 403
+
+
+def test_the_host_that_the_user_names_is_answered() -> None:
+    name = "127.1"  # which resolves to 127.0.0.1, and is no address in full
+    with (
+        temporary_settings({PREFECT_API_AUTH_STRING: ":".join(LOGIN)}),
+        site_served(lambda: [], host=name, port=0) as line,
+    ):
+        assert httpx.get(line.split()[1], auth=LOGIN, headers={"Host": name}, trust_env=False).status_code == 200
+
+
+def test_an_error_of_any_kind_is_an_answer(tmp_path: Path) -> None:
+    def states() -> list[Location]:
+        raise ConnectionError("the store is away")
+
+    with (
+        temporary_settings({PREFECT_API_AUTH_STRING: ":".join(LOGIN)}),
+        site_served(states, port=0) as line,
+    ):
+        answer = httpx.get(line.split()[1], auth=LOGIN, trust_env=False)
+    assert (answer.status_code, answer.text) == (503, "the store is away")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("path", ["date=2026-01-01/receipt.json", "../../../etc/passwd", "%2e%2e/%2e%2e/job.yaml", ""])
@@ -79,7 +102,7 @@ def test_new_runs_are_seen_and_a_damaged_receipt_is_named(tmp_path: Path, monkey
 def test_a_port_that_is_taken_is_refused_and_without_one_another_is_found(tmp_path: Path) -> None:
     with site_served(lambda: [], port=0) as line:
         port = int(line.split()[1].rstrip("/").rpartition(":")[2])
-        with pytest.raises(OvernightError, match="expected a free port"), site_served(lambda: [], port=port):
+        with pytest.raises(OvernightError, match="and a free port"), site_served(lambda: [], port=port):
             pass
     with site_served(lambda: []) as first, site_served(lambda: []) as second:
         assert first.split()[1] != second.split()[1]

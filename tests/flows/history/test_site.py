@@ -1,5 +1,6 @@
 """The site of all jobs: which states it finds, where its links lead, and that texts stay texts."""
 
+import json
 import posixpath
 import re
 from html.parser import HTMLParser
@@ -30,7 +31,7 @@ class Links(HTMLParser):
 def lake(folder: Path) -> Path:
     """Two jobs, one of which has a state folder of another name."""
     publish(folder / "lake/cats/_overnight", receipt("2026-01-01", job="cats"), 0.9)
-    publish(folder / "lake/cats/_overnight", receipt("2026-01-02", 20.0, job="cats"), 0.9)
+    publish(folder / "lake/cats/_overnight", receipt("2026-01-02", 10.0, job="cats"), 0.9)
     fail(folder / "lake/cats/_overnight", "2026-01-03", "no memory", "cats")
     publish(folder / "lake/deep/dogs-state", receipt("2026-01-01", job="dogs"))
     publish(folder / "lake/deep/dogs-state/samples", receipt("2026-01-01", job="dogs"))
@@ -93,6 +94,30 @@ def test_a_site_in_another_place_has_copies_and_gets_those_of_new_runs(tmp_path:
     publish(folder / "deep/dogs-state", receipt("2026-01-01", job="dogs", attempt="later"), report="new")
     write_site(Location(str(folder)), output)
     assert sorted(file.read_text() for file in copy.parent.iterdir()) == ["kept", "new"]
+
+
+def test_the_page_of_the_run_before_is_no_copy_for_a_run_that_has_just_published(tmp_path: Path) -> None:
+    folder, output = lake(tmp_path), Location(str(tmp_path / "elsewhere"))
+    ledger = folder / "deep/dogs-state/date=2026-01-01"
+    publish(folder / "deep/dogs-state", receipt("2026-01-01", job="dogs", attempt="later"), report="the earlier run")
+    [facts] = (ledger / "reports").glob("*.json")
+    record = json.loads(facts.read_text())
+    facts.write_text(json.dumps({**record, "attempt": "earlier"}))
+    write_site(Location(str(folder)), output)
+    assert list((tmp_path / "elsewhere").glob("dogs-*/*/*.html")) == []
+    facts.write_text(json.dumps({**record, "attempt": "later"}))
+    write_site(Location(str(folder)), output)
+    assert len(list((tmp_path / "elsewhere").glob("dogs-*/*/*.html"))) == 1
+
+
+def test_the_names_of_pages_do_not_depend_on_how_the_folder_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lake(tmp_path)
+    monkeypatch.chdir(folder)
+    for path in (str(folder), "."):
+        write_site(Location(path))
+    assert len(list((folder / "_overnight_site").iterdir())) == 3
 
 
 def test_a_job_whose_receipts_are_damaged_costs_no_other(tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ def test_a_bound_of_the_job_marks_drift_and_the_column_comes_first() -> None:
 def test_without_a_bound_of_the_job_chance_marks_no_drift() -> None:
     few, more = receipt(c=[*"abcdefgh"] * 3), receipt(c=[*"bcdefghi"] * 3)
     assert not compare_columns(few, [more], Checks())[0].has_drift
+    few, more = receipt(x=[*map(float, range(20))]), receipt(x=[*map(float, range(4, 24))])
+    assert not compare_columns(few, [more], Checks())[0].has_drift  # by 0.7 standard deviations
+    many, more = receipt(x=[*map(float, range(200))]), receipt(x=[*map(float, range(40, 240))])
+    assert compare_columns(many, [more], Checks())[0].has_drift
     many, other = receipt(c=["a", "b"] * 5000), receipt(c=["a", "b", "b"] * 5000)
     assert compare_columns(many, [other], Checks())[0].has_drift
 

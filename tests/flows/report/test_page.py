@@ -120,6 +120,7 @@ def test_a_long_text_is_cut_and_its_secrets_are_masked_before() -> None:
         (page.duration, 7500, "2 h 5 min"),
         (page.moment, "2026-01-01T02:03:04.567Z", "2026-01-01 02:03:04 UTC"),
         (page.moment, None, "\u2013"),
+        (page.moment, 5, "5 UTC"),  # of a receipt that Overnight did not write
         (page.size, 999, "999 B"),
         (page.size, 1_500_000, "1.4 MiB"),
     ],

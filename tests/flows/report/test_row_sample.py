@@ -72,6 +72,23 @@ def test_agreement_counts_equal_rows_and_names_the_confusions() -> None:
     assert (sample.pairs.total(), sample.agreement, sample.confusions) == (1000, 0.9, [(("b", "a"), 100)])
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "predictions", "share"),
+    [
+        ("predicted_label", "aabbc", "aaaaa", 0.4),
+        ("predicted_label", "aabbc", "xyxyx", 0.4),
+        ("predicted_label", "aaaaa", "aabbb", None),  # one label only
+        ("digit", "aabbc", "abcab", 0.4),
+        ("split", "aabbc", "xyxyx", None),  # no prediction
+    ],
+)
+def test_the_share_of_the_most_frequent_label_needs_labels_and_predictions(
+    name: str, labels: str, predictions: str, share: float | None
+) -> None:
+    rows = pa.table({"label": list(labels), name: list(predictions)})
+    assert sample_of([rows], Roles("", name, "label")).most_frequent == share
+
+
 def test_a_pass_ends_at_its_bound_and_is_then_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sample, "MOST_ROWS", 250)
     sample = sample_of(tables(), count=4)

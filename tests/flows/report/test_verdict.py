@@ -45,6 +45,17 @@ def test_less_agreement_with_the_labels_is_a_doubt() -> None:
     assert judge(receipt, PASSED, [], True, (0.89, 0.9)).level == "trust"
 
 
+@pytest.mark.parametrize(("agreement", "most_frequent", "level"), [(1 / 3, 1 / 3, "look"), (0.4, 1 / 3, "trust")])
+def test_predictions_that_are_no_better_than_the_most_frequent_label_are_a_doubt(
+    agreement: float, most_frequent: float, level: str
+) -> None:
+    verdict = judge(receipt_of("2026-01-01"), PASSED, [], True, (agreement, None), most_frequent=most_frequent)
+    doubt = (
+        "the predictions agree with the labels in 33.3% of the rows, no more than the most frequent label alone would"
+    )
+    assert (verdict.level, doubt in verdict.sentence) == (level, level == "look")
+
+
 def test_the_sentence_counts_rows_that_the_job_filtered() -> None:
     sentence = judge(receipt_of("2026-01-01", rows_out=3, rows_filtered=7), PASSED, [], True).sentence
     assert "3 rows published of 10 read, 7 filtered;" in sentence

@@ -14,7 +14,7 @@ def write_history(tmp_path: Path) -> Path:
     state = tmp_path / "out/_overnight"
     for day in range(1, 4):
         publish(state, receipt(f"2026-01-0{day}"), 0.9)
-    publish(state, receipt("2026-01-04", 20.0, versions={"torch": "2.1"}, generation="g\x1b[31m"), 0.9)
+    publish(state, receipt("2026-01-04", 10.0, versions={"torch": "2.1"}, generation="g\x1b[31m"), 0.9)
     fail(state, "2026-01-05", "no \x1b[31m memory\nsecond line")
     return tmp_path
 
@@ -33,7 +33,7 @@ def test_the_newest_line_is_first_and_a_regression_stands_with_what_changed(
     assert "slower" in days[1]
     begin = lines.index("2026-01-04 published")
     assert lines[begin + 1 : begin + 3] == [
-        "worse slower: 20 rows/s, before 100 rows/s",
+        "worse slower: 10 rows/s, before 100 rows/s",
         "changed versions: torch 2.0 -> 2.1",
     ]
     assert any(line.startswith("2026-01-05 failed: infer: no ") for line in lines)
