@@ -1,6 +1,5 @@
 """`overnight remove`: take a job off the Prefect server, and name what stays there, beside the data and on disk."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from overnight.flows.job.model import Job
 from overnight.tasks.config.masking import filled_in, masked
 
 UNDER_WAY = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
-DEPLOYMENT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+AN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ def remove_job(job: Job, job_path: Path, dry_run: bool = True) -> dict[str, Any]
     """
     with get_client(sync_client=True) as client:
         names = {f"{flow}/{job.name}" for flow in deployed_flows()}
-        by_name = read_deployments(client, deployed_flows())
-        deployments = {name: deployment for name, deployment in by_name.items() if name in names}
+        on_server = read_deployments(client, deployed_flows())
+        deployments = {name: on_server[name] for name in names & on_server.keys()}
         own, stays = _automations(client, {deployment.id for deployment in deployments.values()})
         items = [*_described(deployments), *(Item("automation", automation.name) for automation in own)]
         stays += _runs_under_way(client, deployments)
@@ -51,7 +50,7 @@ def remove_job(job: Job, job_path: Path, dry_run: bool = True) -> dict[str, Any]
             for automation in own:
                 client.delete_automation(automation.id)
             remove_deployments(client, set(deployments))
-    stays += [*_shared(deployments), *_files(job, job_path)]
+    stays += [*_shared(deployments), *files_of(job, job_path)]
     return {
         "job": job.name,
         "dry_run": dry_run,
@@ -74,12 +73,11 @@ def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automa
     own: list[Automation] = []
     stays: list[Item] = []
     for automation in client.read_automations():
-        content = automation.model_dump(mode="json", include={"trigger", "actions"})
-        content["trigger"].pop("id", None)
-        mentions = {UUID(text) for text in DEPLOYMENT_ID.findall(json.dumps(content))}
-        if mentions & ids and mentions <= ids:
+        content = automation.model_dump_json(exclude={"id", "owner_resource"})
+        references = set(map(UUID, AN_ID.findall(content)))
+        if references & ids and references <= ids:
             own.append(automation)
-        elif mentions & ids:
+        elif references & ids:
             remark = "it also names other objects of the server: change it in the UI"
             stays.append(Item("automation", automation.name, remark))
         elif automation.name.startswith(f"{OURS}-"):
@@ -103,21 +101,23 @@ def _shared(deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
         yield Item("work pool", pool, "it serves all jobs")
 
 
-def _files(job: Job, job_path: Path) -> Iterator[Item]:
+def files_of(job: Job, job_path: Path) -> Iterator[Item]:
     """Yield the places of the job's files, with the command that deletes each."""
-    path, table = job.sink.place or "", getattr(job.sink, "table", "")  # of a database or a catalogue
-    remark = "to delete them: drop the table, unless other jobs publish there" if table else _deletion(path)
-    yield Item("published rows", masked(f"{filled_in(path)} {table}".strip()), remark)
-    state = job.state_location
-    remark = "receipts, reports, quarantine and staged work; "
-    yield Item("state", filled_in(str(state)), remark + _deletion(str(state)))
+    directory, table = job.sink.place or "", getattr(job.sink, "table", "")  # of a database or a catalogue
+    command = "drop the table" if table else _deletion(directory)
+    name = masked(f"{filled_in(directory)} {table}".strip())
+    yield Item("published rows", name, f"to delete them, unless other jobs publish there: {command}")
+    state = str(job.state_location)
+    remark = "receipts, reports, quarantine and staged work; to delete them, unless other jobs use it"
+    yield Item("state", filled_in(state), f"{remark}: {_deletion(state)}")
     yield Item("job file", str(job_path))
     yield Item("past runs", f"tag job:{job.name}", "the server keeps them with their artifacts: delete them in the UI")
 
 
-def _deletion(place: str) -> str:
-    path, scheme = filled_in(place), place.partition("://")[0]
-    commands = {"s3": "aws s3 rm --recursive", "gs": "gcloud storage rm --recursive", "file": "rm -r"}
-    if "://" not in path:
-        return f"to delete it: rm -r {shlex.quote(path)}"
-    return f"to delete it: {commands[scheme]} {shlex.quote(path)}" if scheme in commands else "delete it in its store"
+def _deletion(directory: str) -> str:
+    path = filled_in(directory).removeprefix("file://")
+    scheme, separator, _ = path.partition("://")
+    commands = {"s3": "aws s3 rm --recursive", "gs": "gcloud storage rm --recursive"}
+    if not separator:
+        return f"rm -r {shlex.quote(path)}"
+    return f"{commands[scheme]} {shlex.quote(path)}" if scheme in commands else "use a tool of its store"

@@ -143,8 +143,10 @@ def interruptible(flow_run_id: UUID, on_interrupt: Callable[[], object] = bool) 
         def interrupt(*_: Any) -> NoReturn:
             stop.set()
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process
-            on_interrupt()
-            raise KeyboardInterrupt
+            try:
+                on_interrupt()
+            finally:  # its message may fail, because Ctrl-C also ends the `tee` that reads it
+                raise KeyboardInterrupt
 
         handlers = {number: signal.signal(number, interrupt) for number in (SIGNALS if is_main else ())}
         try:

@@ -42,7 +42,7 @@ from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
-REASONS_SHOWN = 10
+REASONS_SHOWN, REASONS_IN_TABLE = 10, 100
 LONGEST_SECONDS = 3.0  # to get the highest id: with five other artifacts, every sixth id is
 MARKS = {"trust": "✅", "look": "⚠️", "no": "❌"}  # of the levels of a verdict
 LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
@@ -115,11 +115,13 @@ def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[
     run_id = UUID(prefect.runtime.flow_run.id)
     with get_client(sync_client=True) as client:
         if count := sum(reason.count for reason in reasons):
+            excess = f", the first {REASONS_IN_TABLE} reasons" * (len(reasons) > REASONS_IN_TABLE)
             client.create_artifact(
                 ArtifactCreate(
                     key=artifact_key(run.job, "quarantine"),
                     type="table",
-                    description=f"{count:,} quarantined row{'s' * (count > 1)} of {run.job}/{run.partition}, by reason",
+                    description=f"{count:,} quarantined row{'s' * (count > 1)} of {run.job}/{run.partition}, "
+                    f"by reason{excess}",
                     data=json.dumps(quarantine_table(reasons)),  # as Prefect's own tables
                     flow_run_id=run_id,
                     task_run_id=flow_run.task_run_id(),
@@ -152,7 +154,7 @@ def _create_with_highest_id(client: SyncPrefectClient, artifact: ArtifactCreate,
 
 
 def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
-    """Return a line per reason with some of its rows. The UI's table cuts off its last columns."""
+    """Return a line for each of the most frequent reasons. The UI's table cuts off its last columns."""
     return [
         {
             "rows": reason.count,
@@ -162,7 +164,7 @@ def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
             "error_type": reason.error_type,
             "error_message": reason.message,
         }
-        for reason in reasons
+        for reason in reasons[:REASONS_IN_TABLE]
     ]
 
 

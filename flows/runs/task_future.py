@@ -78,12 +78,14 @@ class OvernightFuture(PrefectRayFuture[R]):
 
     def _stop(self) -> None:
         """End the task's process and the stream that it drives. Return when the process has ended."""
-        with contextlib.suppress(Exception):
-            if self.stop_stream():
-                self.wrapped_future.future().result(STAGE_SECONDS)
-        ray.cancel(self.wrapped_future, force=True)
-        with contextlib.suppress(Exception):
-            self.wrapped_future.future().result(STOP_SECONDS)
+        try:
+            with contextlib.suppress(Exception):
+                if self.stop_stream():
+                    self.wrapped_future.future().result(STAGE_SECONDS)
+        finally:  # a second signal ends the wait
+            ray.cancel(self.wrapped_future, force=True)
+            with contextlib.suppress(Exception):
+                self.wrapped_future.future().result(STOP_SECONDS)
         self._report(Cancelled(message="The flow run was interrupted."))
 
     def _report(self, state: State[Any]) -> None:

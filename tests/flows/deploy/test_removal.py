@@ -13,6 +13,7 @@ from overnight.cli.main import main
 from overnight.flows.batch_inference import batch_inference
 from overnight.flows.deploy.apply import _deployments
 from overnight.flows.deploy.automations import apply_automations
+from overnight.flows.deploy.removal import files_of
 from overnight.flows.job.loading import load_job
 from tests import jobs
 from tests.prefect_api import ask
@@ -39,10 +40,11 @@ def job(prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def _automation(name: str, deployments: list[str]) -> dict[str, Any]:
-    related = {"prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments]}
+    related = {"prefect.resource.id": [f"prefect.deployment.{each}" for each in deployments[:1]]}
     trigger = {"type": "event", "posture": "Reactive", "expect": ["prefect.flow-run.Failed"], "match_related": related}
     trigger |= {"threshold": 1, "within": 0}
-    return {"name": name, "trigger": trigger, "actions": [{"type": "do-nothing"}]}
+    after = [{"type": "run-deployment", "source": "selected", "deployment_id": each} for each in deployments[1:]]
+    return {"name": name, "trigger": trigger, "actions": [{"type": "do-nothing"}], "actions_on_trigger": after}
 
 
 def remove(job: Path, *options: str) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def test_a_job_is_removed_with_its_schedules_and_automations_only_with_yes_and_i
 
     stays = {item["kind"]: item for item in report["stays"]}
     sink = load_job(job).sink.place
-    assert stays["published rows"]["remark"] == f"to delete it: rm -r {sink}"
+    assert stays["published rows"]["remark"].endswith(f": rm -r {sink}")
     assert stays["state"]["name"] == f"{sink}/_overnight"
     assert job.exists()
     assert "automation both" in named(report["stays"])
@@ -105,3 +107,21 @@ def test_a_run_under_way_is_named_because_it_goes_on(job: Path, prefect_api: str
 
 def test_a_job_file_that_is_wrong_is_bad_usage(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["remove", str(tmp_path / "none.yaml")]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("file:///data/my rows", "rm -r '/data/my rows'"),
+        ("${OUT_ROOT}/rows", "aws s3 rm --recursive s3://bucket/rows"),
+        ("abfs://container/rows", "use a tool of its store"),
+    ],
+)
+def test_the_command_that_deletes_rows_fits_their_store(
+    path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUT_ROOT", "s3://bucket")
+    sink = {"kind": "parquet", "path": path}
+    file = jobs.write_job(tmp_path / "job.yaml", jobs.job(tmp_path, sink=sink, state=str(tmp_path / "state")))
+    rows, *_ = files_of(load_job(file), file)
+    assert rows.remark == f"to delete them, unless other jobs publish there: {command}"

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import MagicMock
 from uuid import UUID, uuid4
 
 import prefect.runtime
@@ -67,6 +68,16 @@ def test_cancel_in_the_ui_ends_a_run_in_a_thread_and_signals_stay_as_they_were(
         assert is_stopping()
     assert ask(prefect_api, f"/flow_runs/{run}")["state"]["type"] == "CANCELLED"
     ask(prefect_api, f"/flows/{flow}", method="DELETE")
+
+
+def test_a_signal_interrupts_although_its_message_has_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancellation, "get_client", MagicMock())  # a server that is not asked
+
+    def say() -> None:
+        raise SystemExit(1)  # what rich raises for a broken pipe
+
+    with pytest.raises(RunCancelled), interruptible(uuid4(), say):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_stoppable_body_inside_another_has_its_event() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +93,12 @@ def test_the_quarantine_has_each_reason_once_with_its_rows_although_their_number
     dark, other = quarantine_table(group_reasons(rows))
     assert (dark["rows"], dark["for example"]) == (9, "0.png, 1.png, 2.png, 3.png")
     assert (other["rows"], other["reason"]) == (1, "not an image")
+
+
+def test_the_table_of_reasons_has_a_bound() -> None:
+    words = [f"{first}{second}" for first in ascii_lowercase for second in ascii_lowercase]
+    rows = [QUARANTINED | {"error_message": word} for word in words]
+    assert len(quarantine_table(group_reasons(rows))) == 100
 
 
 def test_the_new_ui_lists_the_summary_first_whatever_the_ids_of_the_others(prefect_api: str, run: Run) -> None:

@@ -4,10 +4,12 @@ import ast
 import importlib
 import inspect
 import textwrap
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import prefect_ray
 import pytest
+import ray
 from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Crashed
@@ -55,6 +57,21 @@ def test_a_future_that_was_ended_here_has_that_state_for_prefect_too() -> None:
     with pytest.raises(Exception, match="gone"):
         future.result()
     assert "_final_state" in attributes(task_runners.PrefectRayFuture.result)
+
+
+def test_a_second_signal_while_rows_are_staged_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Any] = []
+
+    def interrupted() -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(task_future, "local_ray", interrupted)  # the first signal, while the flow waits
+    monkeypatch.setattr(ray, "cancel", lambda task, force: ends.append((task, force)))
+    future = OvernightFuture[int](task_run_id=uuid4(), wrapped_future="the task")  # type: ignore[arg-type]
+    future.stop_stream = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        future.wait()
+    assert ends == [("the task", True)]
 
 
 def test_the_runner_sends_and_shuts_down_what_is_set_here() -> None:
