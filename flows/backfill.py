@@ -206,7 +206,7 @@ class _Backfill:
                     ends, running = wait(running, SECONDS_BETWEEN, FIRST_COMPLETED)
                     if stopping.is_set():  # by `stoppable` around the backfill
                         raise KeyboardInterrupt
-                    for outcome in [future.result() for future in ends]:
+                    for outcome in map(Future.result, ends):
                         if outcome.receipt:
                             seconds.append(outcome.receipt["seconds"])
                         if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):

@@ -50,7 +50,7 @@ def as_page(title: str, table: pa.Table) -> str:
 
 def _table(table: pa.Table, most: int = ROWS_SHOWN) -> str:
     head = "".join(f"<th>{_escaped(name)}</th>" for name in table.column_names)
-    columns = [preview_cells.values(column) for column in table[:most].columns]
+    columns = list(map(preview_cells.values, table[:most].columns))
     rows = []
     for row in zip(*columns, strict=True):
         cells = "".join(f"<td>{cell(value)}</td>" for value in row)

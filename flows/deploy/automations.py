@@ -39,7 +39,7 @@ def apply_automations(folder: Path = FOLDER) -> dict[str, str]:
 def read_automations(folder: Path = FOLDER) -> list[AutomationCore]:
     if not folder.is_dir():
         raise JobError(f"expected automation files in {folder}, found no such folder. Install Overnight again.")
-    return [_read(path) for path in sorted(folder.glob("*.yaml"))]
+    return list(map(_read, sorted(folder.glob("*.yaml"))))
 
 
 def _read(path: Path) -> AutomationCore:

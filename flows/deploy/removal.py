@@ -17,7 +17,7 @@ from prefect.events.schemas.automations import Automation
 
 from overnight.flows.deploy.apply import remove_deployments
 from overnight.flows.deploy.deployments import deployed_flows
-from overnight.flows.deploy.server_state import OURS, read_deployments
+from overnight.flows.deploy.server_state import OURS, read_deployments, times_of
 from overnight.flows.job.model import Job
 from overnight.tasks.config.masking import filled_in, masked
 
@@ -43,9 +43,10 @@ def remove_job(job: Job, job_path: Path, dry_run: bool = True) -> dict[str, Any]
         names = {f"{flow}/{job.name}" for flow in deployed_flows()}
         on_server = read_deployments(client, deployed_flows())
         deployments = {name: on_server[name] for name in names & on_server.keys()}
-        own, stays = _automations(client, {deployment.id for deployment in deployments.values()})
+        ids = {deployment.id for deployment in deployments.values()}
+        own, stays = _automations(client, ids)
         items = [*_described(deployments), *(Item("automation", automation.name) for automation in own)]
-        stays += _runs_under_way(client, deployments)
+        stays += _runs_under_way(client, ids)
         if not dry_run:
             for automation in own:
                 client.delete_automation(automation.id)
@@ -54,8 +55,8 @@ def remove_job(job: Job, job_path: Path, dry_run: bool = True) -> dict[str, Any]
     return {
         "job": job.name,
         "dry_run": dry_run,
-        "removable" if dry_run else "removed": [asdict(item) for item in items],
-        "stays": [asdict(item) for item in stays],
+        "removable" if dry_run else "removed": list(map(asdict, items)),
+        "stays": list(map(asdict, stays)),
     }
 
 
@@ -63,9 +64,7 @@ def _described(deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
     for name, deployment in sorted(deployments.items()):
         yield Item("deployment", name)
         for schedule in deployment.schedules:
-            values = schedule.schedule.model_dump(mode="json", exclude_none=True)
-            times = [str(values[key]) for key in ("cron", "rrule", "interval", "timezone") if key in values]
-            yield Item("schedule", name, " ".join(times))
+            yield Item("schedule", name, times_of(schedule))
 
 
 def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automation], list[Item]]:
@@ -85,11 +84,11 @@ def _automations(client: SyncPrefectClient, ids: set[UUID]) -> tuple[list[Automa
     return own, stays
 
 
-def _runs_under_way(client: SyncPrefectClient, deployments: Mapping[str, DeploymentResponse]) -> Iterator[Item]:
+def _runs_under_way(client: SyncPrefectClient, ids: set[UUID]) -> Iterator[Item]:
     """Yield the runs of these deployments that have begun. The server deletes waiting runs with the deployment."""
-    if not deployments:
+    if not ids:
         return
-    of_job = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id for deployment in deployments.values()]))
+    of_job = DeploymentFilter(id=DeploymentFilterId(any_=list(ids)))
     at_work = FlowRunFilter(state=FlowRunFilterState(type=OfType(any_=UNDER_WAY)))
     for run in client.read_flow_runs(deployment_filter=of_job, flow_run_filter=at_work):
         yield Item("run", str(run.name), "it is under way, and goes on: cancel it in the UI if it must end")

@@ -126,9 +126,13 @@ def _settings(deployment: DeploymentResponse) -> dict[str, Any]:
 
 
 def _schedule(schedule: DeploymentSchedule) -> str:
+    return f"{schedule.slug}: {times_of(schedule)}" + ("" if schedule.active else ", paused")
+
+
+def times_of(schedule: DeploymentSchedule) -> str:
+    """Return when a schedule starts runs, such as `0 2 * * * UTC`."""
     values = schedule.schedule.model_dump(mode="json", exclude_none=True)
-    times = " ".join(str(values[name]) for name in ("cron", "rrule", "interval", "timezone") if name in values)
-    return f"{schedule.slug}: {times}" + ("" if schedule.active else ", paused")
+    return " ".join(str(values[name]) for name in ("cron", "rrule", "interval", "timezone") if name in values)
 
 
 def _shown(value: Any) -> str:

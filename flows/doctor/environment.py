@@ -63,13 +63,13 @@ def check_address() -> Iterator[Finding]:
 
 
 def check_environment(job_path: Path) -> Iterator[Finding]:
-    names = sorted(set(VARIABLE.findall(job_path.read_text(encoding="utf-8"))))
-    missing = [name for name in names if name not in os.environ]
+    names = set(VARIABLE.findall(job_path.read_text(encoding="utf-8")))
+    missing = sorted(names - os.environ.keys())
     if missing:
         sentence = f"{job_path} needs {', '.join(missing)}, not set here"
         yield Finding("environment", "wrong", sentence, "Set it here, for workers, and on the nodes of a cluster.")
     elif names:
-        yield Finding("environment", "ok", f"{job_path} needs {', '.join(names)}, set here")
+        yield Finding("environment", "ok", f"{job_path} needs {', '.join(sorted(names))}, set here")
     else:
         yield Finding("environment", "ok", f"{job_path} needs no variables")
 

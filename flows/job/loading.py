@@ -161,7 +161,7 @@ def job_schema() -> dict[str, Any]:
     schema = Job.model_json_schema()
     for definition in schema["$defs"].values():
         if "const" in definition.get("properties", {}).get("kind", {}):
-            definition["required"] = ["kind", *(key for key in definition.get("required", []) if key != "kind")]
+            definition["required"] = list(dict.fromkeys(["kind", *definition.get("required", [])]))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Overnight job"}
 
 

@@ -109,7 +109,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_value(inner) for inner in value]
+        return list(map(plain_value, value))
     return str(value) if isinstance(value, PurePath | date) else value
 
 

@@ -53,7 +53,7 @@ def show_partitions(
     """Write the table and the calendar as artifacts, which the page of the flow run shows if it is given."""
     entries = read_ledger(job, start, end, newest=IN_CALENDAR)
     title = f"Partitions of {job.name}, the newest {LISTED} at most" if job.is_dated else f"The partition of {job.name}"
-    table = json.dumps([_row(entry) for entry in reversed(entries[-LISTED:])])
+    table = json.dumps(list(map(_row, reversed(entries[-LISTED:]))))
     with get_client(sync_client=True) as client:
 
         def create(name: str, kind: str, description: str, data: str) -> None:
@@ -95,7 +95,7 @@ def _line(stretch: calendar_view.PartitionRange) -> str:
 
 
 def _month(month: calendar_view.Month) -> list[str]:
-    year, number = (int(part) for part in month.name.split("-"))
+    year, number = map(int, month.name.split("-"))
     lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
     for week in weeks_of(year, number):
         days = [_day(day, month.days.get(day)) for day in week]

@@ -91,8 +91,8 @@ def compare(a: Result, b: Result) -> Differences:
         only_a=_only(ids_a.filter(positions.is_null()), b),
         only_b=_only(ids_b.filter(pc.invert(pc.is_in(ids_b, value_set=ids_a))), a),
         columns=_changed_columns(a, b, common, ids, differ),
-        columns_only_a=[name for name in names_a if name not in names_b],
-        columns_only_b=[name for name in names_b if name not in names_a],
+        columns_only_a=sorted(set(names_a) - set(names_b)),
+        columns_only_b=sorted(set(names_b) - set(names_a)),
         statistics=_statistics(a, b) if "uri" in omissions or not len(ids) else [],
     )
 

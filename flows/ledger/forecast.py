@@ -186,7 +186,7 @@ def together(intervals: Sequence[Interval]) -> Interval | None:
     """
     if not intervals:
         return None
-    seconds, _, high = np.array([astuple(interval) for interval in intervals]).T
+    seconds, _, high = np.array(list(map(astuple, intervals))).T
     total, widths = max(float(seconds.sum()), 1e-9), seconds * np.log(high / np.maximum(seconds, 1e-9))
     factor = math.exp(math.sqrt(float(np.square(widths).sum() + widths.sum() ** 2) / 2) / total)
     return Interval(total, total / factor, total * factor)

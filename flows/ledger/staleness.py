@@ -88,8 +88,8 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
 
 def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
     for change, paths in (
-        ("new", [path for path in now if path not in then]),
-        ("gone", [path for path in then if path not in now]),
+        ("new", sorted(now.keys() - then.keys())),
+        ("gone", sorted(then.keys() - now.keys())),
         ("changed", [path for path in now if path in then and now[path] != then[path]]),
     ):
         if paths:

@@ -6,6 +6,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ def as_tables(data: Any) -> Iterator[pa.Table]:
         yield plain(data)
     elif isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         columns: dict[Any, list[Any]] = {}
-        for name in dict.fromkeys(name for row in data for name in row):
+        for name in dict.fromkeys(chain.from_iterable(data)):
             columns[name] = [row.get(name) for row in data]
         yield _of_columns(columns)
     elif hasattr(data, "__arrow_c_stream__"):
@@ -78,7 +79,7 @@ def _of_pandas(frame: Any) -> pa.Table:
         if nameless:
             frame = frame.reset_index(level=nameless, drop=True)
         frame = frame.reset_index()
-    return _of_columns({name: frame[name] for name in frame.columns})
+    return _of_columns(dict(frame.items()))
 
 
 def _of_columns(columns: Mapping[Any, Any]) -> pa.Table:

@@ -97,7 +97,7 @@ def as_document(differences: "Differences") -> dict[str, Any]:
         "columns_only_a": differences.columns_only_a,
         "columns_only_b": differences.columns_only_b,
         "columns": columns,
-        "statistics": [statistics_as_json(column) for column in differences.statistics],
+        "statistics": list(map(statistics_as_json, differences.statistics)),
     }
 
 

@@ -13,8 +13,8 @@ MOST_OTHERS = 6
 
 
 @click.command(epilog=EXIT_STATUS)
-@click.argument("name", metavar="[PAGE|KEY|COMMAND]", required=False)
-def docs(name: str | None) -> None:
+@click.argument("words", metavar="[PAGE|KEY|COMMAND]", nargs=-1)
+def docs(words: tuple[str, ...]) -> None:
     """Print the documentation: a page, a key of the job file, a command.
 
     It also prints names of the Python API. Without a name, this lists the pages. Examples: how-to/chat, sink.parquet,
@@ -24,8 +24,9 @@ def docs(name: str | None) -> None:
     from overnight.cli.reference.pages import PYTHON_API, all_pages
     from overnight.cli.reference.topics import all_topics, contents, is_clear, is_named, matching
 
+    name = " ".join(words)
     pages = all_pages(with_api=False)
-    if name is None:
+    if not words:
         _print(contents(pages))
         return
     topics = all_topics(pages)

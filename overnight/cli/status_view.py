@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import starmap
 
 from rich.console import Console
 from rich.progress import Progress
@@ -41,7 +42,7 @@ def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str 
         console.print(f"[bold]{job_name}[/bold]: {len(entries):,} partitions, {first} to {last}\n")
         for line in _calendar(entries, console.width >= WIDE):
             console.print(line, no_wrap=True, crop=False)
-        legend = Text("  ").join(_legend(status, number) for status, number in counts.items())
+        legend = Text("  ").join(starmap(_legend, counts.items()))
         console.print(Text("\n") + legend)
     else:
         console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")

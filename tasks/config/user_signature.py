@@ -168,7 +168,7 @@ def _signature(arguments: ast.arguments, is_method: bool = False) -> inspect.Sig
     for node in ast.walk(arguments):
         if isinstance(node, ast.arg):
             node.annotation = None
-    arguments.defaults = [_as_written(default) for default in arguments.defaults]
+    arguments.defaults = list(map(_as_written, arguments.defaults))
     arguments.kw_defaults = [default and _as_written(default) for default in arguments.kw_defaults]
     code = compile(ast.fix_missing_locations(ast.Expression(function)), "<signature>", "eval")
     signature = inspect.signature(eval(code, {"_Source": _Source}))

@@ -100,7 +100,7 @@ def by_name(returned: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if fields is None:
         outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
         return named(outputs, names or ["output"])
-    wrong = [name for name in names or () if name not in fields]
+    wrong = sorted(set(names or ()) - fields.keys())
     if wrong:
         raise ContractError(
             f"outputs: expected names among {', '.join(fields)}, which the model returns, found {', '.join(wrong)}.",

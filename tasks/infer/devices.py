@@ -146,7 +146,7 @@ def peak_memory() -> int:
     module = torch.get_device_module(device)
     if not hasattr(module, "max_memory_allocated"):
         return 0
-    return max(module.max_memory_allocated(index) for index in range(module.device_count()))
+    return max(map(module.max_memory_allocated, range(module.device_count())))
 
 
 def limit_memory(device: "torch.device", size: int) -> None:

@@ -105,7 +105,7 @@ def _require_size(text: Any) -> None:
         size = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NoProgram(f"expected a size, found {text!r:.80}") from error
-    if not all(_is_part_of_size(node) for node in ast.walk(size)):
+    if not all(map(_is_part_of_size, ast.walk(size))):
         raise NoProgram(f"expected a size of whole numbers and symbols, found {text!r:.80}")
 
 

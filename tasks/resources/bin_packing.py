@@ -14,7 +14,7 @@ class Room:
     """The resources of each node that are still free. Workers go to the first node that has room."""
 
     def __init__(self, nodes: Nodes) -> None:
-        self._free = [dict(node) for node in nodes]
+        self._free = list(map(dict, nodes))
         self._gpus = [[1.0] * int(node.get("GPU", 0)) for node in nodes]
         self._first: dict[tuple[tuple[str, float], ...], int] = {}  # by needs: nodes before it have no room for them
 
@@ -42,7 +42,7 @@ class Room:
 
     def take_all(self, workers: Sequence[Resources]) -> bool:
         """Reserve the needs of `workers`, the most demanding first. Return False at the first that finds no room."""
-        return all(self.take(needs) for needs in sorted(workers, key=_demand, reverse=True))
+        return all(map(self.take, sorted(workers, key=_demand, reverse=True)))
 
 
 def _demand(needs: Resources) -> tuple[float, int, int, float]:

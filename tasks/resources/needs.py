@@ -1,6 +1,7 @@
 """The resources that one worker of a model needs, from the job file, as Ray's resource name -> amount."""
 
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Protocol
 
 CENT = 0.01  # of a CPU or GPU: the smallest difference that plans distinguish
@@ -72,7 +73,7 @@ def sum_of(nodes: Nodes) -> dict[str, float]:
 
 def amounts_of(needs: Resources) -> str:
     """Return the amounts of resources as text for messages, see `amount_of`."""
-    return ", ".join(amount_of(name, amount) for name, amount in needs.items())
+    return ", ".join(starmap(amount_of, needs.items()))
 
 
 def amount_of(name: str, amount: float) -> str:

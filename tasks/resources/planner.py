@@ -60,7 +60,7 @@ def make_plan(models: Sequence[Needs], nodes: Nodes, addable_nodes: Nodes = ()) 
     task_cpus = _task_cpus(task_cpus, first, needs, least)
     task_cpus = _task_cpus(task_cpus, every, needs, most)
     task_concurrency = None if task_cpus else max(1, int(cpus // 2))
-    pools = [_pool(*arguments) for arguments in zip(models, least, most, needs, strict=True)]
+    pools = list(map(_pool, models, least, most, needs))
     notes = []
     if task_concurrency:
         notes.append(
@@ -197,7 +197,7 @@ def _grown(nodes: Nodes, needs: Nodes, counts: list[int], most: list[int]) -> li
     They leave CPUs for a Ray task on each node, or otherwise on the one with CPUs and as few GPUs as possible.
     """
     reader, *nodes_behind = sorted(nodes, key=lambda node: (not node.get("CPU", 0), node.get("GPU", 0)))
-    for free in ([_without_task(node) for node in nodes], [_without_task(reader), *nodes_behind]):
+    for free in (list(map(_without_task, nodes)), [_without_task(reader), *nodes_behind]):
         grown = _grown_on(free, nodes, needs, counts, most)
         if grown != counts:
             return grown

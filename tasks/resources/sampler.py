@@ -54,7 +54,7 @@ class Devices:
             self._library = nvml()
             self._library.nvmlInit()
             count = self._library.nvmlDeviceGetCount()
-            self._handles = [self._library.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+            self._handles = list(map(self._library.nvmlDeviceGetHandleByIndex, range(count)))
         except Exception:  # the library raises errors of its own without a driver
             return
 

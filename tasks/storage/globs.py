@@ -65,7 +65,7 @@ class Pattern:
 
     def may_hold(self, folder: str) -> bool:
         """Return True if a path below this folder may match, and False if none can."""
-        return all(fnmatchcase(name, own) for name, own in zip(folder.split("/"), self.names, strict=False))
+        return all(map(fnmatchcase, folder.split("/"), self.names))
 
     def is_hidden(self, path: str) -> bool:
         """Return True if a name in `path` begins with `_` or `.`, unless such a name in the pattern matches it."""

@@ -1,6 +1,5 @@
 """Every key and kind of a job file by its dotted name, such as `inference.image_embedding.batch_size`."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 
 from overnight.cli.init_templates import SHIPPED
 from overnight.cli.reference.job_pages import LISTS, SECTIONS, SINGLE, leaves_of, shared_keys
-from overnight.cli.reference.key_tables import default_words, one_line, own_keys, table, type_words
+from overnight.cli.reference.key_tables import default_words, one_line, own_keys, table_of, type_words
 from overnight.flows.job.model import Job
 from overnight.flows.job.yaml_loader import parse_yaml, yaml_document
 
@@ -46,7 +45,7 @@ class Key:
         if example is not None:
             lines += ["", "```yaml", yaml_document(self._in_a_job(example)).rstrip(), "```"]
         if mapping := _mapping(self.schema, self.defs):
-            lines += ["", *table(mapping)]
+            lines += ["", *table_of(mapping)]
         return "\n".join(lines)
 
     def inner_keys(self) -> Iterator["Key"]:
@@ -106,10 +105,8 @@ def _all_keys() -> Iterator[Key]:
 def _section_keys(section: str) -> Iterator[Key]:
     schemas = {str(leaf.model_fields["kind"].default): leaf.model_json_schema() for leaf in leaves_of(section)}
     first = next(iter(schemas.values()))
-    common = shared_keys(list(schemas.values()))
-    for item in own_keys(first):
-        if json.dumps(item, sort_keys=True) in common:
-            yield Key(section, item[1], item[2], first.get("$defs", {}), path=(item[0],))
+    for name, schema, is_required in shared_keys(list(schemas.values())):
+        yield Key(section, schema, is_required, first.get("$defs", {}), path=(name,))
     for kind, whole in schemas.items():
         for name, schema, is_required in own_keys(whole):
             key = Key(section, schema, is_required, whole.get("$defs", {}), kind, (name,))
@@ -117,11 +114,11 @@ def _section_keys(section: str) -> Iterator[Key]:
 
 
 def _mapping(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of the mapping that a value is. Return an empty one if the value has no keys of its own."""
+    """Return the schema of the mapping that a value, or each of a list, is; empty if it has no keys of its own."""
     if "$ref" in schema:
         target = defs[schema["$ref"].rpartition("/")[2]]
         return {**target, "$defs": defs} if target.get("properties") else {}
-    for choice in (*schema.get("anyOf", ()), *schema.get("allOf", ())):
+    for choice in (*schema.get("anyOf", ()), *schema.get("allOf", ()), *filter(None, [schema.get("items")])):
         if mapping := _mapping(choice, defs):
             return mapping
     return {}

@@ -1,7 +1,5 @@
 """The pages of the job file as Markdown: every key of every kind, from the types that read it."""
 
-import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
@@ -9,12 +7,14 @@ from pydantic import BaseModel
 
 from overnight.cli.reference.key_tables import (
     HEADER,
+    OwnKey,
     first_paragraph,
     nested_mappings,
     nested_tables,
     own_keys,
     row,
     table,
+    table_of,
 )
 from overnight.flows.job.model import Job
 from overnight.flows.job.notify import Receiver
@@ -78,7 +78,9 @@ def job_pages() -> dict[str, str]:
     for section, (title, _, words) in SECTIONS.items():
         pages[section] = "\n".join(_union_page(section, title, words))
     for section, (title, model, words) in SINGLE.items():
-        pages[section] = "\n".join([f"# {title}", "", words, "", *_tables_of(model)])
+        schema = model.model_json_schema()
+        tables = [*table_of(schema), *nested_tables(nested_mappings(schema))]
+        pages[section] = "\n".join([f"# {title}", "", words, "", *tables])
     return {f"reference/job-file/{name}": text for name, text in pages.items()}
 
 
@@ -122,23 +124,16 @@ def _union_page(section: str, title: str, words: str) -> Iterator[str]:
     mappings: dict[str, Any] = {}
     if common:
         yield from [f"## All {title.lower()}", "", "A kind with another default lists the key again.", ""]
-        yield from table(schemas[leaves[0]], only=common)
+        yield from table(common, schemas[leaves[0]].get("$defs", {}))
     for leaf, schema in schemas.items():
         mappings |= nested_mappings(schema)
         yield from [f"## {leaf.model_fields['kind'].default}", "", first_paragraph(leaf), ""]
-        yield from table(schema, but=common)
+        yield from table([key for key in own_keys(schema) if key not in common], schema.get("$defs", {}))
     yield from nested_tables(mappings)
 
 
-def shared_keys(schemas: list[Mapping[str, Any]]) -> set[str]:
+def shared_keys(schemas: list[Mapping[str, Any]]) -> list[OwnKey]:
     """Return the keys that every kind has, in the form that the first kind has and most others too."""
+    keys = list(map(own_keys, schemas))
     names = set.intersection(*(set(schema["properties"]) for schema in schemas))
-    forms = Counter(json.dumps(item, sort_keys=True) for schema in schemas for item in own_keys(schema))
-    first = [item for item in own_keys(schemas[0]) if item[0] in names]
-    return {form for item in first if forms[form := json.dumps(item, sort_keys=True)] > len(schemas) / 2}
-
-
-def _tables_of(model: type[BaseModel]) -> Iterator[str]:
-    schema = model.model_json_schema()
-    yield from table(schema)
-    yield from nested_tables(nested_mappings(schema))
+    return [key for key in keys[0] if key.name in names and sum(key in some for some in keys) > len(keys) / 2]

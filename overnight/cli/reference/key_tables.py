@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 UNITS = {2**30: "GiB", 2**20: "MiB"}
 # A space that does not break keeps the number on its line.
@@ -16,22 +16,28 @@ RANGES = {
 HEADER = ["| key | type; default | description |", "| --- | --- | --- |"]
 
 
-def own_keys(schema: Mapping[str, Any]) -> list[list[Any]]:
+class OwnKey(NamedTuple):
+    """A key of a mapping, with its JSON schema."""
+
+    name: str
+    schema: Mapping[str, Any]
+    is_required: bool
+
+
+def own_keys(schema: Mapping[str, Any]) -> list[OwnKey]:
     names = schema.get("required", [])
-    return [[name, key, name in names] for name, key in schema.get("properties", {}).items() if name != "kind"]
+    keys = schema.get("properties", {}).items()
+    return [OwnKey(name, key, name in names) for name, key in keys if name != "kind"]
 
 
-def table(
-    schema: Mapping[str, Any], only: set[str] | None = None, but: frozenset[str] | set[str] = frozenset()
-) -> Iterator[str]:
-    rows = {json.dumps(item, sort_keys=True): item for item in own_keys(schema)}
-    forms = [form for form in rows if form not in but and (only is None or form in only)]
-    if forms:
-        yield from HEADER
-        for form in forms:
-            name, key, is_required = rows[form]
-            yield row(name, key, is_required, schema.get("$defs", {}))
-        yield ""
+def table(keys: Iterable[OwnKey], defs: Mapping[str, Any]) -> Iterator[str]:
+    rows = [row(*key, defs) for key in keys]
+    if rows:
+        yield from [*HEADER, *rows, ""]
+
+
+def table_of(schema: Mapping[str, Any]) -> Iterator[str]:
+    return table(own_keys(schema), schema.get("$defs", {}))
 
 
 def nested_mappings(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def nested_mappings(schema: Mapping[str, Any]) -> dict[str, Any]:
 def nested_tables(nested: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in nested.items():
         yield from [f"## The mapping {name}", "", one_line(schema.get("description", "")), ""]
-        yield from table({**schema, "$defs": nested})
+        yield from table(own_keys(schema), nested)
 
 
 def row(name: str, schema: Mapping[str, Any], is_required: bool, defs: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ def all_topics(pages: dict[str, str]) -> list[Topic]:
 def matching(name: str, topics: list[Topic]) -> list[Topic]:
     """Return the topics of a name, the best one first. A part of a name, such as `batch_size`, has several.
 
-    Numbers are left out, so `inference.0.batch_size` finds what `--set` and messages name.
+    Numbers are left out, so `inference.0.batch_size` finds what `--set` names. `exit codes` is `exit-codes`.
     """
     matches = [topic for topic in topics if _has(_parts(topic.name), _parts(name))]
     return sorted(matches, key=lambda topic: (not is_named(topic, name), len(_parts(topic.name))))
@@ -56,13 +56,16 @@ def nearest(name: str, topics: list[Topic]) -> list[str]:
     """Return the names that are spelled most like a name, or whose last part is."""
     lasts = {_parts(topic.name)[-1]: topic.name for topic in reversed(topics)}
     names = difflib.get_close_matches(name, [topic.name for topic in topics], n=3, cutoff=0.75)
-    words = difflib.get_close_matches(["", *_parts(name)][-1], lasts, n=3, cutoff=0.75)
+    words = difflib.get_close_matches(["", *_parts(name.rpartition(" ")[2])][-1], lasts, n=3, cutoff=0.75)
     return list(dict.fromkeys([*names, *map(lasts.__getitem__, words)]))
 
 
-def mentions(word: str, pages: dict[str, str]) -> list[str]:
-    """Return the names of the pages that have a word, those with it most often first."""
-    counts = Counter({name: text.lower().count(word.lower()) for name, text in pages.items()})
+def mentions(name: str, pages: dict[str, str]) -> list[str]:
+    """Return the names of the pages that have all words of a name, those with its rarest word most often first."""
+    words = re.split(r"[. ]+", name.lower())
+    counts = Counter[str]()
+    for page, text in pages.items():
+        counts[page] = min(map(text.lower().count, words))
     return list(dict((+counts).most_common()))
 
 
@@ -81,8 +84,8 @@ def contents(pages: dict[str, str]) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    words = re.sub(r"\.md$", "", name.strip().lower().removeprefix("docs/"))
-    return [part for part in re.split(r"[./ ]", words) if part and not part.isdigit()]
+    words = re.sub(r"\.md$", "", name.strip().lower().removeprefix("docs/").removeprefix("overnight "))
+    return [part for part in re.split(r"[./]", re.sub("[ -]", "_", words)) if part and not part.isdigit()]
 
 
 def _has(parts: list[str], some: list[str]) -> bool:

@@ -175,7 +175,7 @@ def words_of_text(text: str) -> str:
 def _codes(error: Any) -> list[str]:
     if not isinstance(error, dict):
         return []
-    codes = [error.get(name) for name in ("code", "type", "status")]
+    codes = list(map(error.get, ("code", "type", "status")))
     if isinstance(error.get("innererror"), dict):
         codes.append(error["innererror"].get("code"))
     return [str(code).lower() for code in codes if isinstance(code, str | int) and code]

@@ -139,7 +139,7 @@ class RemoteChat(ChatSettings):
         requests_of_rows = ConcurrentRequests(endpoint, open_log(log_place))
 
         def predict(batch: Batch) -> Outcome:
-            bodies = [self.body(messages) for messages in self.messages(batch)]
+            bodies = list(map(self.body, self.messages(batch)))
             return self.outcome(requests_of_rows.answers(batch["row_id"].tolist(), bodies))
 
         return predict

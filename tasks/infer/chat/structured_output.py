@@ -142,7 +142,7 @@ def _common_type(schemas: Sequence[Any], targets: Mapping[str, Any], path: tuple
 
 def _without_alternatives(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_alternatives(inner) for inner in schema]
+        return list(map(_without_alternatives, schema))
     if not isinstance(schema, dict):
         return schema
     return {name: _without_alternatives(inner) for name, inner in schema.items() if name not in NO_TYPE}

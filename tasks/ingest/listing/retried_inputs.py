@@ -58,11 +58,11 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
         versions = dict(zip(paths.to_pylist(), earlier_files["version"].to_pylist(), strict=True))
         new = [path for path in files if path not in versions and len(source.units([files[path]]))]
         other_versions = [path for path, file in files.items() if path in versions and file.version != versions[path]]
-        absent = [path for path in versions if path not in files]
+        absent = sorted(versions.keys() - files.keys())
         unlike = {
             "new": new,
-            "changed": [path for path in other_versions if path not in repairable],
-            "gone": [path for path in absent if path not in repairable],
+            "changed": sorted(set(other_versions) - repairable),
+            "gone": sorted(set(absent) - repairable),
         }
         if any(unlike.values()):
             return RetriedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")

@@ -78,4 +78,4 @@ def _rows_of(run: Run, source: Source, counts: pa.Table, schema: pa.Schema | Non
 def _all_except(rows: np.ndarray) -> list[int]:
     """Return the ranges of rows to skip, `[start, stop, ...]`, so that only these ascending `rows` are read."""
     starts, stops = np.append(0, rows + 1), np.append(rows, MOST)
-    return [int(bound) for bound in np.column_stack([starts, stops]).ravel()]
+    return np.column_stack([starts, stops]).ravel().tolist()

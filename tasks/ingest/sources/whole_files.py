@@ -114,7 +114,7 @@ class WholeFiles(FolderSource):
     def _contents_within_limit(self, units: pa.Table) -> list[bytes | Exception]:
         """Return `contents`, with an error for each file that is too large, which is not read if its size is known."""
         sizes = self.listed_sizes(units)
-        contents: list[bytes | Exception] = [self._too_large(size) for size in sizes]
+        contents: list[bytes | Exception] = list(map(self._too_large, sizes))
         small = np.flatnonzero(np.array(sizes) <= self.max_file_bytes).tolist()
         if not small:
             return contents

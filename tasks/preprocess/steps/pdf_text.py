@@ -73,7 +73,7 @@ class PdfText(PreprocessStep):
 
     def build(self) -> result.Work:
         pdfium, qpdf = (require_extra(name, "preprocess.kind: pdf_text", "preprocess") for name in self.libraries())
-        shared_passwords = [expand(variable) for variable in _listed(self.password)]
+        shared_passwords = list(map(expand, _listed(self.password)))
 
         def work(table: pa.Table) -> result.Outcome:
             passwords = self._passwords(table)

@@ -80,9 +80,9 @@ class PythonStep(PreprocessStep):
             for row, cell in enumerate(outcome.columns[name]):
                 lists[name].append(() if row in outcome.failed else self._entries(cell, name))
         first = self.explode[0]
-        counts = np.array([len(entries) for entries in lists[first]], np.int64)
+        counts = np.array(list(map(len, lists[first])), np.int64)
         for name, cells in lists.items():
-            if [len(entries) for entries in cells] != counts.tolist():
+            if list(map(len, cells)) != counts.tolist():
                 raise ContractError(
                     f"{self.target}: the columns of explode ({', '.join(self.explode)}) have lists of different "
                     f"lengths in a row: {first!r} and {name!r}. Return one entry in each for every new row.",

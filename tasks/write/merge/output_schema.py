@@ -1,7 +1,7 @@
 """The published columns: plain Arrow types, no extension types, one schema for all files of a partition."""
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,7 @@ def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
     Raise `ContractError` if the types of a column are incompatible.
     """
     kinds: dict[str, pa.DataType] = {}
-    fields = [field for schema in schemas for field in schema]
+    fields = list(chain.from_iterable(schemas))
     texts = {field.name for field in fields if is_json_text(field)}
     for field in fields:
         kind = field.type

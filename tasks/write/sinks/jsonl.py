@@ -37,7 +37,7 @@ class JsonlSink(TextFiles):
     def reader(file: BinaryIO, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
         types = carriers(kinds, "jsonl")
         lines = iter(io.TextIOWrapper(file, "utf-8", newline="\n"))
-        while rows := [json.loads(line) for line in islice(lines, ROWS_AT_ONCE)]:
+        while rows := list(map(json.loads, islice(lines, ROWS_AT_ONCE))):
             columns = {}
             for name in rows[0]:
                 values = [row[name] for row in rows]

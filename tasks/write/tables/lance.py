@@ -237,7 +237,7 @@ def _write(run: Run, rows: Location) -> list[Fragment]:
     with rows.open() as content:
         file = pq.ParquetFile(content)
         # Lance compares the names of a list's items too: "element" in Parquet, often "item" in Arrow.
-        schema = pa.schema([table.schema.field(name) for name in file.schema_arrow.names])
+        schema = pa.schema(list(map(table.schema.field, file.schema_arrow.names)))
         reader = pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches()).cast(schema)
         metadata = write_fragments(reader, table, mode="append", storage_options=storage_options(run.sink.uri))
     fragments = [Fragment(json.dumps(fragment.to_json())) for fragment in metadata]

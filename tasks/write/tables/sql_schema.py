@@ -7,6 +7,7 @@ dropped.
 import hashlib
 from dataclasses import dataclass
 from datetime import date
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def _columns(schema: pa.Schema) -> list[Any]:
     kinds = sql_columns(schema)
     kinds.pop("row_id", None)
     key = sa.Column("row_id", sa.Text(), primary_key=True)
-    return [key, *(sa.Column(name, kind) for name, kind in kinds.items())]
+    return [key, *starmap(sa.Column, kinds.items())]
 
 
 def complete(connection: "Connection", target: Target, table: "Table") -> None:

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from overnight.cli.main import main
 
 
-def printed(*arguments: str) -> str:
-    result = CliRunner().invoke(main, ["docs", *arguments])
+def printed(name: str = "") -> str:
+    result = CliRunner().invoke(main, ["docs", *name.split()])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -35,7 +35,8 @@ def test_without_a_name_it_lists_every_page_with_its_title() -> None:
         ("source.images.wait_for.quiet_minutes", "source.images.wait_for.quiet_minutes", "no input was added"),
         ("backfill", "overnight backfill", "--max-concurrent"),
         ("docs/how-to/video.md", "Objects in videos", "`video-objects.yaml`"),
-        ("exit-codes", "Exit codes and variables", "OVERNIGHT_CLUSTER"),
+        ("exit codes", "Exit codes and variables", "OVERNIGHT_CLUSTER"),
+        ("notify.webhook", "notify.webhook", "- type: text"),
         ("overnight.run", "overnight.run", "retry_quarantined"),
         ("reference/python", "The Python API", "## overnight.Receipt"),
         ("extend.Sink", "Sink", "`commit("),

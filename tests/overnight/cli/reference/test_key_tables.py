@@ -2,7 +2,7 @@
 
 import pytest
 
-from overnight.cli.reference.key_tables import default_words, one_line, row, table, type_words
+from overnight.cli.reference.key_tables import default_words, one_line, row, table_of, type_words
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_a_key_without_a_description_is_refused() -> None:
 
 
 def test_a_mapping_without_keys_has_no_table() -> None:
-    assert list(table({"properties": {}})) == []
+    assert list(table_of({"properties": {}})) == []

@@ -26,7 +26,8 @@ def names(word: str) -> list[str]:
 
 def test_a_whole_name_comes_first_and_a_part_finds_all_that_end_with_it() -> None:
     assert names("inference.chat.batch_size") == ["inference.chat.batch_size"]
-    assert names("batch_size")[0] == "inference.batch_size"
+    assert names("batch_size")[0] == names("batch size")[0] == "inference.batch_size"
+    assert names("overnight run") == ["run"]
     assert names("docs/how-to/chat.md") == ["how-to/chat"]
     assert names("Chat") == ["how-to/chat", "inference.chat"]
     assert names("sink.path") == ["sink.parquet.path", "sink.csv.path"]
@@ -48,6 +49,7 @@ def test_names_that_are_spelled_alike_are_offered() -> None:
 
 def test_pages_with_a_text_are_offered_the_one_with_most_of_it_first() -> None:
     assert mentions("hour", {"a": "An hour.", "b": "Hours and hours", "c": "days"}) == ["b", "a"]
+    assert mentions("write a sink", {"a": "To write a table: sinks.", "c": "A sink"}) == ["a"]
 
 
 def test_the_contents_list_each_page_below_its_folder() -> None:
