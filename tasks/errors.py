@@ -45,6 +45,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #      PlanError                the cluster is too small for the job
 #      InputError               the source cannot be listed or read
 #      ContractError            user code, a model or a table does not keep to what was agreed
+#        UnreadableKind         the kind of sink has no read of its own (write/sink.py)
 #      CheckFailed              a check refused the publish
 #        TooManyQuarantined     more rows are quarantined than the job allows
 #      StageFailed              a stage failed for another reason
@@ -56,6 +57,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #      PartitionBusy            another run holds the partition (state/lease.py)
 #      LeaseLost                another run has taken the partition over (state/lease.py)
 #      RunCancelled             a user cancelled the run (flows/runs/cancellation.py)
+#      StreamStopped            the stream ends early, because a user interrupted the run (write/stream/progress.py)
 #      TooManyCrashes           the process of the run died each time (flows/runs/retries.py)
 #      BackfillFailed           some partitions of a backfill failed (flows/backfill.py)
 #      NotificationFailed       a notification was not delivered (flows/freshness.py)

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from overnight.flows.history.history import History
 from overnight.flows.history.lines import Line
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.ledger.calendar_view import Month, months
 from overnight.flows.ledger.partition_status import PartitionStatus
+from overnight.flows.schedule.cron import last_cron_time
 from overnight.flows.schedule.partitions import is_taken
 
 
@@ -20,13 +22,21 @@ def calendar(history: History, now: datetime | None = None) -> list[list[Month]]
     schedule = _schedule_of(history.lines)
     day, last = date.fromisoformat(min(entries)), date.fromisoformat(max(entries))
     newest = max(history.directories.keys() - {"all"})
-    if schedule and newest in entries:  # the newest day whose run should have ended by now
-        last = max(last, (now or datetime.now(UTC)).date() + timedelta(days=schedule.offset_days - 1))
+    if schedule and newest in entries:
+        last = max(last, _newest_due(schedule, now or datetime.now(UTC)))
     while day <= last:
         if schedule is None or is_taken(schedule, day):
             entries.setdefault(day.isoformat(), PartitionStatus(day.isoformat(), "missing"))
         day += timedelta(days=1)
     return months([entries[partition] for partition in sorted(entries)])[::-1]
+
+
+def _newest_due(schedule: Schedule, now: datetime) -> date:
+    """Return the day of the newest run that the schedule has begun; `date.min` if it has begun none."""
+    fire = last_cron_time(schedule, now)
+    if fire is None:
+        return date.min
+    return fire.astimezone(ZoneInfo(schedule.timezone)).date() + timedelta(days=schedule.offset_days)
 
 
 def _schedule_of(lines: Sequence[Line]) -> Schedule | None:

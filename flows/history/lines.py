@@ -94,7 +94,7 @@ def directories_of(names: Collection[str]) -> dict[str, str]:
     directories = {}
     for name in names:
         if match := DIRECTORY.fullmatch(name):
-            with contextlib.suppress(ValueError):  # 2026-02-30 is no day
+            with contextlib.suppress(ValueError):  # such as 2026-02-30
                 directories[match[2] or date.fromisoformat(match[1]).isoformat()] = name
     return dict(sorted(directories.items()))
 

@@ -164,11 +164,9 @@ def _drift(name: str, now: Record, before: Record, checks: Checks) -> list[Drift
 
 
 def _usual_bounds(now: Record, before: Record) -> dict[str, float]:
-    """Return the bound on the mean of numbers, or on the shares of other values, of a column that no check names.
-
-    Means of few rows differ by chance: by three standard errors at most. Shares differ by chance, the more the more
-    values and the fewer rows there are: at most this much on average.
-    """
+    """Return the bound on the mean of numbers, or on the shares of other values, of a column that no check names."""
+    # Means of few rows differ by chance, by three standard errors at most. Shares differ more with more values and with
+    # fewer rows: at most this much on average.
     if now.get("mean") is not None:
         counts = (record.get("rows", 0) - record.get("nulls", 0) for record in (now, before))
         return {"mean": max(USUAL_MEAN, 3 * math.sqrt(sum(1 / max(count, 1) for count in counts)))}

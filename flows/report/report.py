@@ -130,7 +130,7 @@ def keep_report(job: Job, run: Run, record: Record, file: str) -> Report | None:
         page = render(report).encode(errors="replace")  # a receipt may hold half a character
         for name in (f"reports/{run.generation}.html", REPORT):
             (run.ledger / name).write_bytes(page)
-        write_json(run.ledger / facts_file(run.generation), facts_of(report))  # last: it says whose page is there
+        write_json(run.ledger / facts_file(run.generation), facts_of(report))  # last: it names the attempt of the page
         return report
     return None
 

@@ -112,9 +112,9 @@ class RowSample:
 
     @property
     def most_frequent(self) -> float | None:
-        """Return the share of the most frequent label, or None if it says nothing about the predictions.
+        """Return the share of the most frequent label, or None for one label.
 
-        A column that is no prediction by its name may have another meaning: its values must be labels.
+        A column that has another name than predictions have must have labels as values, otherwise return None.
         """
         labels: Counter[str] = Counter()
         for (label, _), rows in self.pairs.items():

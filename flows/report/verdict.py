@@ -49,8 +49,7 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a receipt, or on the record of a run that did not publish.
 
-    `agreement` has the share of equal predictions and labels, now and before. `lacks` has the parts that are missing.
-    `most_frequent` is the share of the most frequent label.
+    `agreement` has the shares of equal predictions and labels, now and before, and `lacks` the missing parts.
     """
     if record.get("status") != "published":
         stays = "no rows of this partition are published"

@@ -35,7 +35,8 @@ def show_history(history: History) -> None:
         console.print(f"{history.job}: no partition of it has run here", markup=False)
         return
     lines = history.lines[::-1]
-    console.print(Text(history.job, "bold") + Text(f": {len(lines):,} lines, the newest first\n"))
+    count = f"{len(lines):,} line{'s' * (len(lines) > 1)}"
+    console.print(Text(history.job, "bold") + Text(f": {count}, the newest first\n"))
     console.print(_table(lines, console))
     statuses = dict.fromkeys(line.entry.status for line in lines)
     console.print(", ".join(f"{LETTERS[status]} {status}" for status in statuses), style="dim")
@@ -45,11 +46,13 @@ def show_history(history: History) -> None:
 
 def _table(lines: Sequence[Line], console: Console) -> Table:
     names = [name for name, cell in FIGURES.items() if set(map(cell, lines)) != {UNKNOWN}]
-    figures = [Column(name, justify="right") for name in names]
+    if all(line.attempts == 1 for line in lines):
+        names.remove("attempts")
+    figures = [Column(name, justify="right", no_wrap=True) for name in names]
     columns = [Column("partition", no_wrap=True), Column(""), *figures, Column("worse")]
     with_generations = console.width >= WIDE or lines[0].entry.partition == "all"
     if with_generations:
-        columns.append(Column("generation", no_wrap=True))
+        columns.append(Column("generation", overflow="fold"))
     table = Table(*columns, box=None, pad_edge=False)
     for line in lines:
         letter = Text(LETTERS[line.entry.status], STYLES[line.entry.status])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from overnight.cli.main import FIRST, OTHERS
+from overnight.cli.main import main
 from tests.contracts.suite import Suite
 
 DAY = "2026-01-02"
@@ -32,13 +32,18 @@ COMMANDS = {
     "preview": Command(f"preview JOB --partition {DAY}"),
     "show": Command(f"show JOB --partition {DAY}"),
     "diff": Command(f"diff JOB {DAY} {DAY}"),
+    "compare": Command(f"compare JOB --partition {DAY} --set checks.min_rows=0"),
+    "history": Command("history JOB"),
+    "site": Command("site ."),
     "validate": Command("validate JOB"),
     "search": Command("search JOB --text x"),
     "serve": Command("serve JOBS"),
+    "notify": Command("notify JOB"),
     "metrics": Command("metrics JOB"),
     "doctor": Command("doctor JOB"),
     "clean": Command("clean JOB"),
     "remove": Command("remove JOB"),
+    "docs": Command("docs"),
 }
 
-COMMAND = Suite("Orchestration: commands", {str(command.name) for command in (*FIRST, *OTHERS)}, COMMANDS)
+COMMAND = Suite("Orchestration: commands", set(main.commands), COMMANDS)

@@ -19,6 +19,8 @@ FINDINGS = "It prints each problem as a finding: tests/flows/doctor."
 SCRAPES = "It serves until it is interrupted; a job file that is wrong is a metric of its own."
 NO_SERVER = "It asks no Prefect server."
 NO_CODE = "It neither imports nor reads code of the job."
+WITHOUT_JOB = dict.fromkeys(("init", "site", "docs"), NO_JOB)
+LEDGER_ALONE = (*WITHOUT_JOB, "preview", "show", "diff", "compare", "history", "validate", "clean")
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def test_every_command_is_in_the_suite() -> None:
 
 
 @COMMAND.promise(
-    "A job file that is wrong is refused with status 2 and the name of the key.", init=NO_JOB, metrics=SCRAPES
+    "A job file that is wrong is refused with status 2 and the name of the key.", **WITHOUT_JOB, metrics=SCRAPES
 )
 @pytest.mark.parametrize("wrong", [{"sinc": {}}, {"name": "Not Valid"}, {"schedule": {"cron": "never"}}])
 def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, Any], tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_a_wrong_job_file_is_refused(leaf: Command, wrong: dict[str, Any], tmp_p
     assert isinstance(result.exception, SystemExit)
 
 
-@COMMAND.promise("A job file that is not there is refused with status 2 and its path.", init=NO_JOB, metrics=SCRAPES)
+@COMMAND.promise("A job file that is not there is refused with status 2 and its path.", **WITHOUT_JOB, metrics=SCRAPES)
 def test_a_missing_job_file_is_refused(leaf: Command, tmp_path: Path) -> None:
     result = call(leaf, tmp_path / "gone.yaml")
     assert result.exit_code == 2, result.output
@@ -59,7 +61,8 @@ def test_a_missing_job_file_is_refused(leaf: Command, tmp_path: Path) -> None:
 
 @COMMAND.promise(
     "An address in PREFECT_API_URL without a server is named, by one sentence and no traceback.",
-    **dict.fromkeys(("init", "preview", "show", "diff", "validate", "clean"), NO_SERVER),
+    **dict.fromkeys(LEDGER_ALONE, NO_SERVER),
+    notify="A job without receivers is refused first: tests/flows/notices.",
     status="Its statuses come from the ledger; the server only adds late runs.",
     metrics=SCRAPES,
     doctor=FINDINGS,
@@ -76,7 +79,7 @@ def test_an_address_without_a_server_is_named(leaf: Command, tmp_path: Path) -> 
 
 @COMMAND.promise(
     "Code beside the job file is found from every folder.",
-    init=NO_JOB,
+    **WITHOUT_JOB,
     metrics=SCRAPES,
     clean=NO_CODE,
     doctor=FINDINGS,

@@ -15,7 +15,9 @@ def test_days_that_the_schedule_takes_and_that_never_ran_are_missing(tmp_path: P
         publish(tmp_path, receipt(day, settings=settings))
     history = read_history(Location(str(tmp_path)))
     [[month]] = calendar(history, datetime(2026, 1, 9, 12, tzinfo=UTC))
-    assert month.days == {1: "published", 4: "missing", 5: "missing", 6: "published", 7: "missing"}
+    assert month.days == {1: "published", 4: "missing", 5: "missing", 6: "published", 7: "missing", 8: "missing"}
+    [[month]] = calendar(history, datetime(2026, 1, 9, 1, tzinfo=UTC))  # an hour before the run of the 8th
+    assert max(month.days) == 7
     for line in history.lines:
         assert isinstance(line.receipt, dict)
         line.receipt["settings"] = {}

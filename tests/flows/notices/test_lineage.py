@@ -59,6 +59,7 @@ def check(event: dict[str, Any]) -> None:
     own += [dataset["facets"].get("overnight_inputs") for dataset in event["inputs"]]
     schemas = {OWN["$id"]: OWN}
     base = {"$id": "https://openlineage.io/spec/2-0-2/OpenLineage.json", "$defs": {"RunFacet": {}, "DatasetFacet": {}}}
+    base["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schemas[base["$id"]] = base  # type: ignore[index]
     facets: list[Any] = [facet for facet in own if facet]
     if SPEC:

@@ -1,6 +1,7 @@
 """The help of the command line, as a new user reads it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ FIRST = ["init", "run", "status", "backfill", "deploy"]
 
 def test_overnight_alone_lists_the_first_five_commands_in_the_order_of_need() -> None:
     shown = CliRunner().invoke(main, []).output
-    first, others = shown.split("First commands, in this order:")[1].split("Other commands:")
-    assert [line.split()[0] for line in first.split("\n") if line] == FIRST
-    assert {line.split()[0] for line in others.split("\n\n")[0].split("\n") if line} == set(main.commands) - {*FIRST}
+    first, *others = re.findall(r"(?<=:\n)(?:  .+\n)+", shown.split("Options:")[1].partition("\n\n")[2])[:3]
+    assert [line.split()[0] for line in first.splitlines()] == FIRST
+    assert {line.split()[0] for line in "".join(others).splitlines()} == set(main.commands) - {*FIRST}
     assert "..." not in shown.split("First commands")[1]
 
 
