@@ -35,25 +35,23 @@ def make_pages() -> Mapping[str, Path]:
             weights[name] = (tensor * 6).round() / 6
     save_file(weights, FOLDER / "damaged/model.safetensors", {"format": "pt"})
     job = yaml.safe_load(JOB.read_text())
-    job["sink"]["path"] = str(FOLDER / "predictions")
-    file = FOLDER / "digits.yaml"
-    file.write_text(yaml.safe_dump(job))
-    damage = f"inference.0.model={FOLDER / 'damaged'}"
+    job["sink"]["path"] = "predictions"
+    (FOLDER / "digits.yaml").write_text(yaml.safe_dump(job))
+    damage = ["--set", "inference.0.model=damaged"]
     for day in DAYS:
-        changes = ["--set", damage] if day == DAYS[-1] else []
-        overnight("run", str(file), "--partition", day, *changes)
-    page = FOLDER / "compare.html"
-    overnight("compare", str(file), "--partition", DAYS[-1], "--set", damage, "--html", str(page))
-    overnight("site", str(FOLDER), "--output", str(FOLDER / "site"))
-    [history] = (FOLDER / "site").glob("digits-*.html")
-    return {"report": REPORT, "history": history, "compare": page}
+        changes = damage if day == DAYS[-1] else []
+        overnight("run", "digits.yaml", "--partition", day, *changes)
+    overnight("compare", "digits.yaml", "--partition", DAYS[-1], *damage, "--html", "compare.html")
+    overnight("site", ".")
+    [history] = (FOLDER / "_overnight_site").glob("digits-*.html")
+    return {"report": REPORT, "history": history, "compare": FOLDER / "compare.html"}
 
 
 def overnight(*arguments: str) -> None:
-    """Run a command of Overnight with the demo's folder and server."""
+    """Run a command of Overnight in `FOLDER`, so that pages have short paths, with the demo's server."""
     variables = {"OVERNIGHT_DEMO": str(DEMO), "PREFECT_HOME": str(DEMO / "prefect")}
     command = [str(Path(sys.executable).with_name("overnight")), *arguments]
-    subprocess.run(command, check=True, env={**os.environ, **variables})
+    subprocess.run(command, check=True, cwd=FOLDER, env={**os.environ, **variables})
 
 
 def make_picture(page: Path, picture: Path, height: int) -> None:
@@ -62,10 +60,11 @@ def make_picture(page: Path, picture: Path, height: int) -> None:
     if not browser:
         sys.exit("expected Chromium or Chrome on the PATH, found neither: apt-get install chromium")
     with tempfile.TemporaryDirectory() as folder:
-        screenshot = Path(folder) / "page.png"
+        screenshot, copy = Path(folder) / "page.png", Path(folder) / "page.html"
+        copy.write_text(page.read_text().replace(f"{ROOT}/", ""))  # the folder of the checkout is in no picture
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/home"]
         size = [f"--window-size={WIDTH},{height}", "--blink-settings=preferredColorScheme=1"]
-        command = [browser, *options, *size, f"--screenshot={screenshot}", page.resolve().as_uri()]
+        command = [browser, *options, *size, f"--screenshot={screenshot}", copy.as_uri()]
         subprocess.run(command, check=True, capture_output=True)
         Image.open(screenshot).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
 
