@@ -78,7 +78,9 @@ def test_a_job_is_removed_with_its_schedules_and_automations_only_with_yes_and_i
 
     report = remove(job, "--yes")
     assert named(report["removed"]) == own
-    assert on_server(prefect_api, "deployments") == {"stays"}
+    left = on_server(prefect_api, "deployments")  # other tests have theirs there
+    assert "stays" in left
+    assert "goes" not in left
     assert on_server(prefect_api, "automations") >= {"both", "overnight-crashed-run-starts-again"}
     assert "only" not in on_server(prefect_api, "automations")
     waiting = {"flow_runs": {"name": {"any_": ["waits"]}}}

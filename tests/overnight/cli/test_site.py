@@ -31,9 +31,14 @@ def test_it_serves_until_it_is_interrupted_and_writes_nothing(tmp_path: Path) ->
     folder = lake(tmp_path)
     command = [sys.executable, "-c", "from overnight.cli.main import main; main(prog_name='overnight')"]
     environment = {**os.environ, "PREFECT_API_AUTH_STRING": "overnight:secret-1"}
-    process = subprocess.Popen(
-        [*command, "site", str(folder), "--serve", "0"], env=environment, stderr=subprocess.PIPE, text=True
-    )
+    # Tests in the background of a shell ignore SIGINT, and their children inherit that.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*command, "site", str(folder), "--serve", "0"], env=environment, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, handler)
     try:
         assert process.stderr
         line = process.stderr.readline()
