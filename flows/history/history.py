@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from overnight.flows.history.changes import changes_between
-from overnight.flows.history.lines import COMPARED, Line, Remark, directories_of, read_lines
+from overnight.flows.history.lines import Line, Remark, directories_of, read_lines
 from overnight.flows.history.regressions import find_drift, regressions
+from overnight.flows.report.past import COMPARED
 from overnight.tasks.storage.location import Location
 
 UNCHANGED = Remark("nothing", "settings, models, code and versions are the same, and the inputs are of a like size")

@@ -18,7 +18,6 @@ from overnight.flows.report.spending import cost_of_1000
 from overnight.tasks.state.run import REPORT, parse_json
 from overnight.tasks.storage.location import Location
 
-COMPARED = 7  # earlier partitions
 DIRECTORY = re.compile(r"(?:[^=/]+=([0-9]{4}-[0-9]{2}-[0-9]{2})|(all))")  # of a partition in the state
 COUNTS = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
 Record = Mapping[str, Any]

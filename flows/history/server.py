@@ -44,14 +44,14 @@ class Pages:
     def __init__(self, states: States) -> None:
         self.states = states
         self.lock = threading.Lock()
-        self.made_at = -FRESH_SECONDS
+        self.read_at = -FRESH_SECONDS
         self.texts: dict[str, bytes] = {}
         self.reports: dict[str, Location] = {}
 
     def content(self, path: str) -> bytes | None:
         """Return the page of a request, or None if there is none."""
         with self.lock:
-            if time.monotonic() - self.made_at > FRESH_SECONDS:
+            if time.monotonic() - self.read_at > FRESH_SECONDS:
                 self._read()
             text, report = self.texts.get(path), self.reports.get(path)
         if text is None and report:
@@ -69,7 +69,7 @@ class Pages:
             for line in history.lines:
                 path = report_path(history, line)
                 self.reports[f"/{slug(history)}/{path}"] = history.state / path
-        self.made_at = time.monotonic()
+        self.read_at = time.monotonic()
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def write_site(folder: Location, output: Location | None = None) -> tuple[Locati
     links: dict[str, str | None] = {}
     for history in histories:
         name = slug(history)
-        links[name] = _way(site, history.state) if is_below else quote(name)
+        links[name] = _relative_link(site, history.state) if is_below else quote(name)
         if not is_below:
             _copy_reports(history, site / name)
     for name, page in pages(histories, links):
@@ -124,7 +124,7 @@ def _is_below(site: Location, folder: Location) -> bool:
     return bool(store == of_folder and f"{path.rstrip('/')}/".startswith(f"{root.rstrip('/')}/"))
 
 
-def _way(site: Location, state: Location) -> str:
+def _relative_link(site: Location, state: Location) -> str:
     """Return the relative link from a folder to another one in the same store."""
     (_, start), (_, path) = site.open_filesystem(), state.open_filesystem()
     return quote(posixpath.relpath(path, start))

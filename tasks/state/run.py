@@ -16,7 +16,7 @@ from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.stores import Stores, in_use
 
 # receipt.json  failure.json  quarantine/*.parquet     contracts, read by others
-# failure-quarantine.parquet                           the quarantine of the attempt that failure.json describes
+# failure-quarantine.parquet                           of the newest attempt that failed or was interrupted
 # report.html  reports/<generation>.html               the page of the latest run, and of each generation
 #              reports/<generation>.json               its verdict, and the agreement with labels
 # receipts/<generation>.json                           every receipt so far
