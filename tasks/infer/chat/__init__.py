@@ -1,1 +1,1 @@
-"""Chat models: requests, rates, structured output, and local servers."""
+"""Chat models: prompts, answers, structured output, and local servers."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
-from overnight.tasks.infer.chat.endpoint import Body
-from overnight.tasks.infer.chat.faults import Blame, Fault, fault_in, words_of_text
 from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.endpoint.client import Body
+from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_in, words_of_text
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
 MESSAGE_CHARACTERS = 300
@@ -21,8 +21,11 @@ CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the numb
 ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
 
 
+@dataclass(frozen=True)
 class ChatCompletions:
-    """Requests for chat completions, and their answers."""
+    """Requests for chat completions, and their answers with at most `texts` texts."""
+
+    texts: int = 1
 
     path = "/chat/completions"
 
@@ -56,9 +59,12 @@ class ChatCompletions:
         answer_tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         return characters / CHARACTERS_A_TOKEN + int(answer_tokens) * int(body.get("n") or 1)
 
-    def answer(self, content: bytes, texts: int) -> Answer:
+    def answer(self, content: bytes) -> Answer:
         """Raise `Fault` also for an error with status 200, and for a body that is not a chat completion."""
-        return answer_of(content, texts)
+        return answer_of(content, self.texts)
+
+    def kept(self, fields: dict[str, Any]) -> Answer:
+        return Answer(**fields)
 
 
 @dataclass

@@ -17,10 +17,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
-from overnight.tasks.infer.chat.remote_chat import ConcurrentRequestsLimit, RemoteChat
+from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
+from overnight.tasks.infer.endpoint.settings import ConcurrentRequestsLimit
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.saved_model import SavedModel
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -146,7 +147,7 @@ class VLLM(SavedModel, RemoteChat):
         if problem := server.wait("/health", self.start_timeout_seconds):
             server.end()
             raise checkpoint.unusable(f"vLLM does not start: {problem.replace(key, '***')}")
-        ask = self.asking(f"http://127.0.0.1:{server.port}/v1", key, None)
+        ask = self.asking(self.requests_to(f"http://127.0.0.1:{server.port}/v1", key, None))
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if problem := server.ended():

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Union, get_args
 import numpy as np
 
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
+from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
+from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.vllm import VLLM
@@ -32,12 +34,17 @@ def _vllm(url: str, **settings: Any) -> VLLM:
     return VLLM(model="small", **settings)  # its worker starts the server itself, and knows the address only then
 
 
+def _load_vllm(model: VLLM, url: str, journal: Location | None) -> Predict:
+    requests: ConcurrentRequests[Any] = model.requests_to(url, None, journal)
+    return model.asking(requests)
+
+
 ADAPTERS = {
     "openai": Adapter(_openai, lambda model, _, journal: model.load_with(journal)),
-    "vllm": Adapter(_vllm, lambda model, url, journal: model.asking(url, None, journal)),
+    "vllm": Adapter(_vllm, _load_vllm),
 }
 
-ASKING = [leaf for leaf in get_args(get_args(AnyPredictor)[0]) if issubclass(leaf, RemoteChat)]
+ASKING = [leaf for leaf in get_args(get_args(AnyPredictor)[0]) if issubclass(leaf, RemoteModel)]
 ENDPOINTS = Suite("Endpoints", kinds_of(Annotated[Union[tuple(ASKING)], None]), ADAPTERS)  # noqa: UP007 - by a list
 
 

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from overnight.tasks.errors import JobError, RowError
-from overnight.tasks.infer.chat.transport import MOST_BYTES
+from overnight.tasks.infer.endpoint.transport import MOST_BYTES
 from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask
 from tests.tasks.infer.chat_server import ChatServer, Reply, completion
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.tasks.infer.chat import endpoint
+from overnight.tasks.infer.endpoint import client
 from tests.tasks.infer.chat_server import ChatServer, chat_server
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    monkeypatch.setattr(endpoint, "FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.05)
     with chat_server() as state:
         yield state

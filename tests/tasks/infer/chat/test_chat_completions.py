@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from overnight.tasks.infer.chat.chat_completions import answer_of
-from overnight.tasks.infer.chat.faults import Blame, Fault
+from overnight.tasks.infer.endpoint.faults import Blame, Fault
 
 
 def body(*texts: Any, index: Any = None, usage: Any = None) -> bytes:

@@ -6,7 +6,7 @@ from email.utils import formatdate
 import httpx
 import pytest
 
-from overnight.tasks.infer.chat.faults import Blame, exceeds_alone, fault_of, seconds_to_wait
+from overnight.tasks.infer.endpoint.faults import Blame, exceeds_alone, fault_of, seconds_to_wait
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.chat.faults import Blame, Fault, fault_of
+from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_of
 
 if TYPE_CHECKING:
     import httpx

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from overnight.tasks.infer.chat import response_log
-from overnight.tasks.infer.chat.response_log import key_of, open_log
+from overnight.tasks.infer.endpoint import response_log
+from overnight.tasks.infer.endpoint.response_log import key_of, open_log
 from overnight.tasks.storage.location import Location
 
 

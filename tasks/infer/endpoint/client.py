@@ -8,16 +8,13 @@ request shows whether others succeed.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import AccessDenied, JobError, OvernightError, RowError, ServiceUnavailable
-from overnight.tasks.infer.chat.answer import Answer
-from overnight.tasks.infer.chat.faults import Blame, Fault
-from overnight.tasks.infer.chat.settings import ChatSettings, Message
-from overnight.tasks.infer.chat.transport import Transport
+from overnight.tasks.infer.endpoint.faults import Blame, Fault
+from overnight.tasks.infer.endpoint.transport import Transport
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 TEST_SECONDS = 20.0
@@ -28,13 +25,26 @@ Body = dict[str, Any]  # the JSON object of a request
 _log = logging.getLogger("overnight.endpoint")
 
 
-class Dialect(Protocol):
+class Counted(Protocol):
+    """An answer of an endpoint, a dataclass whose fields JSON can represent. None: the endpoint did not count."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def prompt_tokens(self) -> int | None: ...
+
+    @property
+    def completion_tokens(self) -> int | None: ...
+
+
+A = TypeVar("A", bound=Counted)
+A_co = TypeVar("A_co", bound=Counted, covariant=True)
+
+
+class Dialect(Protocol[A_co]):
     """A protocol of endpoints, in one file: `path` comes after the URL of the settings."""
 
     path: str
-
-    def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
-        """Return the request for the answer to a row's messages; its fields may be None."""
 
     def test_body(self, body: Body) -> Body:
         """Return a short request with the settings of `body`, which shows whether requests succeed."""
@@ -42,8 +52,11 @@ class Dialect(Protocol):
     def most_tokens(self, body: Body) -> float:
         """Return an estimate of the tokens of a request and its answer, which is too high for most texts."""
 
-    def answer(self, content: bytes, texts: int) -> Answer:
-        """Return the answer in the body of a response, with at most `texts` texts. Raise `Fault` for an error."""
+    def answer(self, content: bytes) -> A_co:
+        """Return the answer in the body of a response. Raise `Fault` for an error."""
+
+    def kept(self, fields: dict[str, Any]) -> A_co:
+        """Return the answer with these fields, as the log has them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,6 @@ class Limits:
     timeout_seconds: float
     retry_timeout_seconds: float
     max_tries: int
-    texts_per_answer: int
     gives_up: bool
     requests_per_minute: float | None
     tokens_per_minute: float | None
@@ -74,10 +86,10 @@ class Request:
     is_suspect: bool = False  # another request succeeded beside its last try
 
 
-class Endpoint:
+class Endpoint(Generic[A]):
     """A client of one endpoint, for one event loop."""
 
-    def __init__(self, dialect: Dialect, transport: Transport, limits: Limits) -> None:
+    def __init__(self, dialect: Dialect[A], transport: Transport, limits: Limits) -> None:
         self._dialect, self._transport, self._limits = dialect, transport, limits
         self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
         self._requests = RateLimiter(limits.requests_per_minute)
@@ -86,7 +98,7 @@ class Endpoint:
         self._not_before = self._last_success = self._next_warning = 0.0
         self._largest_success = 0.0  # in tokens, as estimated
 
-    async def answer(self, body: Body) -> Answer:
+    async def answer(self, body: Body) -> A:
         """Send a request with the JSON object `body`, try again if that may help, and return the answer."""
         async with self._slots:
             request = Request(body)
@@ -96,7 +108,7 @@ class Endpoint:
                 budget = self._limits.retry_timeout_seconds - request.seconds
                 seconds = min(self._limits.timeout_seconds, max(budget, 1.0))
                 try:
-                    return await self._post(body, seconds, self._limits.texts_per_answer)
+                    return await self._post(body, seconds)
                 except Fault as error:
                     fault = error
                 if not fault.passes:
@@ -185,11 +197,11 @@ class Endpoint:
             if self._last_success > since:
                 return
             short = self._dialect.test_body(body)
-            await self._post(short, min(self._limits.timeout_seconds, TEST_SECONDS), 1)
+            await self._post(short, min(self._limits.timeout_seconds, TEST_SECONDS))
 
-    async def _post(self, body: Body, seconds: float, texts: int) -> Answer:
+    async def _post(self, body: Body, seconds: float) -> A:
         try:
-            answer = self._dialect.answer(await self._transport.post(body, seconds), texts)
+            answer = self._dialect.answer(await self._transport.post(body, seconds))
         except Fault as fault:
             fault.sentence = self._transport.shown(fault.sentence)
             raise

@@ -2,7 +2,7 @@
 
 import pytest
 
-from overnight.tasks.infer.chat.transport import goes_directly, proxy_of
+from overnight.tasks.infer.endpoint.transport import goes_directly, proxy_of
 
 
 @pytest.mark.parametrize(
