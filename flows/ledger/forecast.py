@@ -195,12 +195,16 @@ def together(intervals: Sequence[Interval]) -> Interval | None:
 def time_left(earlier: Experience, pace: Pace) -> Interval | None:
     """Return the seconds to the end of a run under way; None while neither it nor earlier runs have a rate.
 
-    The rate is that of earlier runs and of this run, weighted by how exactly each is known.
+    Before its first rows, earlier runs give its seconds. After them the rate is that of earlier runs and of this run,
+    weighted by how exactly each is known.
     """
-    seconds, rows = pace.moments[-1]
     if pace.total is None:
         return None
+    (_, first), (seconds, rows) = pace.moments[0], pace.moments[-1]
     left = max(pace.total - rows, 0)
+    if rows == first:
+        whole = run_seconds(earlier, left)
+        return whole and whole.after(seconds)
     own, usual = _own_rate(pace.moments, left / max(pace.total, 1)), _usual_rate(earlier)
     rates = list(filter(None, (own, usual)))
     if not rates:
@@ -208,11 +212,21 @@ def time_left(earlier: Experience, pace: Pace) -> Interval | None:
     logarithms, variances = np.array(rates).T
     rate = math.exp(np.average(logarithms, weights=1 / variances))
     stream = _around(left / rate, math.sqrt(1 / float((1 / variances).sum())))
-    start = 0.0
-    if own is None:  # the models are still loading
-        start = max((earlier.median("overhead") or 0.0) - earlier.ending - seconds, 0.0)
-    fixed = _around(start + earlier.ending, earlier.spread)
-    return Interval(stream.seconds + fixed.seconds, stream.low + fixed.low, stream.high + fixed.high)
+    stream = _without_uncounted(stream, pace, rate)
+    ending = _around(earlier.ending, earlier.spread)
+    return Interval(stream.seconds + ending.seconds, stream.low + ending.low, stream.high + ending.high)
+
+
+def _without_uncounted(stream: Interval, pace: Pace, rate: float) -> Interval:
+    """Return the rest of a stream without the rows that are done and not counted, because a block is counted whole.
+
+    These are the rows since the last count, and between none and all of one more block.
+    """
+    seconds, rows = np.array(pace.moments, float).T
+    since = seconds[-1] - seconds[np.searchsorted(rows, rows[-1])]
+    block = min(float(np.diff(rows).max()), max((pace.total or 0) - rows[-1], 0)) / rate
+    rest = stream.after(since)
+    return Interval(max(rest.seconds - block / 2, 0.0), max(rest.low - block, 0.0), rest.high)
 
 
 def _usual_rate(earlier: Experience) -> tuple[float, float] | None:

@@ -125,6 +125,14 @@ def test_a_run_that_is_slower_than_the_earlier_ones_is_soon_forecast_by_its_own_
     assert left.seconds == pytest.approx((12_000 - moments[-1][1]) / 20, rel=0.2)
 
 
+def test_rows_that_are_counted_a_block_at_a_time_are_not_ahead_while_they_are_done() -> None:
+    moments = [(float(second), 500 * (second // 5)) for second in range(35)]  # 100 rows per second, at 34 s 3,000
+    left = time_left(Experience(), Pace(moments, 4000))
+    assert left
+    assert left.low < (4000 - 3400) / 100 + 1 < left.high
+    assert left.seconds < 8
+
+
 def test_the_progress_of_a_job_without_models_is_forecast_by_its_last_stage() -> None:
     forecast = Forecast(Experience())
     left = None
