@@ -5,6 +5,7 @@ A card keeps texts as they are; the page escapes and shortens them.
 
 import base64
 import io
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 from overnight.flows import preview_cells
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.chosen_rows import with_inputs
-from overnight.flows.report.document_pages import draw_pages
+from overnight.flows.report.drawn_files import SECONDS, Drawing, draw
 from overnight.flows.report.row_sample import Roles
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.location import Location
@@ -81,10 +82,11 @@ class Gallery:
     job: Job
     roles: Roles = field(default_factory=Roles)
     left_bytes: int = BUDGET_BYTES
+    left_seconds: float = SECONDS  # to draw pages and frames
 
     def group(self, title: str, rows: pa.Table) -> Group:
         """Return a group of drawn rows. Columns with a role come first on each card."""
-        rows = _with_pages(with_inputs(rows, self.job), self.job)
+        rows = self._with_drawings(with_inputs(rows, self.job))
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
         group = Group(title, [])
         for number in range(len(rows)):
@@ -115,6 +117,22 @@ class Gallery:
         buffer = io.BytesIO()
         picture.save(buffer, "JPEG", quality=PICTURE_QUALITY, optimize=True)
         return self._data_url("image/jpeg", buffer.getvalue())
+
+    def _with_drawings(self, rows: pa.Table) -> pa.Table:
+        """Return rows of documents and videos with a column `image` added: the page or frame that a row was made of."""
+        kind, step = self.job.source.kind, None
+        place = {"pdf": "page", "video": "frame"}.get(kind, "")
+        if not {"uri", place} <= {*rows.column_names} or "image" in rows.column_names:
+            return rows
+        if kind == "video":
+            step = next((step for step in self.job.steps if step.kind == "sample_frames"), None)
+        files = {uri: _content(uri) for uri in set(rows["uri"].to_pylist())}
+        places = zip(rows["uri"].to_pylist(), rows[place].to_pylist(), strict=True)
+        drawings = [Drawing(files[uri], number, step) for uri, number in places]
+        start = time.monotonic()
+        pictures = draw(drawings, self.left_seconds)
+        self.left_seconds = max(self.left_seconds - (time.monotonic() - start), 0.0)
+        return rows.append_column("image", pa.array(pictures, pa.large_binary()))
 
     def _card(self, row: dict[str, Any], number: int) -> Card:
         card = Card(str(row.get("row_id", number)), sound=self._sound(row.get("uri")))
@@ -154,23 +172,13 @@ class Gallery:
         return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _with_pages(rows: pa.Table, job: Job) -> pa.Table:
-    """Return rows of documents with a column `image` added: the page that a row was made of."""
-    if job.source.kind != "pdf" or not {"uri", "page"} <= {*rows.column_names}:
-        return rows
-    files = {uri: _content(uri) for uri in set(rows["uri"].to_pylist())}
-    places = zip(rows["uri"].to_pylist(), rows["page"].to_pylist(), strict=True)
-    pages = [(files[uri], page) for uri, page in places]
-    return rows.append_column("image", pa.array(draw_pages(pages), pa.large_binary()))
-
-
 def _boxes(row: Mapping[str, Any], job: Job) -> np.ndarray:
     """Return the boxes of a row in pixels of its file, if no step but `resize_image` changed the image."""
     try:
         boxes = np.array(row.get("boxes") or NO_BOXES, float)
     except (TypeError, ValueError):  # another column of this name
         return NO_BOXES
-    steps = [step for step in job.steps if step.kind != "decode_image"]
+    steps = [step for step in job.steps if step.kind not in ("decode_image", "sample_frames")]
     is_other = boxes.ndim != 2 or boxes.shape[1] != 4
     if is_other or "image" not in row or any(step.kind != "resize_image" for step in steps):
         return NO_BOXES

@@ -1,6 +1,5 @@
 """What the ledger has beside a run's receipt: earlier receipts, quarantined rows, and the work of a run that failed."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -13,6 +12,7 @@ from overnight.flows.ledger import reader
 from overnight.flows.ledger.published_rows import quarantine_of, read_parquet, records_of_receipt
 from overnight.flows.ledger.results import FAILED
 from overnight.tasks.errors import STAGES, OvernightError
+from overnight.tasks.rows.reasons import pattern
 from overnight.tasks.state import row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest
 from overnight.tasks.state.run import read_json
@@ -20,8 +20,6 @@ from overnight.tasks.state.run import read_json
 COMPARED = 7  # earlier partitions
 LOOK_BACK = 14  # partitions
 SHOWN_ROWS = 4
-_QUOTED = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
-_NUMBER = re.compile(r"(?<![A-Za-z_])-?\d[\d,.]*(?:e[+-]?\d+)?(?![A-Za-z_])|0x[0-9a-f]+")
 
 Record = Mapping[str, Any]
 
@@ -69,7 +67,7 @@ def group_reasons(rows: Iterable[Mapping[str, Any]]) -> list[Reason]:
     reasons: dict[tuple[str, str, str], Reason] = {}
     for row in rows:
         message = str(row["error_message"] or "")
-        kind = (str(row["stage"]), str(row["error_type"]), _pattern(message, row))
+        kind = (str(row["stage"]), str(row["error_type"]), pattern(message, row))
         reason = reasons.setdefault(kind, Reason(*kind[:2], message))
         reason.count += 1
         if len(reason.rows) < SHOWN_ROWS:
@@ -112,12 +110,3 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
 def has_published(job: Job, record: Record) -> bool:
     """Return True if the partition has published rows."""
     return (records_of_receipt(job, record) / "receipt.json").exists()
-
-
-def _pattern(message: str, row: Mapping[str, Any]) -> str:
-    """Return the first line of a message with its numbers, quoted values and the row's own names replaced."""
-    line = message.partition("\n")[0][:300]
-    for name in (row.get("uri"), row.get("row_id")):
-        if name:
-            line = line.replace(str(name), "*")
-    return _NUMBER.sub("#", _QUOTED.sub("*", line))

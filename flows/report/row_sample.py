@@ -161,11 +161,16 @@ class RowSample:
 
 def roles_of(columns: Mapping[str, Mapping[str, Any]], label: str = "label") -> Roles:
     """Return the columns with a role, by their names and statistics. `label` is the column of the true labels."""
-    score, prediction, few_values = "", "", ""
+    prediction, few_values = "", ""
+    # of a list, the first is the highest if they belong to boxes; scores of classes have another order
+    scores = [
+        name for name in columns if not name.endswith("scores") or f"{name.removesuffix('scores')}boxes" in columns
+    ]
+    score = next((name for ending in SCORES for name in scores if _ends(name, (ending,))), "")
     for name, record in columns.items():
         if _ends(name, SCORES):
-            score = score or name
-        elif _ends(name, PREDICTIONS):
+            continue
+        if _ends(name, PREDICTIONS):
             prediction = prediction or name
         elif name != label and 1 < len(record.get("classes") or ()) <= 4 * MOST_CLASSES:
             few_values = few_values or name
@@ -227,6 +232,11 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column if is_text(column.type) else column.cast(pa.string())
     except pa.ArrowNotImplementedError:
         return pa.chunked_array([pa.nulls(len(column), pa.string())])
+
+
+def _is_score(name: str, ending: str, columns: Mapping[str, Any]) -> bool:
+    """Return whether a column has this ending. Only scores of boxes have the highest first, those of classes do not."""
+    return _ends(name, (ending,)) and (ending != "scores" or f"{name.removesuffix(ending)}boxes" in columns)
 
 
 def _ends(name: str, endings: Sequence[str]) -> bool:

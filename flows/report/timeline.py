@@ -100,6 +100,8 @@ def arrange(record: Record, attempts: Iterable[str] = ()) -> Timeline:
             marks.setdefault(stage, []).append(place)
     for name, measure in measures.items():
         rows, size, seconds = (measure.get(figure) or 0 for figure in ("rows", "bytes", "seconds"))
+        if not (rows or seconds or measure.get("started_at")):  # the job has no such stage, or it has not begun
+            continue
         bar = Stage(name, rows, size, seconds, seconds / work, counts[name], marks.get(name, []))
         _set_times(bar, measure, timeline)
         timeline.stages.append(bar)

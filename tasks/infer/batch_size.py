@@ -42,7 +42,7 @@ class BatchSize:
             self._end(f"{1000 * self._seconds:.2f} ms a row; more rows at a time might not fit into the memory")
         else:
             self.rows = 2 * rows
-            self.reason = f"the search had not ended: {rows} rows at {1000 * cost:.2f} ms a row"
+            self.reason = f"the search had not ended: {rows} rows at a time took {1000 * cost:.2f} ms a row"
         return True
 
     def reduce(self, rows: int) -> None:

@@ -4,11 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 LONGEST, TOLD = 60, 3
 # the line of the user's code, which `error_message` adds
 _PLACE = re.compile(r" \([^()]*:\d+, in [^()]*\)$")
 _WHOLE = re.compile(r"expected a whole (\w+) ")
+_QUOTED = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
+_NUMBER = re.compile(r"(?<![A-Za-z_])-?\d[\d,.]*(?:e[+-]?\d+)?(?![A-Za-z_])|0x[0-9a-f]+")
 _EXPECTED = re.compile(r"^(?P<where>[^:]+: )?expected (?P<what>an? [^,:;(]*[^,:;( ])")
 
 
@@ -31,6 +34,15 @@ def short_reason(error_type: str, error_message: str, uri: str = "") -> str:
     if error_type != "RowError" and not line.startswith(error_type):
         line = f"{error_type}: {line}"
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def pattern(message: str, row: Mapping[str, Any]) -> str:
+    """Return the first line of a message with its numbers, quoted values and the row's own names replaced."""
+    line = message.partition("\n")[0][:300]
+    for name in (row.get("uri"), row.get("row_id")):
+        if name:
+            line = line.replace(str(name), "*")
+    return _NUMBER.sub("#", _QUOTED.sub("*", line))
 
 
 def count_reasons(rows: Iterable[Mapping[str, str]]) -> list[tuple[str, int]]:

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pyarrow as pa
 
+from overnight.tasks.rows.reasons import pattern
+
 MOST_REASONS = 5
 LONGEST_REASON = 200  # characters
 
@@ -11,13 +13,16 @@ LONGEST_REASON = 200  # characters
 def reasons(quarantine: pa.Table, most: int = MOST_REASONS) -> list[str]:
     """Return a line for each of the `most` most frequent reasons, such as `2 x infer: ValueError: too bright`.
 
-    If there are more reasons, a last line has their number.
+    Messages that differ only in numbers and values are one reason, with the first message. If there are more reasons, a
+    last line has their number.
     """
-    counts = Counter[str]()
+    counts, lines = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
     for row in quarantine.to_pylist():
-        message = row["error_message"].splitlines()[0][:LONGEST_REASON]
-        counts[f"{row['stage']}: {row['error_type']}: {message}"] += 1
-    lines = [f"{count:,} x {reason}" for reason, count in counts.most_common(most)]
-    if len(counts) > len(lines):
-        lines.append(f"and {len(counts) - len(lines):,} other reasons")
-    return lines
+        message = row["error_message"]
+        kind = (row["stage"], row["error_type"], pattern(message, row))
+        counts[kind] += 1
+        lines.setdefault(kind, f"{row['stage']}: {row['error_type']}: {message.splitlines()[0][:LONGEST_REASON]}")
+    shown = [f"{count:,} x {lines[kind]}" for kind, count in counts.most_common(most)]
+    if len(counts) > len(shown):
+        shown.append(f"and {len(counts) - len(shown):,} other reasons")
+    return shown

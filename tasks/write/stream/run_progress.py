@@ -51,7 +51,6 @@ class RunProgress:
         """
         rows = moment.rows
         self.staging.begin_if_due()
-        self._keep(moment)
         snapshot = supervisor.snapshot(self.run)
         quarantine_count, _ = supervisor.ask(self.run, Supervisor.quarantined_since, 0, 0) or (0, [])
         totals = self.staging.staged
@@ -62,6 +61,7 @@ class RunProgress:
             if self.total is None:
                 rows = without_ends(rows, snapshot.ends)
             rows = rows | {"write": totals.rows["write"]}
+        self._keep(moment, rows)
         began = datetime.fromisoformat(self.run.started_at)
         look = Look(
             seconds=(datetime.now(UTC) - began).total_seconds(),
@@ -80,8 +80,9 @@ class RunProgress:
         self.latest = never_less(progress_of(self.looks, moment.is_complete), self.latest)
         self.show(self.latest)
 
-    def _keep(self, moment: Moment) -> None:
-        rows = moment.rows | {"write": self.staging.staged.rows["write"]}
+    def _keep(self, moment: Moment, rows: Mapping[str, int]) -> None:
+        if self.total is not None:
+            rows = {stage: min(count, self.total) for stage, count in rows.items()}
         if moment.is_last:
             self.timeline.finish(moment.streamed, rows)
         else:

@@ -109,6 +109,9 @@ def test_rows_without_a_finite_score_are_neither_least_nor_most_sure() -> None:
         ({"label": {}, "embedding": {}}, Roles("", "label")),
         ({"digit": {"classes": {"1": 3, "2": 4}}, "label": {}}, Roles("", "digit", "label")),
         ({"amount": {"mean": 3.0}}, Roles()),
+        ({"boxes": {}, "labels": {}, "scores": {}}, Roles("scores")),
+        ({"torch_scores": {}, "species_score": {}, "species_confidence": {}}, Roles("species_confidence")),
+        ({"torch_scores": {}}, Roles()),
     ],
 )
 def test_columns_get_their_roles_by_name(columns: dict[str, dict[str, object]], roles: Roles) -> None:

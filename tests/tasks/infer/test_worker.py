@@ -215,7 +215,7 @@ def test_a_worker_finds_the_batch_that_pays_and_fits_and_its_trial_calls_the_mod
     assert [seen.count(size) // size for size in (16, 32, 64)] == [3] * 3
     found = state.snapshot("").batch_sizes["counting"]
     assert found["rows"] == 128
-    assert found["reason"].startswith("the search had not ended: 64 rows at 0.")
+    assert found["reason"].startswith("the search had not ended: 64 rows at a time took 0.")
     list(worker_of(Link(Counting(seconds=0.01, most=20)), run=run)(block(100)))
     assert state.snapshot("").batch_sizes["counting"] == {"rows": 16, "reason": "out of memory with 32 rows"}
     worker_of(Link(Counting(batch_size=4)), run=run)

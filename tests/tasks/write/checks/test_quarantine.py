@@ -39,11 +39,21 @@ def test_a_run_whose_partition_is_another_ones_by_now_keeps_nothing(tmp_path: Pa
 
 
 def test_the_most_frequent_reasons_are_told_first_and_the_rest_is_counted(tmp_path: Path) -> None:
-    rows = [details("a", "rare"), *(details(str(i), "often") for i in range(3)), *(details(x, x) for x in "efghi")]
+    rows = [
+        details("a", "rare"),
+        *(details(str(i), "often") for i in range(3)),
+        *(details(x, x.upper()) for x in "efghi"),
+    ]
     lines = reasons_of(pa.Table.from_pylist(rows, schema=QUARANTINE), make_run(tmp_path)).splitlines()
     assert lines[0].startswith("9 quarantined rows, each with its reason: ")
     assert lines[1] == "  3 x infer: ValueError: often"
     assert (len(lines), lines[-1]) == (7, "  and 2 other reasons")
+
+
+def test_messages_that_differ_only_in_numbers_and_values_are_one_reason(tmp_path: Path) -> None:
+    rows = [details(str(i), f"expected a word, found 'number {i}' of {i} characters") for i in range(3)]
+    lines = reasons_of(pa.Table.from_pylist(rows, schema=QUARANTINE), make_run(tmp_path)).splitlines()
+    assert lines[1:] == ["  3 x infer: ValueError: expected a word, found 'number 0' of 0 characters"]
 
 
 def test_what_an_attempt_kept_that_failed_is_gone_once_the_next_one_published(tmp_path: Path) -> None:
