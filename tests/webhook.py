@@ -28,6 +28,7 @@ class Webhook:
                     webhook.refused += 1
                 self.send_response(webhook.status)
                 self.end_headers()
+                self.wfile.write(b"ok")  # Slack's answer
 
             def log_message(self, *_: Any) -> None:
                 return

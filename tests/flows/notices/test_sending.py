@@ -2,11 +2,16 @@
 
 import logging
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Iterator
+from email import message_from_bytes
 
 import pytest
+from apprise.plugins.pagerduty import PAGERDUTY_API_LOOKUP
+from apprise.plugins.slack import NotifySlack
+from prefect.blocks.notifications import PagerDutyWebHook, SlackWebhook
 
 from overnight.flows.job.notify import Receiver
 from overnight.flows.notices import sending
@@ -108,6 +113,57 @@ def test_a_block_gets_the_message_and_one_that_is_not_there_is_named(prefect_api
     assert str(caught.value) == "custom-webhook/pager did not take the message: HTTPStatusError 500"
     with pytest.raises(JobError, match="expected a block slack-webhook/nobody on the Prefect server"):
         send(Receiver(on=["failed"], block="slack-webhook/nobody"), MESSAGE)
+
+
+SLACK = "https://hooks.slack.com/services/T00000000/B00000000/abcdefghijklmnopqrstuvwx"
+
+
+def test_slack_and_pagerduty_get_the_message_by_prefects_own_blocks(
+    prefect_api: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The hosts of both services are constants of the library.
+    monkeypatch.setattr(NotifySlack, "webhook_url", webhook.url)
+    monkeypatch.setitem(PAGERDUTY_API_LOOKUP, "us", webhook.url)
+    SlackWebhook(url=SLACK).save("ops", overwrite=True)
+    PagerDutyWebHook(integration_key="k" * 32, api_key="a" * 20).save("ops", overwrite=True)
+    for block in ("slack-webhook/ops", "pager-duty-webhook/ops"):
+        send(Receiver(on=["failed"], block=block), MESSAGE)
+    slack, pager = webhook.posts
+    (attachment,) = slack["attachments"]
+    assert (attachment["title"], attachment["text"]) == (MESSAGE.title, MESSAGE.text)
+    assert pager["payload"]["summary"].strip() == MESSAGE.title
+    assert list(pager["payload"]["custom_details"].values()) == [MESSAGE.text]
+    webhook.status = 403
+    with pytest.raises(NotificationFailed, match="slack-webhook/ops did not take the message: NotificationError"):
+        send(Receiver(on=["failed"], block="slack-webhook/ops"), MESSAGE)
+
+
+class MailServer(socketserver.StreamRequestHandler):
+    """A server of SMTP, whose `mails` has the lines of each mail that it took."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 ready\r\n")
+        for line in self.rfile:
+            command = line.strip().upper()
+            if command == b"DATA":
+                self.wfile.write(b"354 send\r\n")
+                self.server.mails.append(list(iter(self.rfile.readline, b".\r\n")))  # type: ignore[attr-defined]
+            self.wfile.write(b"221 bye\r\n" if command == b"QUIT" else b"250 ok\r\n")
+
+
+def test_a_mail_server_gets_the_message_by_a_block_that_takes_addresses_of_apprise(prefect_api: str) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), MailServer) as server:
+        server.daemon_threads, mails = True, []
+        server.mails = mails  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"mailto://localhost:{server.server_address[1]}?smtp=127.0.0.1&from=a@example.org&to=b@example.org"
+        SlackWebhook(url=address).save("mail", overwrite=True)
+        send(Receiver(on=["failed"], block="slack-webhook/mail"), MESSAGE)
+        server.shutdown()
+    (mail,) = (message_from_bytes(b"".join(lines)) for lines in mails)
+    assert (mail["Subject"], mail["To"]) == (MESSAGE.title, "b@example.org")
+    texts = [part.get_payload(decode=True) for part in mail.walk() if not part.is_multipart()]
+    assert MESSAGE.sentence.encode() in texts[0]
 
 
 def test_a_block_of_another_kind_is_refused(prefect_api: str) -> None:
