@@ -17,13 +17,15 @@ from overnight.flows.job.notify import Receiver
 from overnight.flows.notices.lineage import Lineage
 from overnight.flows.notices.message import Message, counts_of, harmless
 from overnight.flows.notices.sending import send
-from overnight.flows.report.report import Report, keep_report
+from overnight.flows.report.report import Report, facts_file, keep_report
 from overnight.flows.report.verdict import Verdict
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS
+from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.errors import OvernightError, explain
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, read_json, write_json
+from overnight.tasks.storage.location import Location
 
 
 class Notice:
@@ -35,6 +37,7 @@ class Notice:
         self.record: dict[str, Any] = {}  # the receipt, or the record of a run that did not publish
         self.sentence, self.report = "", ""
         self.events: set[str] = set()  # of `notify`, which happened
+        self.facts: Location | None = None  # beside the report
 
     def begin(self, run: Run) -> None:
         if not self.is_sample:
@@ -64,14 +67,21 @@ class Notice:
             return
         with warned("OpenLineage"):
             self.lineage.finish(self.record)
+        outcomes = {}
         for receiver in self.job.receivers:
             if events := self._events_for(receiver):
+                outcomes[receiver.name] = "not sent"
                 with warned(receiver.name):
                     send(receiver, self._message(events))
+                    outcomes[receiver.name] = "sent"
+        if outcomes and self.facts:
+            with dispensable("the facts of the report have no notices"):
+                write_json(self.facts, {**(read_json(self.facts) or {}), "notices": outcomes})
 
     def _add(self, report: Report, run: Run) -> None:
         self.sentence = report.verdict.sentence
         self.report = filled_in(str(run.ledger / "reports" / f"{run.generation}.html"))
+        self.facts = run.ledger / facts_file(run.generation)
         if any(column.has_drift for column in report.columns):
             self.events.add("drift")
 

@@ -100,9 +100,12 @@ def with_work(job: Job, record: Record) -> dict[str, Any]:
         for name, measures in part.stages.items():
             for figure, amount in measures.items():
                 work[name][figure] += amount
-    counts = {"rows_in": totals.rows, "rows_kept": totals.written + totals.filtered + totals.quarantined}
-    counts |= {"rows_filtered": totals.filtered, "rows_quarantined": totals.quarantined}
     timeline = record.get("stages") or {}
+    kept = totals.written + totals.filtered + totals.quarantined
+    # the manifest does not know the rows of a file of texts that is read in part
+    rows_in = max(totals.rows, kept, timeline.get("ingest", {}).get("rows", 0))
+    counts = {"rows_in": rows_in, "rows_kept": kept}
+    counts |= {"rows_filtered": totals.filtered, "rows_quarantined": totals.quarantined}
     stages = {name: measures | timeline.get(name, {}) for name, measures in work.items()}
     return {**result, **counts, "stages": stages}
 

@@ -173,7 +173,7 @@ def roles_of(columns: Mapping[str, Mapping[str, Any]], label: str = "label") -> 
         if _ends(name, PREDICTIONS):
             prediction = prediction or name
         elif name != label and 1 < len(record.get("classes") or ()) <= 4 * MOST_CLASSES:
-            few_values = few_values or name
+            few_values = name  # the columns of models come after those of the source
     prediction = prediction or few_values
     has_truth = label in columns and prediction not in ("", label)
     return Roles(score, prediction or label * (label in columns), label * has_truth)

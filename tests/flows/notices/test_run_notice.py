@@ -1,6 +1,8 @@
 """The notice of a run at each of its ends, with its real ledger and a real webhook, without Ray."""
 
 import _thread
+import contextlib
+import json
 import logging
 import socket
 import threading
@@ -130,3 +132,17 @@ def test_a_receiver_that_refuses_is_a_warning_and_the_next_one_is_told(
     assert len(webhook.posts) == 1
     assert "notice not sent: the webhook ${DEAD_HOOK} did not take the message: Connect" in caplog.text
     assert webhooks.SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("error", [None, StageFailed("bad", "infer")], ids=["published", "failed"])
+def test_which_messages_were_sent_is_kept_beside_the_report(
+    webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    monkeypatch.setenv("DEAD_HOOK", "http://127.0.0.1:1/")
+    job = told(tmp_path, {"on": ALL, "webhook": "${DEAD_HOOK}"}, {"on": ALL})
+    with contextlib.suppress(StageFailed):
+        end(job, tmp_path, error)
+    [file] = tmp_path.glob("**/reports/*.json")
+    facts = json.loads(file.read_text())
+    assert facts["notices"] == {"the webhook ${DEAD_HOOK}": "not sent", "the webhook ${OPS_HOOK}": "sent"}
+    assert facts["verdict"] == ("no" if error else "trust")
