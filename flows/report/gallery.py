@@ -6,7 +6,7 @@ A card keeps texts as they are; the page escapes and shortens them.
 import base64
 import io
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from overnight.tasks.storage.location import Location
 PICTURE_PIXELS, PICTURE_QUALITY = 208, 76
 SOUND_BYTES = 200_000  # of the largest sound that the page holds
 BUDGET_BYTES = 3_000_000  # of all pictures and sounds; Base64 makes a third more of them
-LONG_TEXT = 60  # characters from which the texts of a column get a line of their own
+LONG_TEXT = 40  # characters from which the texts of a column get a line of their own
 SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "m4a": "audio/mp4"}
 BOX_COLOUR = (255, 196, 0)
 NO_BOXES = np.empty((0, 4))  # left, top, right and bottom of each
@@ -83,16 +83,17 @@ class Gallery:
     roles: Roles = field(default_factory=Roles)
     left_bytes: int = BUDGET_BYTES
     left_seconds: float = SECONDS  # to draw pages and frames
+    texts: set[str] = field(default_factory=set)  # columns with a long text, which look the same on all cards
 
     def group(self, title: str, rows: pa.Table) -> Group:
         """Return a group of drawn rows. Columns with a role come first on each card."""
         rows = self._with_drawings(with_inputs(rows, self.job))
         values = {name: preview_cells.values(rows[name]) for name in rows.column_names}
         group = Group(title, [])
-        texts = {name for name, column in values.items() if any(map(_is_long, column))}
+        self.texts |= {name for name, column in values.items() if any(map(_is_long, column))}
         for number in range(len(rows)):
             row = {name: column[number] for name, column in values.items()}
-            group.cards.append(self._card(row, number, texts))
+            group.cards.append(self._card(row, number))
         return group
 
     def failed_row(self, row: Mapping[str, Any]) -> Card:
@@ -135,7 +136,7 @@ class Gallery:
         self.left_seconds = max(self.left_seconds - (time.monotonic() - start), 0.0)
         return rows.append_column("image", pa.array(pictures, pa.large_binary()))
 
-    def _card(self, row: dict[str, Any], number: int, texts: Set[str]) -> Card:
+    def _card(self, row: dict[str, Any], number: int) -> Card:
         card = Card(str(row.get("row_id", number)), sound=self._sound(row.get("uri")))
         boxes = _boxes(row, self.job)
         labels, scores = row.get("labels"), row.get("scores")
@@ -153,7 +154,7 @@ class Gallery:
             image = preview_cells.pixels(value)
             if image is not None:
                 card.picture = card.picture or self.picture(image, boxes)
-            elif isinstance(value, str) and (name in texts or _is_long(value)):
+            elif isinstance(value, str) and name in self.texts:
                 card.texts.append((name, value))
             elif not isinstance(value, bytes):
                 card.labels.append((name, preview_cells.text_of(value)))

@@ -162,18 +162,16 @@ class RowSample:
 def roles_of(columns: Mapping[str, Mapping[str, Any]], label: str = "label") -> Roles:
     """Return the columns with a role, by their names and statistics. `label` is the column of the true labels."""
     prediction, few_values = "", ""
-    # of a list, the first is the highest if they belong to boxes; scores of classes have another order
-    scores = [
-        name for name in columns if not name.endswith("scores") or f"{name.removesuffix('scores')}boxes" in columns
-    ]
-    score = next((name for ending in SCORES for name in scores if _ends(name, (ending,))), "")
+    score = next((name for ending in SCORES for name in columns if _is_score(name, ending, columns)), "")
     for name, record in columns.items():
         if _ends(name, SCORES):
             continue
         if _ends(name, PREDICTIONS):
             prediction = prediction or name
         elif name != label and 1 < len(record.get("classes") or ()) <= 4 * MOST_CLASSES:
-            few_values = name  # the columns of models come after those of the source
+            is_number = record.get("mean") is not None
+            if not (is_number and few_values):  # the columns of models come after those of the source
+                few_values = name
     prediction = prediction or few_values
     has_truth = label in columns and prediction not in ("", label)
     return Roles(score, prediction or label * (label in columns), label * has_truth)

@@ -115,3 +115,12 @@ def test_rows_of_short_values_are_a_table_and_long_texts_are_cards() -> None:
     assert Group("t", [Card("a", labels=[("x", "1")]), Card("b", labels=[("y", "2")])]).names == ["x", "y"]
     assert Group("t", [Card("a", labels=[("x", "1")])]).is_plain
     assert not Group("t", [Card("a", texts=[("x", "a long text")])]).is_plain
+
+
+def test_the_short_texts_of_a_column_look_like_its_long_ones(tmp_path: Path) -> None:
+    gallery = Gallery(job_of(tmp_path))
+    both = gallery.group("r", pa.table({"row_id": ["a", "b"], "text": ["x" * 50, "short"], "mood": ["good", "bad"]}))
+    short = gallery.group("r", pa.table({"row_id": ["b"], "text": ["short"], "mood": ["bad"]}))
+    for card in (both.cards[1], short.cards[0]):
+        assert (card.texts, card.labels) == ([("text", "short")], [("mood", "bad")])
+    assert not short.is_plain

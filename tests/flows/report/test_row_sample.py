@@ -27,6 +27,13 @@ def tables(count: int = 1000, size: int = 100) -> list[pa.Table]:
 ROLES = Roles("score", "predicted_label", "label")
 
 
+TEXTS = {
+    "shop": {"classes": {"1": 3, "2": 4}},
+    "mood": {"classes": {"good": 3, "bad": 4}},
+    "tokens": {"classes": {"43": 3, "44": 4}, "mean": 43.6},
+}
+
+
 def sample_of(parts: list[pa.Table], roles: Roles = ROLES, **settings: Any) -> RowSample:
     sample = RowSample(roles, **settings)
     sample.read(parts)
@@ -108,7 +115,10 @@ def test_rows_without_a_finite_score_are_neither_least_nor_most_sure() -> None:
         ({"resnet_predicted_label": {}, "resnet_confidence": {}}, Roles("resnet_confidence", "resnet_predicted_label")),
         ({"label": {}, "embedding": {}}, Roles("", "label")),
         ({"digit": {"classes": {"1": 3, "2": 4}}, "label": {}}, Roles("", "digit", "label")),
-        ({"shop": {"classes": {"1": 3, "2": 4}}, "mood": {"classes": {"good": 3, "bad": 4}}}, Roles("", "mood")),
+        (
+            {"shop": {"classes": {"1": 3, "2": 4}}, "mood": {"classes": {"good": 3, "bad": 4}}, **TOKENS},
+            Roles("", "mood"),
+        ),
         ({"amount": {"mean": 3.0}}, Roles()),
         ({"boxes": {}, "labels": {}, "scores": {}}, Roles("scores")),
         ({"torch_scores": {}, "species_score": {}, "species_confidence": {}}, Roles("species_confidence")),
