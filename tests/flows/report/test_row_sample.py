@@ -115,10 +115,7 @@ def test_rows_without_a_finite_score_are_neither_least_nor_most_sure() -> None:
         ({"resnet_predicted_label": {}, "resnet_confidence": {}}, Roles("resnet_confidence", "resnet_predicted_label")),
         ({"label": {}, "embedding": {}}, Roles("", "label")),
         ({"digit": {"classes": {"1": 3, "2": 4}}, "label": {}}, Roles("", "digit", "label")),
-        (
-            {"shop": {"classes": {"1": 3, "2": 4}}, "mood": {"classes": {"good": 3, "bad": 4}}, **TOKENS},
-            Roles("", "mood"),
-        ),
+        (TEXTS, Roles("", "mood")),
         ({"amount": {"mean": 3.0}}, Roles()),
         ({"boxes": {}, "labels": {}, "scores": {}}, Roles("scores")),
         ({"torch_scores": {}, "species_score": {}, "species_confidence": {}}, Roles("species_confidence")),
