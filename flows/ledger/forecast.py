@@ -195,8 +195,7 @@ def together(intervals: Sequence[Interval]) -> Interval | None:
 def time_left(earlier: Experience, pace: Pace) -> Interval | None:
     """Return the seconds to the end of a run under way; None while neither it nor earlier runs have a rate.
 
-    Before its first rows, earlier runs give its seconds. After them the rate is that of earlier runs and of this run,
-    weighted by how exactly each is known.
+    Before the first rows, earlier runs give the seconds, and then both give the rate, weighted by how exact each is.
     """
     if pace.total is None:
         return None

@@ -13,8 +13,7 @@ LONGEST_REASON = 200  # characters
 def reasons(quarantine: pa.Table, most: int = MOST_REASONS) -> list[str]:
     """Return a line for each of the `most` most frequent reasons, such as `2 x infer: ValueError: too bright`.
 
-    Messages that differ only in numbers and values are one reason, with the first message. If there are more reasons, a
-    last line has their number.
+    Messages that differ only in numbers and values are one reason. A last line has the number of other reasons.
     """
     counts, lines = Counter[tuple[str, ...]](), dict[tuple[str, ...], str]()
     for row in quarantine.to_pylist():
