@@ -68,7 +68,10 @@ class VLLM(SavedModel, RemoteChat):
     ] = None
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
     max_concurrent_requests: ConcurrentRequestsLimit = 128
-    tensor_parallel_size: Annotated[PositiveInt, Field(description="The number of GPUs that share each layer.")] = 1
+    tensor_parallel_size: Annotated[
+        PositiveInt | None,
+        Field(description="The number of GPUs that share each layer; default: all GPUs that a worker reserves."),
+    ] = None
     pipeline_parallel_size: Annotated[
         PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
     ] = 1
@@ -96,11 +99,11 @@ class VLLM(SavedModel, RemoteChat):
     def _devices_are_reserved(self) -> "VLLM":
         if self.engine_settings.get("distributed_executor_backend") == "ray":
             return self
-        devices = self.tensor_parallel_size * self.pipeline_parallel_size
+        devices = self.devices_of_a_layer() * self.pipeline_parallel_size
         for name, amount in self.accelerators().items():
             if amount != devices and not amount < 1 == devices:
                 raise ValueError(
-                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.tensor_parallel_size} and "
+                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.devices_of_a_layer()} and "
                     f"pipeline_parallel_size {self.pipeline_parallel_size}, found {amount:g}"
                 )
         return self
@@ -130,6 +133,13 @@ class VLLM(SavedModel, RemoteChat):
         if self.chat_template_kwargs:
             body.setdefault("chat_template_kwargs", self.chat_template_kwargs)
         return body
+
+    def devices_of_a_layer(self) -> int:
+        """Return `tensor_parallel_size`, by default so that the engine uses every device that its worker reserves."""
+        if self.tensor_parallel_size:
+            return self.tensor_parallel_size
+        devices = max(self.accelerators().values(), default=1)
+        return max(int(devices) // self.pipeline_parallel_size, 1)
 
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:
@@ -190,7 +200,7 @@ class VLLM(SavedModel, RemoteChat):
             "trust_remote_code": checkpoint.runs_code or None,
             "served_model_name": SERVED,
             "dtype": self.dtype,
-            "tensor_parallel_size": self.tensor_parallel_size,
+            "tensor_parallel_size": self.devices_of_a_layer(),
             "pipeline_parallel_size": self.pipeline_parallel_size,
             UTILIZATION: memory_share,
             "disable_uvicorn_access_log": True,

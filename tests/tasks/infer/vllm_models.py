@@ -12,15 +12,14 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertModel,
-    CLIPImageProcessorPil,
-    CLIPVisionConfig,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3Processor,
     LlamaConfig,
     LlamaForCausalLM,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
     PreTrainedTokenizerFast,
 )
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
 from tests.contracts.models.adapters.pictures import TEMPLATE
 from tests.tasks.infer.chat_models import VOCABULARY, chat_tokenizer
@@ -31,7 +30,7 @@ SIZES = {
     "max_position_embeddings": 512, "initializer_range": 0.3,
 }  # fmt: skip
 MARKS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-IMAGE_SIDE = 30
+IMAGE_SIDE = 32
 LORA_RANK, LORA_ALPHA = 4, 8
 
 
@@ -94,22 +93,25 @@ def reranker(folder: Path) -> Path:
     return bert(folder, BertForSequenceClassification, num_labels=1)
 
 
-def llava(folder: Path) -> Path:
-    """Write a random LLaVA for square images of `IMAGE_SIDE`."""
+def smolvlm(folder: Path) -> Path:
+    """Write a random Idefics3, as SmolVLM is. For LLaVA and Qwen2-VL vLLM needs torchvision, and here it does not."""
     torch.manual_seed(11)
-    words, sizes = len(VOCABULARY) + 1, {name: SIZES[name] for name in SIZES if name != "max_position_embeddings"}
-    text = LlamaConfig(**SIZES, vocab_size=words, eos_token_id=1, bos_token_id=None)
-    vision = CLIPVisionConfig(**sizes, image_size=IMAGE_SIDE, patch_size=10, projection_dim=32)
-    config = LlavaConfig(vision_config=vision, text_config=text, image_token_id=words - 1, vision_feature_layer=-1)
-    network = LlavaForConditionalGeneration(config)
+    special = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
+    words = len(VOCABULARY) + len(special)
+    tokenizer = chat_tokenizer(None, special)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*special]})
+    sizes = {name: SIZES[name] for name in SIZES if name != "max_position_embeddings"}
+    config = Idefics3Config(
+        vision_config={**sizes, "image_size": IMAGE_SIDE, "patch_size": 8},
+        text_config=LlamaConfig(**SIZES, vocab_size=words, eos_token_id=1, bos_token_id=None, pad_token_id=0),
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        scale_factor=2,
+        pad_token_id=0,
+    )
+    network = Idefics3ForConditionalGeneration(config)
     network.generation_config.eos_token_id = 1
     network.save_pretrained(folder)
-    tokenizer = chat_tokenizer(None, ("<image>",))
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
-    side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
-    processor = CLIPImageProcessorPil(size={"shortest_edge": IMAGE_SIDE}, crop_size=side)
-    LlavaProcessor(
-        processor, tokenizer, patch_size=10, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-        chat_template=TEMPLATE,
-    ).save_pretrained(folder)  # fmt: skip
+    edge = {"longest_edge": IMAGE_SIDE}
+    images = Idefics3ImageProcessorPil(size=edge, max_image_size=edge, do_image_splitting=False)
+    Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=TEMPLATE).save_pretrained(folder)
     return folder

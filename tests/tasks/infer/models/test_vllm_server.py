@@ -133,7 +133,7 @@ def test_scores_of_a_reranker_are_those_of_transformers_by_their_index(tmp_path:
 
 
 def test_an_image_in_the_message_is_seen_as_by_transformers(tmp_path: Path) -> None:
-    model, rng = vllm_models.llava(tmp_path), np.random.default_rng(3)
+    model, rng = vllm_models.smolvlm(tmp_path), np.random.default_rng(3)
     side = vllm_models.IMAGE_SIDE
     images = [Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)) for _ in range(12)]
     here = [caption_of(model, image) for image in images]
