@@ -95,6 +95,11 @@ lock: .venv-lock/bin/uv ## write the exact versions to constraints*.txt; LOCK=--
 	@$(BIN)/python .ci/install.py dev
 	@touch $@
 
+.venv-vllm/installed: .ci/install.py
+	$(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python .ci/install.py vllm
+	@touch $@
+
 .venv-lock/bin/uv:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet uv

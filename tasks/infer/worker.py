@@ -18,6 +18,7 @@ from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.batch_size import BatchSize
 from overnight.tasks.infer.devices import peak_memory
+from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.rows import blocks, rebatch, user_function
@@ -31,6 +32,7 @@ from overnight.tasks.workers.device_errors import is_device_failure, is_out_of_m
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 
 MOST_BYTES_AT_ONCE = 512 * 2**20  # of rows that a model gets, unless one row has more
+SECONDS_OF_COUNTERS = 1.0  # between two readings of an engine's counters
 
 
 class Worker:
@@ -57,6 +59,7 @@ class Worker:
             reason += "; too few rows for a search"
         self.batch = BatchSize(link.model.rows_per_call(), is_searched, reason)
         self._device_memory = 0  # bytes on one accelerator, the most that is reported so far
+        self._engine_reported = 0.0
         self.outputs: set[str] = set()  # names of the columns that the model added
         self.model_rows = 0  # rows that the model got; `where` keeps the others from it
         self.loaded: Predict = trial.loaded if trial else self._load()
@@ -86,6 +89,7 @@ class Worker:
             block = self.rows.run(block, [Operation(self._source, lambda _: self._work)], isolation)
         if not self._is_trial:  # it tries batches that are too large
             self._report_device_memory()
+            self._report_engine()
         return block
 
     def behind(self, block: pa.Table, isolation: RowIsolation | None) -> Iterator[pa.Table]:
@@ -100,6 +104,15 @@ class Worker:
         if peak > self._device_memory:
             self._device_memory = peak
             supervisor.emit(self._run, supervisor.DeviceMemoryTaken(peak))
+
+    def _report_engine(self) -> None:
+        """Report the engine's counters once a second, and whenever no call runs, so that the last report has all."""
+        is_due = time.monotonic() - self._engine_reported >= SECONDS_OF_COUNTERS or not self._clock.is_running
+        if isinstance(self.loaded, EnginePredict) and is_due:
+            self._engine_reported = time.monotonic()
+            if counters := self.loaded.counters():
+                event = supervisor.EngineCounted(self.loaded.engine, self._predictor.shown_name(), counters)
+                supervisor.emit(self._run, event)
 
     def _work(self, live: pa.Table) -> Outcome:
         """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
@@ -190,6 +203,10 @@ class ConcurrentTimer:
             yield
         finally:
             self._count(-1)
+
+    @property
+    def is_running(self) -> bool:
+        return self._calls > 0
 
     def __call__(self) -> float:
         """Return the timer's seconds. A call's own time is the difference of two readings during the call."""

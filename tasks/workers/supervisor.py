@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -89,6 +89,15 @@ class BatchSizeFound:
 
 
 @dataclass(frozen=True)
+class EngineCounted:
+    """An engine of `model` has counted so much since it started: tokens, hits of its cache, preemptions."""
+
+    engine: str
+    model: str
+    counters: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class LinesWritten:
     """User code has written these lines."""
 
@@ -110,6 +119,7 @@ Event = (
     | Incident
     | DeviceMemoryTaken
     | BatchSizeFound
+    | EngineCounted
     | StreamRuns
     | LastWords
     | WorkerEvent
@@ -126,6 +136,7 @@ class Snapshot:
     warnings: tuple[str, ...] = ()  # the incidents that are warnings, each once
     device_memory: int | None = None  # the most bytes that a worker has taken on one accelerator
     batch_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model: `rows` and `reason`
+    engines: dict[str, dict[str, float]] = field(default_factory=dict)  # by model: the sums of its engines' counters
     ends: int = 0  # END rows that were read
     passed: dict[str, int] = field(default_factory=dict)  # by stage: rows that passed it inside a worker
     last_incident: Incident | None = None
@@ -146,6 +157,7 @@ class Supervisor(PoisonRowTracker):
         self._rows_passed: dict[tuple[str, str, tuple[int, int]], int] = {}
         self._device_memory: int | None = None
         self._batch_sizes: dict[str, BatchSizeFound] = {}  # by model, of the worker that spoke last
+        self._engines: dict[str, EngineCounted] = {}  # by engine, what it reported last
         self._log = RunLog()
         self._is_streaming, self._must_stop = False, False
 
@@ -167,6 +179,8 @@ class Supervisor(PoisonRowTracker):
                 self._device_memory = max(size, self._device_memory or 0)
             case BatchSizeFound(model):
                 self._batch_sizes[model] = event
+            case EngineCounted(engine):
+                self._engines[engine] = event
             case LinesWritten(lines):
                 self._log.add(lines)
             case StreamRuns(is_running):
@@ -223,11 +237,15 @@ class Supervisor(PoisonRowTracker):
         for event, times in sorted(self._incidents.items(), key=lambda item: (item[0].stage, item[0].what)):
             times_of_event = {"times": times, "at": self._first_times[event]}
             incidents.append({"stage": event.stage, "what": event.what} | times_of_event)
+        engines: dict[str, Counter[str]] = {}
+        for event_of_engine in self._engines.values():
+            engines.setdefault(event_of_engine.model, Counter()).update(event_of_engine.counters)
         return Snapshot(
             incidents,
             tuple(dict.fromkeys(event.what for event in self._incidents if event.is_warning)),
             self._device_memory,
             {model: {"rows": batch.rows, "reason": batch.reason} for model, batch in self._batch_sizes.items()},
+            {model: dict(counters) for model, counters in engines.items()},
             sum(ends for (of, _), ends in self._ends.items() if of == attempt),
             dict(rows_by_stage),
             self._last_incident,

@@ -49,7 +49,7 @@ from overnight.tasks.write.publish.retried import (
     refuse_other_columns,
 )
 from overnight.tasks.write.sink import Sink
-from overnight.tasks.write.stream.performance import Capacity, bottleneck
+from overnight.tasks.write.stream.performance import Capacity, bottleneck, engine_figures
 from overnight.tasks.write.stream.progress import StreamStopped, follow
 from overnight.tasks.write.stream.run_progress import RunProgress
 
@@ -212,7 +212,11 @@ def _performance(run: Run, plan: Plan, receipt: Mapping[str, Any], streamed: Str
     snapshot, capacity = supervisor.snapshot(run), Capacity(plan.cpus, plan.device_workers)
     figures = {"peak_device_memory_bytes": snapshot.device_memory, "batch_sizes": snapshot.batch_sizes}
     first = (streamed.first_seconds, streamed.first_rows)
-    return bottleneck(receipt["stages"], capacity, streamed.seconds, *first) | figures
+    performance = bottleneck(receipt["stages"], capacity, streamed.seconds, *first) | figures
+    gpus = {pool.label: pool.num_gpus * pool.initial for pool in plan.pools}
+    if engines := engine_figures(snapshot.engines, gpus, streamed.seconds - performance["start_seconds"]):
+        performance["engines"] = engines
+    return performance
 
 
 def published_already(run: Run) -> dict[str, Any] | None:

