@@ -1,7 +1,8 @@
 """Scores of documents for a query, by a reranker behind an endpoint: vLLM, SGLang, Cohere, Jina, Voyage, TEI.
 
-In: `query_column` (string) and `documents_column` (a list of strings). Out: `scores`, a list of float64 in the order of
-the documents, empty for an empty list; `prompt_tokens` (int64); with a price also `cost`.
+In: the columns that `query` names, and `documents_column`: a list of strings, or a string, which is one document. Out:
+`scores`, a list of float64 in the order of the documents, empty for an empty list; `prompt_tokens` (int64); `cost` with
+a price.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
 
+from overnight.tasks.config.settings import AdjustableText
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.chat.prompts import as_texts, texts
+from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import Service
@@ -31,15 +33,17 @@ class Rerank(Service):
 
     kind: Literal["rerank"] = "rerank"
     offer: ClassVar[Offer] = Offer(
-        "scores of documents for a query, by an endpoint",
+        "scores of each text for a query, by a reranker behind an endpoint",
         "text",
         "BAAI/bge-reranker-v2-m3",
-        lambda column: {"query_column": column},
+        lambda column: {"query": "What is good?", "documents_column": column},
     )
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
     base_url: Annotated[str, Field(pattern=r"^(https?://|\$\{)", description="The endpoint's URL, without /rerank.")]
-    query_column: Annotated[str, Field(description="The column that holds the query.")]
-    documents_column: Annotated[str, Field(description="The column that holds the list of documents.")]
+    query: Annotated[AdjustableText, Field(min_length=1, description="The query, with {column} for values.")]
+    documents_column: Annotated[
+        str, Field(description="The column that holds the documents: a list of texts, or one text.")
+    ]
     api: Annotated[
         Literal["cohere", "tei"],
         Field(
@@ -56,14 +60,20 @@ class Rerank(Service):
                 raise ValueError(f"expected no {name}: each document gets its score. Leave {name} out")
         return extra_body
 
+    @field_validator("query")
+    @classmethod
+    def _names_columns(cls, query: str) -> str:
+        placeholders(query, "query")
+        return query
+
     def inputs(self) -> list[str]:
-        return list(dict.fromkeys([self.query_column, self.documents_column, "row_id"]))
+        return list(dict.fromkeys([*self.prompt_columns(), "row_id"]))
 
     def prompt_columns(self) -> list[str]:
-        return [self.query_column, self.documents_column]
+        return [*placeholders(self.query, "query"), self.documents_column]
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        if name == self.query_column:
+        if name != self.documents_column and name in self.prompt_columns():
             return as_texts(column, name)
         return super().given(name, column)
 
@@ -97,11 +107,13 @@ class Rerank(Service):
 
     def _body_or_nothing(self, batch: Batch, row: int) -> Body | Ranking:
         """Return the request of a row, or the answer without a request if the row has no documents."""
-        [query] = texts(batch[self.query_column][row : row + 1], self.query_column)
+        [query] = filled(self.query, {name: values[row : row + 1] for name, values in batch.items()}, "query")
         documents = batch[self.documents_column][row]
+        if isinstance(documents, str):
+            documents = [documents]
         if not isinstance(documents, list | tuple | np.ndarray):
-            raise RowError(f"{self.documents_column}: expected a list of texts, found {documents!r:.80}.")
-        if not len(documents):
+            raise RowError(f"{self.documents_column}: expected texts, found {documents!r:.80}.")
+        if len(documents) == 0:
             return NO_DOCUMENTS
         return self.body(query, texts(documents, self.documents_column))
 

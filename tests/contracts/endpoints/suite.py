@@ -6,7 +6,6 @@ from typing import Annotated, Any, Union, get_args
 
 import numpy as np
 
-from overnight.tasks.infer.chat.prompts import placeholders
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.kinds import AnyPredictor
@@ -59,7 +58,7 @@ def _rerank(url: str, **settings: Any) -> Rerank:
 
 
 def _ranked(template: str) -> dict[str, Any]:
-    return {"query_column": placeholders(template)[-1], "documents_column": "documents"}
+    return {"query": template, "documents_column": "documents"}
 
 
 def _load(model: Any, _: str, journal: Location | None) -> Predict:

@@ -13,7 +13,7 @@ from overnight.tasks.storage.location import Location
 from tests.tasks.infer.retrieval_server import RetrievalServer, score_of
 
 DOCUMENTS = ["a cat", "a dog", "a red house", "a cat"]
-SETTINGS = {"query_column": "query", "documents_column": "documents", "model": "small", "max_tries": 2}
+SETTINGS = {"query": "{query}", "documents_column": "documents", "model": "small", "max_tries": 2}
 
 
 def rank(server: RetrievalServer, rows: list[tuple[Any, Any]], journal: Location | None = None, **settings: Any) -> Any:
@@ -35,10 +35,10 @@ def test_sorted_answers_are_put_back_into_the_order_of_the_documents(
 
 
 def test_no_documents_give_no_scores_without_a_request_and_null_fails_its_row(server: RetrievalServer) -> None:
-    rows = [("a", []), ("a", None), (None, ["b"]), ("a", ["b", None]), ("a", "b"), ("a", [1]), ("a", ["b"])]
+    rows = [("a", []), ("a", None), (None, ["b"]), ("a", ["b", None]), ("a", 1), ("a", [1]), ("a", ["b"])]
     done = rank(server, rows, price_per_million_input_tokens=1.0)
     assert list(done.failed) == [1, 2, 3, 4, 5]
-    for row, words in enumerate(("documents", "query", "documents", "list of texts", "int 1"), 1):
+    for row, words in enumerate(("documents", "query", "documents", "expected texts", "int 1"), 1):
         assert isinstance(done.failed[row], RowError)
         assert words in str(done.failed[row])
     assert done.columns["scores"].to_pylist()[0] == []
@@ -71,6 +71,13 @@ def test_an_answer_without_a_score_for_each_document_fails_its_row_and_is_paid_o
         assert words in str(done.failed[0])
         assert "prompt tokens" in str(done.failed[0])
         assert len(server.bodies) == 1
+
+
+def test_a_text_is_one_document_and_a_query_may_be_the_same_for_all(server: RetrievalServer) -> None:
+    done = rank(server, [("x", "a cat"), ("y", "a dog")], query="What about {query}?")
+    expected = [[score_of("What about x?", "a cat")], [score_of("What about y?", "a dog")]]
+    assert done.columns["scores"].to_pylist() == expected
+    assert rank(server, [("x", "a cat")], query="pets").columns["scores"][0][0].as_py() == score_of("pets", "a cat")
 
 
 def test_results_may_be_in_the_field_data(server: RetrievalServer) -> None:
