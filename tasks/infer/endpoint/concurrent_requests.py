@@ -75,10 +75,9 @@ class ConcurrentRequests(Generic[A]):
         return self._dialect.kept(fields) if fields else None
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
-        """Return for each row the answer of its request, or its own `RowError`.
+        """Return for each row the answer of its request, or its own `RowError`. Raise other failures.
 
-        An answer that is in the log is not requested again. An answer or an exception in place of a body is returned as
-        it is. A failure that is not a row's is raised.
+        The log's answers are not requested again. An answer or an exception in place of a body is returned as it is.
         """
         try:
             future = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop)

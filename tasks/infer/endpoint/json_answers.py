@@ -20,7 +20,7 @@ def payload_of(content: bytes, expected: str) -> Any:
 
 
 def not_an_answer(found: Any, expected: str) -> Fault:
-    """Return the fault of an answer with status 200 that is no answer, such as a web page."""
+    """Return the fault of other content with status 200, such as a web page."""
     return Fault(Blame.SERVER, f"expected {expected}, found {str(found)[:80]!r}")
 
 

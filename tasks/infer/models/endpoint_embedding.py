@@ -154,7 +154,7 @@ class EndpointEmbedding(Service):
         return Outcome(columns, failed=errors)
 
     def _refuse_cut(self, answer: Embeddings, body: Body) -> None:
-        """Raise `RowError` for a text of which the endpoint may have read only the beginning."""
+        """Raise `RowError` if the endpoint may have read only the beginning of the row's text."""
         dialect, limit = self.dialect(), self.max_input_tokens
         is_long = limit is not None and dialect.may_be_cut(body[dialect.texts][0])
         if limit and is_long and (answer.prompt_tokens is None or answer.prompt_tokens >= limit):

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Union, get_args
 
 import numpy as np
 
+from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
-from overnight.tasks.infer.endpoint.settings import RemoteModel
+from overnight.tasks.infer.endpoint.settings import RemoteModel, Service
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.openai import OpenAI
@@ -26,7 +27,7 @@ class Adapter:
     `reads`: the settings that put the columns of a template into a request.
     """
 
-    make: Callable[..., Any]
+    make: Callable[..., RemoteChat | Service]
     load: Callable[[Any, str, Location | None], Predict]
     reads: Callable[[str], dict[str, Any]] = lambda template: {"user": template}
     is_chat: bool = True
