@@ -65,3 +65,11 @@ def test_the_request_of_several_texts_is_that_of_one_with_all_texts() -> None:
     assert joined == {"model": "m", "input": ["a", "bb"], "dimensions": 4, "encoding_format": "base64"}
     assert OPENAI.test_body(joined)["input"] == ["Hi"]
     assert OPENAI.most_tokens(joined) == 3 / 4
+
+
+def test_the_tokens_of_a_request_are_those_of_the_texts_that_it_answers() -> None:
+    bodies = [{"input": [text]} for text in ("a", "bb", "c")]
+    first, missing, third = OPENAI.parts(Embeddings(["x", "y"], 10, [0, 2]), bodies)
+    assert missing is None
+    assert first == Embeddings(["x"], 5)
+    assert third == Embeddings(["y"], 5)
