@@ -27,7 +27,7 @@ from overnight.flows.schedule.partitions import parse_day, resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.infer.kinds import COMMIT
-from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.infer.task import Embedder, embed_image, embed_text, embedder, has_settings
 from overnight.tasks.preprocess.kinds import RenameColumns
 from overnight.tasks.preprocess.task import query_image, readable_image
 from overnight.tasks.search.task import LanceTable, PublishedPartition, Tile, draw_sheet, scan
@@ -118,7 +118,7 @@ def validate_query(
     if not 1 <= count <= MOST_MATCHES:
         raise JobError(f"expected a number of rows from 1 to {MOST_MATCHES:,}, found {count:,}.")
     predictor, column = embedder(job.models, model)
-    if predictor.kind == "text_embedding" and (image or sheet):
+    if predictor.kind in ("text_embedding", "endpoint_embedding") and (image or sheet):
         option, advice = ("image", "Search with a text") if image else ("sheet", "Leave it out")
         raise JobError(f"{option}: the model {predictor.name or predictor.model} embeds texts, not images. {advice}.")
     return predictor, _published_name(job, predictor, column)
@@ -200,8 +200,7 @@ def _not_comparable(
     ingredients = (entry.receipt or {})["ingredients"]
     number, settings = job.inference.index(model), ingredients["settings"]["inference"]
     before = settings[number] if number < len(settings) else {}
-    is_same = before.get("kind") == model.kind and before.get("dtype", "float32") == model.dtype
-    if not is_same or ingredients["models"][number] != files:
+    if not has_settings(model, before) or ingredients["models"][number] != files:
         return "another model than the job's current one made its embeddings"
     if _commit(entry, model) not in (None, commit):
         return "another commit of the job's model made its embeddings"

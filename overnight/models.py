@@ -1,6 +1,7 @@
 """The models of a job: `overnight.models.TextEmbedding(model=..., text_column=...)` is an item of `inference`."""
 
 from overnight.tasks.infer.models.chat import Chat
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from overnight.tasks.infer.models.image_classification import ImageClassification
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
@@ -10,6 +11,7 @@ from overnight.tasks.infer.models.onnx import OnnxModel as Onnx
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.pipeline import TransformersPipeline as Pipeline
 from overnight.tasks.infer.models.python import PythonPredictor as Python
+from overnight.tasks.infer.models.rerank import Rerank
 from overnight.tasks.infer.models.sklearn import SklearnModel as Sklearn
 from overnight.tasks.infer.models.text_classification import TextClassification
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
@@ -21,6 +23,7 @@ from overnight.tasks.infer.models.vllm import VLLM
 __all__ = [
     "VLLM",
     "Chat",
+    "EndpointEmbedding",
     "ImageCaptioning",
     "ImageClassification",
     "ImageEmbedding",
@@ -30,6 +33,7 @@ __all__ = [
     "OpenAI",
     "Pipeline",
     "Python",
+    "Rerank",
     "Sklearn",
     "TextClassification",
     "TextEmbedding",

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
 from overnight.tasks.infer.models.chat import Chat
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
 from overnight.tasks.infer.models.image_classification import ImageClassification
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
@@ -15,6 +16,7 @@ from overnight.tasks.infer.models.onnx import OnnxModel
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.pipeline import TransformersPipeline
 from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.infer.models.rerank import Rerank
 from overnight.tasks.infer.models.sklearn import SklearnModel
 from overnight.tasks.infer.models.text_classification import TextClassification
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
@@ -37,6 +39,8 @@ AnyPredictor = Annotated[
     | Chat
     | VLLM
     | OpenAI
+    | EndpointEmbedding
+    | Rerank
     | ImageCaptioning
     | TransformersPipeline
     | TorchModel

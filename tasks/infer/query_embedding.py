@@ -3,19 +3,21 @@
 It runs on the CPU, whatever the job's workers reserve: one row needs no accelerator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
 
-Embedder = ImageEmbedding | TextEmbedding
+Embedder = ImageEmbedding | TextEmbedding | EndpointEmbedding
+TEXTS = (TextEmbedding, EndpointEmbedding)  # models that embed only texts
 
 
 def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, str]:
@@ -23,7 +25,7 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
     embedders = [model for model in models if isinstance(model, Embedder)]
     if not embedders:
         kinds = ", ".join(model.kind for model in models) or "no model"
-        raise JobError(f"expected a job with image_embedding or text_embedding, found {kinds}.")
+        raise JobError(f"expected a job with image_embedding, text_embedding or endpoint_embedding, found {kinds}.")
     names = ", ".join(model.name or model.kind for model in embedders)
     choices = [model for model in embedders if name is None or model.name == name]
     if not choices:
@@ -34,9 +36,16 @@ def embedder(models: Sequence[Predictor], name: str | None) -> tuple[Embedder, s
     return choices[0], column
 
 
+def has_settings(model: Embedder, settings: Mapping[str, Any]) -> bool:
+    """Return True if the settings of an earlier run are those of `model`, except what its files show."""
+    if isinstance(model, EndpointEmbedding):
+        return all(settings.get(name) == getattr(model, name) for name in ("kind", "model", "dimensions"))
+    return settings.get("kind") == model.kind and settings.get("dtype", "float32") == model.dtype
+
+
 def embed_image(model: Embedder, image: np.ndarray) -> np.ndarray:
     """Return the embedding (D numbers) of one image (uint8, 1 x H x W x 3). Raise `JobError` for a model of texts."""
-    if isinstance(model, TextEmbedding):
+    if isinstance(model, TEXTS):
         raise JobError("image: the job's model embeds texts. Search with a text.")
     return _embedding(model, {"image": image})
 
@@ -45,14 +54,18 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
     """Return the embedding (D numbers) of one text. Raise `JobError` for a model that embeds only images."""
     if not text.strip():
         raise JobError("text: expected a text, found an empty one.")
-    if isinstance(model, TextEmbedding):
-        return _embedding(model, {model.text_column: np.array([text], object)})
+    if isinstance(model, EndpointEmbedding):
+        model = model.for_preview().model_copy(update={"prompt": None})  # its columns are those of a row
+    if isinstance(model, TEXTS):
+        return _embedding(model, {model.text_column: np.array([text], object), "row_id": np.array(["query"], object)})
     return _embed_beside_images(model.checkpoint(), model.dtype, text)
 
 
 def _embedding(model: Embedder, row: Batch) -> np.ndarray:
     result = model.model_copy(update={"num_gpus": 0, "resources": {}}).load()(row)
     columns = result.columns if isinstance(result, Outcome) else result
+    if isinstance(result, Outcome) and result.failed:
+        raise JobError(f"the query has no embedding: {result.failed[0]}", "infer")
     return np.asarray(columns["embedding"][0])
 
 

@@ -20,7 +20,7 @@ from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, pas
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.link import Link, drop_heavy
-from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder, has_settings
 from overnight.tasks.infer.trial import (
     Failed,
     Trial,
@@ -48,6 +48,7 @@ __all__ = [
     "embed_image",
     "embed_text",
     "embedder",
+    "has_settings",
     "infer",
 ]
 

@@ -34,7 +34,11 @@ COMPARED = {
     "video-objects.yaml": by_hand.video_objects,
 }
 # What needs an environment of its own: the file of tests/ that has its comparison.
-ELSEWHERE = {"reviews-vllm.yaml": "flows/test_language_models.py"}
+ELSEWHERE = {
+    "rerank.yaml": "contracts/endpoints/test_scores.py",
+    "reviews-vllm.yaml": "flows/test_language_models.py",
+    "sentences-endpoint.yaml": "contracts/endpoints/test_vectors.py",
+}
 # What a larger job shows too: the job that runs the same models, on like rows.
 LIKE = {
     "large-model.yaml": "reviews-chat.yaml",

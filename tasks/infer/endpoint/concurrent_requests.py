@@ -1,10 +1,14 @@
-"""Requests of several threads to one endpoint, each at most once per answer that the log keeps."""
+"""Requests of several threads to one endpoint, each at most once per answer that the log keeps.
+
+One request may have several rows. The log has the answer of each row under the row's own key, so that no row is paid
+again if its neighbours change. If the endpoint refuses such a request, each half is requested, down to a single row.
+"""
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Generic
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Generic, Protocol
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect, Endpoint, Limits
@@ -12,18 +16,68 @@ from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
 
 
+class Grouping(Protocol[A]):
+    """The way of a dialect to put several rows into one request. A row has the body of a request for it alone."""
+
+    def fits(self, bodies: Sequence[Body]) -> bool:
+        """Return True if these rows may be in one request."""
+
+    def joined(self, bodies: Sequence[Body]) -> Body:
+        """Return the body of one request for these rows."""
+
+    def parts(self, answer: A, bodies: Sequence[Body]) -> Sequence[A | None]:
+        """Return the answer of each row in the answer of a request; None if it is not certain which one it is.
+
+        Rows with None are requested again. A single row always has an answer.
+        """
+
+
+class Alone(Grouping[A]):
+    """One request for each row, as for chats."""
+
+    def fits(self, bodies: Sequence[Body]) -> bool:
+        return False
+
+    def joined(self, bodies: Sequence[Body]) -> Body:
+        return bodies[0]
+
+    def parts(self, answer: A, bodies: Sequence[Body]) -> Sequence[A | None]:
+        return [answer]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row to request: the key of its answer in the log, and the body that it has alone."""
+
+    key: str
+    body: Body
+
+
 class ConcurrentRequests(Generic[A]):
     """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own."""
 
-    def __init__(self, dialect: Dialect[A], transport: Transport, limits: Limits, log: NoLog) -> None:
+    def __init__(
+        self,
+        dialect: Dialect[A],
+        transport: Transport,
+        limits: Limits,
+        log: NoLog,
+        grouping: Grouping[A] | None = None,
+    ) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
         self._endpoint = Endpoint(dialect, transport, limits)
+        self._grouping: Grouping[A] = grouping or Alone()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
-    def answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[A | Exception]:
-        """Return for each row the answer of its request, or its own `RowError`.
+    def earlier_answer(self) -> A | None:
+        """Return an answer that an earlier process of the run has got; None without one."""
+        fields = self._log.first()
+        return self._dialect.kept(fields) if fields else None
 
-        An answer that is in the log is not requested again. A failure that is not a row's is raised.
+    def answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
+        """Return for each row the answer of its request, or its own `RowError`. Raise other failures.
+
+        The log's answers are not requested again. An answer or an exception in place of a body is returned as it is.
         """
         try:
             future = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop)
@@ -34,22 +88,71 @@ class ConcurrentRequests(Generic[A]):
         self._log.flush()
         return answers
 
-    async def _answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[A | Exception]:
-        rows = zip(row_ids, bodies, strict=True)
-        tasks = [asyncio.ensure_future(self._answer(row_id, body)) for row_id, body in rows]
+    async def _answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
+        answers: list[A | Exception | None] = []
+        rows: list[Row] = []
+        for row_id, body in zip(row_ids, bodies, strict=True):
+            answer: A | Exception | None = None
+            if isinstance(body, dict):
+                rows.append(Row(key_of(row_id, body), body))
+            else:
+                answer = body
+            answers.append(answer)
+        new_answers = iter(await self._of_rows(rows))
+        return [next(new_answers) if answer is None else answer for answer in answers]
+
+    async def _of_rows(self, rows: Sequence[Row]) -> list[A | Exception]:
+        """Return the answers of the log, and of requests for the other rows."""
+        answers: dict[str, A | Exception] = {}
+        missing: list[Row] = []
+        for row in rows:
+            if fields := self._log.find(row.key):
+                answers[row.key] = self._dialect.kept(fields)
+            else:
+                missing.append(row)
+        tasks = [asyncio.ensure_future(self._request(group)) for group in self._groups(missing)]
         try:
-            return list(await asyncio.gather(*tasks))
+            for group_answers in await asyncio.gather(*tasks):
+                answers |= group_answers
         finally:
             for task in tasks:
                 task.cancel()  # after an error that is not a row's fault
+        return [answers[row.key] for row in rows]
 
-    async def _answer(self, row_id: str, body: Body) -> A | Exception:
-        key = key_of(row_id, body)
-        if fields := self._log.find(key):
-            return self._dialect.kept(fields)
+    def _groups(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        group: list[Row] = []
+        for row in rows:
+            if group and not self._grouping.fits([member.body for member in [*group, row]]):
+                yield group
+                group = []
+            group.append(row)
+        if group:
+            yield group
+
+    async def _request(self, rows: Sequence[Row]) -> dict[str, A | Exception]:
+        """Return the answers of `rows` by their keys, from one request, or from several if that shows a row's fault."""
+        bodies = [row.body for row in rows]
         try:
-            answer = await self._endpoint.answer(body)
+            answer = await self._endpoint.answer(self._grouping.joined(bodies))
         except RowError as error:
-            return error
-        self._log.add(key, asdict(answer))
-        return answer
+            if len(rows) == 1:
+                return {rows[0].key: error}
+            return await self._in_halves(rows)
+        answers: dict[str, A | Exception] = {}
+        missing: list[Row] = []
+        for row, part in zip(rows, self._grouping.parts(answer, bodies), strict=True):
+            if part is None:
+                missing.append(row)
+            else:
+                self._log.add(row.key, asdict(part))
+                answers[row.key] = part
+        return answers | await self._in_halves(missing)
+
+    async def _in_halves(self, rows: Sequence[Row]) -> dict[str, A | Exception]:
+        """Return the answers of `rows` from requests for each half, one after the other."""
+        answers: dict[str, A | Exception] = {}
+        middle = (len(rows) + 1) // 2
+        for half in (rows[:middle], rows[middle:]):
+            if half:
+                answers |= await self._request(half)
+        return answers

@@ -42,12 +42,12 @@ BY_STATUS = {
     402: (Blame.KEY, "the server requires a payment"),
     403: (Blame.KEY, "the server does not allow this"),
     404: (Blame.SETTINGS, "no such path or model; see base_url and model"),
-    405: (Blame.SETTINGS, "no chat completions there; see base_url"),
+    405: (Blame.SETTINGS, "no such requests there; see base_url"),
     407: (Blame.SETTINGS, "the proxy of the environment requires a password"),
     408: (Blame.SERVER, ""),
     **dict.fromkeys((409, 423, 424, 425, 498, 499), (Blame.SERVER, "")),  # a model that loads, a cut request
     429: (Blame.LIMIT, ""),
-    501: (Blame.SETTINGS, "no chat completions there; see base_url"),
+    501: (Blame.SETTINGS, "no such requests there; see base_url"),
 }
 UNSURE = {403, 404, 405, 501}  # a firewall or a moderation before the model may refuse one row so
 BY_CODE = {  # values of `code`, `type` or `status` in the error, more exact than the status of the answer

@@ -35,6 +35,10 @@ class NoLog:
         """Return the answer with this key, or None if the log has no such answer."""
         return None
 
+    def first(self) -> Any:
+        """Return one of the answers of earlier processes; None without any."""
+        return None
+
     def add(self, key: str, answer: Any) -> None:
         """Keep `answer`, a value that JSON can represent, under `key`."""
 
@@ -64,12 +68,13 @@ class ResponseLog(NoLog):
         for entry in self._index[np.searchsorted(self._index["key"], number) :]:
             if entry["key"] != number:
                 return None
-            with (self._folder / self._files[entry["file"]]).open() as file:
-                file.seek(int(entry["start"]))
-                line = json.loads(file.read(int(entry["length"])))
+            line = self._line(entry)
             if line["key"] == key:
                 return line["answer"]
         return None
+
+    def first(self) -> Any:
+        return self._line(self._index[0])["answer"] if len(self._index) else None
 
     def add(self, key: str, answer: Any) -> None:
         line = json.dumps({"key": key, "answer": answer}).encode() + b"\n"
@@ -98,6 +103,11 @@ class ResponseLog(NoLog):
         with translate_storage_errors("write", self._folder):
             self._file.write(line)
         return True
+
+    def _line(self, entry: Any) -> Any:
+        with (self._folder / self._files[entry["file"]]).open() as file:
+            file.seek(int(entry["start"]))
+            return json.loads(file.read(int(entry["length"])))
 
     def _read_index(self) -> np.ndarray:
         entries = []

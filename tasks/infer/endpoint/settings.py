@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.endpoint.client import Dialect, Limits
-from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
+from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests, Grouping
 from overnight.tasks.infer.endpoint.response_log import open_log
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.infer.predictor import Predictor
@@ -90,6 +90,10 @@ class RemoteModel(Predictor):
     def dialect(self) -> Dialect[Any]:
         """Return the protocol of the endpoint."""
 
+    def grouping(self) -> Grouping[Any] | None:
+        """Return how several rows share a request; None if each row has its own."""
+        return None
+
     def requests_to(
         self,
         url: str,
@@ -114,7 +118,7 @@ class RemoteModel(Predictor):
         )
         dialect = self.dialect()
         transport = Transport(url, dialect.path, key, headers or {}, self.max_concurrent_requests)
-        return ConcurrentRequests(dialect, transport, limits, open_log(log_place))
+        return ConcurrentRequests(dialect, transport, limits, open_log(log_place), self.grouping())
 
 
 class Service(RemoteModel):

@@ -8,9 +8,11 @@ import numpy as np
 
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
-from overnight.tasks.infer.endpoint.settings import RemoteModel
+from overnight.tasks.infer.endpoint.settings import RemoteModel, Service
 from overnight.tasks.infer.kinds import AnyPredictor
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.rerank import Rerank
 from overnight.tasks.infer.models.vllm import VLLM
 from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.storage.location import Location
@@ -20,10 +22,15 @@ from tests.tasks.infer.chat_server import ChatServer
 
 @dataclass(frozen=True)
 class Adapter:
-    """`make`: the leaf with settings, for an endpoint; `load`: what asks it, with a journal or none."""
+    """`make`: the leaf with settings, for an endpoint; `load`: what asks it, with a journal or none.
 
-    make: Callable[..., RemoteChat]
-    load: Callable[[RemoteChat, str, Location | None], Predict]
+    `reads`: the settings that put the columns of a template into a request.
+    """
+
+    make: Callable[..., RemoteChat | Service]
+    load: Callable[[Any, str, Location | None], Predict]
+    reads: Callable[[str], dict[str, Any]] = lambda template: {"user": template}
+    is_chat: bool = True
 
 
 def _openai(url: str, **settings: Any) -> OpenAI:
@@ -39,9 +46,32 @@ def _load_vllm(model: VLLM, url: str, journal: Location | None) -> Predict:
     return model.asking(requests)
 
 
+def _embedding(url: str, **settings: Any) -> EndpointEmbedding:
+    return EndpointEmbedding(**{"model": "small", "base_url": url, "inputs_per_request": 1} | settings)
+
+
+def _embedded(template: str) -> dict[str, Any]:
+    return {"text_column": "text", "prompt": template}
+
+
+def _rerank(url: str, **settings: Any) -> Rerank:
+    return Rerank(**{"model": "small", "base_url": url} | settings)
+
+
+def _ranked(template: str) -> dict[str, Any]:
+    return {"query": template, "documents_column": "documents"}
+
+
+def _load(model: Any, _: str, journal: Location | None) -> Predict:
+    predict: Predict = model.load_with(journal)
+    return predict
+
+
 ADAPTERS = {
-    "openai": Adapter(_openai, lambda model, _, journal: model.load_with(journal)),
+    "openai": Adapter(_openai, _load),
     "vllm": Adapter(_vllm, _load_vllm),
+    "endpoint_embedding": Adapter(_embedding, _load, _embedded, is_chat=False),
+    "rerank": Adapter(_rerank, _load, _ranked, is_chat=False),
 }
 
 ASKING = [leaf for leaf in get_args(get_args(AnyPredictor)[0]) if issubclass(leaf, RemoteModel)]
@@ -49,11 +79,13 @@ ENDPOINTS = Suite("Endpoints", kinds_of(Annotated[Union[tuple(ASKING)], None]), 
 
 
 def batch_of(texts: list[str]) -> dict[str, Any]:
+    documents = np.empty(len(texts), object)
+    documents[:] = [["one document", "another"]] * len(texts)
     columns = {"text": texts, "row_id": [f"r{i}" for i in range(len(texts))]}
-    return {name: np.array(values, object) for name, values in columns.items()}
+    return {name: np.array(values, object) for name, values in columns.items()} | {"documents": documents}
 
 
 def ask(leaf: Adapter, server: ChatServer, texts: list[str], journal: Location | None = None, **settings: Any) -> Any:
-    usual = {"user": "{text}", "max_tries": 3, "max_concurrent_requests": 4, "retry_timeout_seconds": 90}
-    model = leaf.make(server.url, **usual | settings)
+    usual = {"max_tries": 3, "max_concurrent_requests": 4, "retry_timeout_seconds": 90}
+    model = leaf.make(server.url, **leaf.reads("{text}") | usual | settings)
     return leaf.load(model, server.url, journal)(batch_of(texts))

@@ -15,7 +15,8 @@ from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.trial import require_inputs
 from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask, batch_of
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.chat_server import ChatServer, chat_server, refusal
+from tests.tasks.infer.chat_server import ChatServer, refusal, server_of
+from tests.tasks.infer.retrieval_server import RetrievalServer
 
 OWN_SERVER = "its worker starts the server on the loopback address, and nothing stands between"
 LOOPBACK = ["LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.1", "127.0.0.53", "0.0.0.0", "[::1]"]
@@ -24,7 +25,7 @@ LOOPBACK = ["LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.1", "127
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     """A proxy that answers by itself, in the environment."""
-    with chat_server() as state:
+    with server_of(RetrievalServer()) as state:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("http_proxy", state.url.removesuffix("/v1"))
@@ -79,8 +80,8 @@ def test_headers(
     assert not ask(leaf, server, ["a"], headers=headers).failed
     [sent] = server.headers
     assert (sent["api-key"], sent["X-Auth"]) == ("canary-12345", "Basic canary-67890")
-    model = leaf.make(server.url, user="{text}", headers=headers)
-    assert model.content_settings() == leaf.make(server.url, user="{text}").content_settings()
+    model = leaf.make(server.url, **leaf.reads("{text}"), headers=headers)
+    assert model.content_settings() == leaf.make(server.url, **leaf.reads("{text}")).content_settings()
     server.always["odd"] = refusal(400, "what is canary-12345 or canary-67890?")
     caplog.set_level(0)
     done = ask(leaf, server, ["odd"], headers=headers)
@@ -122,7 +123,7 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    model = leaf.make(url, user="{text}").for_preview()
+    model = leaf.make(url, **leaf.reads("{text}")).for_preview()
     started = time.monotonic()
     with pytest.raises(ServiceUnavailable):
         leaf.load(model, url, None)(batch_of(["a", "b"]))
@@ -141,8 +142,8 @@ BYTES = [
 @pytest.mark.parametrize("kind", BYTES, ids=str)
 @ENDPOINTS.promise("bytes in a prompt are refused by their type, before the first request")
 def test_bytes(leaf: Adapter, kind: pa.DataType, server: ChatServer) -> None:
-    model = leaf.make(server.url, user="{text} {n}")
-    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": pa.nulls(1, kind)})
+    model = leaf.make(server.url, **leaf.reads("{text} {n}"))
+    rows = pa.table({"row_id": ["a"], "text": ["b"], "n": pa.nulls(1, kind), "documents": [["a"]]})
     with pytest.raises(ContractError, match=r"n: .* bytes"):
         require_inputs(Link(model), source_block(0, 0, rows))
     with pytest.raises(ContractError):

@@ -2,7 +2,7 @@
 
 from overnight.tasks.infer.kinds import AnyPredictor
 from tests.contracts.models.adapters.arrays import KERAS, ONNX, PYTHON, SKLEARN, TORCH
-from tests.contracts.models.adapters.endpoints import OPENAI, VLLM
+from tests.contracts.models.adapters.endpoints import ENDPOINT_EMBEDDING, OPENAI, RERANK, VLLM
 from tests.contracts.models.adapters.pictures import (
     IMAGE_CAPTIONING,
     IMAGE_CLASSIFICATION,
@@ -19,6 +19,7 @@ SUITE = Suite(
     kinds_of(AnyPredictor),
     {
         "chat": CHAT,
+        "endpoint_embedding": ENDPOINT_EMBEDDING,
         "image_captioning": IMAGE_CAPTIONING,
         "image_classification": IMAGE_CLASSIFICATION,
         "image_embedding": IMAGE_EMBEDDING,
@@ -28,6 +29,7 @@ SUITE = Suite(
         "openai": OPENAI,
         "pipeline": PIPELINE,
         "python": PYTHON,
+        "rerank": RERANK,
         "sklearn": SKLEARN,
         "text_classification": TEXT_CLASSIFICATION,
         "text_embedding": TEXT_EMBEDDING,

@@ -26,6 +26,7 @@ from tests.tasks.ingest.conftest import read_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
+ENDPOINTS = ("openai", "endpoint_embedding", "rerank")
 NO_FOLDER = "its model is no folder of transformers: its own tests have its files"
 CLASSES = ("Config", "Tokenizer", "Processor", "ImageProcessor", "FeatureExtractor", "VideoProcessor", "Model")
 TASKS = ("ForCausalLM", "ForImageClassification", "ForObjectDetection", "ForSequenceClassification")
@@ -50,7 +51,7 @@ def load(case: Any, folder: Path) -> None:
 
 @SUITE.promise(
     "code that a file of the model names, or that is pickled in its weights, is not run",
-    **dict.fromkeys(("keras", "onnx", "openai", "python", "sklearn", "torch", "vllm"), NO_FOLDER),
+    **dict.fromkeys(("keras", "onnx", *ENDPOINTS, "python", "sklearn", "torch", "vllm"), NO_FOLDER),
 )
 def test_code_that_the_files_of_a_model_name_is_not_run(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +109,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "a file of the model that unpacks to 1,000 times its size is refused before it is unpacked",
     onnx="its file is not packed",
     python="the code decides what it loads",
-    openai="its model is not in files of this machine",
+    **dict.fromkeys(ENDPOINTS, "its model is not in files of this machine"),
     vllm="vLLM loads its model in a process of its own",
 )
 def test_a_model_that_unpacks_to_1000_times_its_size_is_refused_before_it_is_unpacked(

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
 OF_CODE = "its model is the user's code; test_argument_files.py has the files of its kwargs"
 REMOTE = "its model is not in files of this machine"
+REMOTES = dict.fromkeys(("openai", "endpoint_embedding", "rerank"), REMOTE)
 
 
 def place_of(settings: dict[str, Any]) -> Path:
@@ -31,7 +32,7 @@ def place_of(settings: dict[str, Any]) -> Path:
 
 
 @SUITE.promise(
-    "each file of the model is in the fingerprint, with its content", vllm=NOT_HERE, openai=REMOTE, python=OF_CODE
+    "each file of the model is in the fingerprint, with its content", vllm=NOT_HERE, **REMOTES, python=OF_CODE
 )
 def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
     case = build(leaf)
@@ -49,7 +50,7 @@ def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
 @SUITE.promise(
     "a model that is not there, or damaged, is refused when it is loaded, with its name",
     vllm=NOT_HERE,
-    openai=REMOTE,
+    **REMOTES,
     python=OF_CODE,
 )
 def test_a_model_that_cannot_be_loaded_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ NO_CHECKPOINT = "it has no checkpoint of transformers"
 
 @SUITE.promise(
     "a checkpoint without one of its weights is refused, instead of a random weight in its place",
-    **dict.fromkeys(("keras", "onnx", "openai", "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
+    **dict.fromkeys(("keras", "onnx", *REMOTES, "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
 )
 def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
     case = build(leaf)

@@ -82,6 +82,7 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
     "a value of another kind fails alone, and the reason says what was found",
     vllm=NOT_HERE,
     openai="a prompt has any value as text",
+    rerank="a query has any value as text",
     chat="a prompt has any value as text",
     pipeline="each task takes other kinds; test_refused.py has an image",
     python="the code decides which values it takes",
@@ -104,7 +105,7 @@ NUMBERS_OF_FILE = "the file decides the type of its numbers"
     "half precision stays near, and comes out as float32",
     **dict.fromkeys(("chat", "image_captioning", "openai", "text_generation", "transcription"), TEXT_RESULTS),
     **dict.fromkeys(("keras", "onnx", "sklearn"), NUMBERS_OF_FILE),
-    vllm=NOT_HERE,
+    **dict.fromkeys(("vllm", "endpoint_embedding", "rerank"), NOT_HERE),
     pipeline="the pipeline decides the type of its numbers",
     python="the code decides the type of its numbers",
     object_detection="a box of half precision may be another one",
@@ -158,8 +159,7 @@ def test_memory_of_results_may_be_used_again(
 
 @SUITE.promise(
     "a model of PyTorch computes where PyTorch finds the accelerator that its worker reserves",
-    vllm=NOT_HERE,
-    openai=NOT_HERE,
+    **dict.fromkeys(("vllm", "openai", "endpoint_embedding", "rerank"), NOT_HERE),
     onnx="onnxruntime finds its devices by itself; test_onnx.py has its providers",
     sklearn="it has no devices",
     python="the code decides where it computes",

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 MOOD = {
     "type": "object",
@@ -62,6 +62,13 @@ class ChatServer:
     url: str = ""
     lock: Any = field(default_factory=threading.Lock)
 
+    def serves(self, path: str) -> bool:
+        return path.endswith("/v1/chat/completions")
+
+    def asked(self, body: dict[str, Any]) -> list[str]:
+        """The texts of a request, by which `faults`, `always` and `seen` know it."""
+        return [body["messages"][-1]["content"]]
+
     def answer(self, body: dict[str, Any]) -> str:
         text = body["messages"][-1]["content"]
         if "response_format" in body:
@@ -83,6 +90,9 @@ class ChatServer:
         return Reply(200, content, seconds=self.seconds)
 
 
+S = TypeVar("S", bound=ChatServer)
+
+
 def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7, reason: str = "stop") -> bytes:
     made = {"role": "assistant", "content": text, **(message or {})}
     words = len(str(text).split())
@@ -92,32 +102,41 @@ def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7
 
 @contextlib.contextmanager
 def chat_server() -> Iterator[ChatServer]:
-    state, under_way = ChatServer(), []
+    with server_of(ChatServer()) as state:
+        yield state
+
+
+@contextlib.contextmanager
+def server_of(state: S) -> Iterator[S]:
+    """Run the server of this state, on a free port of the loopback address."""
+    under_way: list[list[str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked = body["messages"][-1]["content"]
+            asked = state.asked(body)
             with state.lock:
                 under_way.append(asked)
                 state.most_at_once = max(state.most_at_once, len(under_way))
-                state.seen.append((time.monotonic(), asked))
+                state.seen += [(time.monotonic(), text) for text in asked]
                 state.bodies.append(body)
                 state.headers.append(self.headers)
-                own = state.faults.get(asked)
-                fault = own.pop(0) if own else state.always.get(asked, state.down)
+                fault = state.down
+                for text in asked:
+                    own = state.faults.get(text)
+                    fault = own.pop(0) if own else state.always.get(text, fault)
             try:
                 self._respond(body, asked, fault)
             finally:
                 with state.lock:
                     under_way.remove(asked)
 
-        def _respond(self, body: dict[str, Any], asked: str, fault: Any) -> None:
+        def _respond(self, body: dict[str, Any], asked: list[str], fault: Any) -> None:
             if state.key and self.headers.get("Authorization") != f"Bearer {state.key}":
                 fault = (401, f"Incorrect API key provided: {self.headers.get('Authorization')}", {})
-            if not self.path.partition("?")[0].endswith("/v1/chat/completions"):  # a proxy gets the whole URL
+            if not state.serves(self.path.partition("?")[0]):  # a proxy gets the whole URL
                 fault = (404, "Not Found", {})
             reply = state.reply(fault, body)
             time.sleep(reply.seconds)
@@ -127,7 +146,7 @@ def chat_server() -> Iterator[ChatServer]:
             self._send(reply)
             if reply.status == 200:
                 with state.lock:
-                    state.answered.append(asked)
+                    state.answered += asked
 
         def _send(self, reply: Reply) -> None:
             own = {name.lower() for name, _ in reply.headers}

@@ -19,13 +19,16 @@ from transformers import (
 )
 
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.image_classification import ImageClassification
 from overnight.tasks.infer.models.image_embedding import ImageEmbedding
 from overnight.tasks.infer.models.text_embedding import TextEmbedding
-from overnight.tasks.infer.query_embedding import embed_image, embed_text, embedder
+from overnight.tasks.infer.query_embedding import embed_image, embed_text, embedder, has_settings
 from tests.contracts.models.adapters.pictures import TOWER
 from tests.contracts.models.adapters.pictures import VIT as VISION
+from tests.tasks.infer.chat_server import refusal, server_of
 from tests.tasks.infer.models.test_text_embedding import MINILM
+from tests.tasks.infer.retrieval_server import RetrievalServer, vector_of
 from tests.tasks.infer.words import WORDS, word_tokenizer
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 50, 40, 3), dtype=np.uint8)
@@ -110,3 +113,21 @@ def test_a_query_that_the_model_cannot_embed_is_refused(tmp_path: Path) -> None:
             embed_text(ImageEmbedding(model=str(tmp_path)), text)
     with pytest.raises(JobError, match="embeds texts"):
         embed_image(TEXT, IMAGES[:1])
+
+
+def test_a_query_is_embedded_by_the_endpoint_of_the_job_alone_and_without_its_prompt() -> None:
+    with server_of(RetrievalServer()) as server:
+        settings = {"model": "m", "base_url": server.url, "text_column": "text", "prompt": "passage: {text} {title}"}
+        model = EndpointEmbedding(**settings)
+        assert embedder([model], None) == (model, "embedding")
+        np.testing.assert_array_equal(embed_text(model, "a query"), vector_of("a query"))
+        assert [server.asked(body) for body in server.bodies] == [["a query"]]
+        with pytest.raises(JobError, match="Search with a text"):
+            embed_image(model, IMAGES[:1])
+        server.always["odd"] = refusal(400, "the text is odd")
+        with pytest.raises(JobError, match=r"no embedding: .*the text is odd"):
+            embed_text(model, "odd")
+    same = {"kind": "endpoint_embedding", "model": "m", "dimensions": None}
+    assert has_settings(model, same)
+    for other in ({"model": "n"}, {"dimensions": 3}, {"kind": "text_embedding"}):
+        assert not has_settings(model, same | other)
