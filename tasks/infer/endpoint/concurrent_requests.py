@@ -8,6 +8,7 @@ from typing import Generic
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect, Endpoint, Limits
+from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
 
@@ -15,9 +16,13 @@ from overnight.tasks.infer.endpoint.transport import Transport
 class ConcurrentRequests(Generic[A]):
     """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own."""
 
-    def __init__(self, dialect: Dialect[A], transport: Transport, limits: Limits, log: NoLog) -> None:
+    def __init__(self, dialect: Dialect[A], transports: Sequence[Transport], limits: Limits, log: NoLog) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
-        self._endpoint = Endpoint(dialect, transport, limits)
+        self._endpoint: Endpoint[A] | Fallback[A]
+        if len(transports) > 1:
+            self._endpoint = Fallback(dialect, transports, limits)
+        else:
+            self._endpoint = Endpoint(dialect, transports[0], limits)
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[Body]) -> list[A | Exception]:

@@ -63,7 +63,7 @@ class ChatServer:
     lock: Any = field(default_factory=threading.Lock)
 
     def answer(self, body: dict[str, Any]) -> str:
-        text = body["messages"][-1]["content"]
+        text = asked_text(body)
         if "response_format" in body:
             return json.dumps({"mood": "good" if len(text) % 2 else "bad"})
         return f"{body['messages'][0]['content']}|{text}"[::-1]
@@ -83,6 +83,14 @@ class ChatServer:
         return Reply(200, content, seconds=self.seconds)
 
 
+def asked_text(body: dict[str, Any]) -> str:
+    """The text of the last message: of its parts those of text."""
+    content = body["messages"][-1]["content"]
+    if isinstance(content, str):
+        return content
+    return " ".join(part["text"] for part in content if part["type"] == "text")
+
+
 def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7, reason: str = "stop") -> bytes:
     made = {"role": "assistant", "content": text, **(message or {})}
     words = len(str(text).split())
@@ -99,7 +107,7 @@ def chat_server() -> Iterator[ChatServer]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked = body["messages"][-1]["content"]
+            asked = asked_text(body)
             with state.lock:
                 under_way.append(asked)
                 state.most_at_once = max(state.most_at_once, len(under_way))
