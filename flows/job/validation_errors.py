@@ -29,8 +29,12 @@ def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
         for part in problem["loc"]:
             position.enter(part)
         lines.setdefault(_line(problem, position), position)
-    chosen = {tuple(place.alternative) for place in lines.values()}  # the places whose value has one alternative's form
-    return [line for line, place in lines.items() if not (place.in_alternative and tuple(place.path) in chosen)]
+    chosen = {tuple(place.alternative) for place in lines.values()}
+    explained = []
+    for line, place in lines.items():
+        if not (place.in_alternative and tuple(place.path) in chosen):
+            explained.append(line)
+    return explained
 
 
 class _Place:
@@ -40,7 +44,7 @@ class _Place:
         self.root, self.node, self.value = schema, schema, data
         self.path: list[str] = []
         self._skip_tag = self.in_alternative = False
-        self.alternative: list[str] = []  # the path of a union of which the location names the alternative of the value
+        self.alternative: list[str] = []  # the path of a union whose alternative is known
         self.parent: Schema = schema
 
     def enter(self, part: str | int) -> None:
@@ -63,11 +67,13 @@ class _Place:
         self.node = self._resolved(children or {})
 
     def _alternative(self, tag: str | int) -> Schema | None:
-        """Return the alternative of a union that `tag` names, if it is a list or a mapping, as the value is."""
+        """Return the list or the mapping among a union's alternatives that `tag` names."""
         for choice in self.node.get("anyOf", ()):
             node = _plain(choice, self.root)
-            is_list = node.get("type") == "array" and isinstance(self.value, list) and str(tag).startswith("list[")
-            if is_list or (isinstance(self.value, dict) and node.get("title") == tag):
+            is_list = node.get("type") == "array" and isinstance(self.value, list)
+            if (is_list and str(tag).startswith("list[")) or (
+                isinstance(self.value, dict) and node.get("title") == tag
+            ):
                 return node
         return None
 

@@ -71,10 +71,15 @@ class Bucket:
         return {"name": f"{self._name}/{key}", "type": "file", "size": meta["size"], **version}
 
     def signed_url(self, key: str, lifetime: timedelta) -> str:
-        """Return a URL with a signature, by which a server without keys reads the object for `lifetime`."""
+        """Return a signed URL, by which a server without keys reads the object for `lifetime`."""
         if not self.is_served(key):
-            return str(self._filesystem.sign(f"{self._name}/{key}", expiration=int(lifetime.total_seconds())))
-        return retried("GetObject", self._name, key, lambda: str(obstore.sign(self._store, "GET", key, lifetime)))
+            seconds = int(lifetime.total_seconds())
+            return str(self._filesystem.sign(f"{self._name}/{key}", expiration=seconds))
+
+        def sign() -> str:
+            return str(obstore.sign(self._store, "GET", key, lifetime))
+
+        return retried("GetObject", self._name, key, sign)
 
     def is_served(self, key: str) -> bool:
         """Return True if obstore can do requests for this key."""

@@ -1,7 +1,8 @@
 """Images and sounds of rows as parts of OpenAI's messages: data URLs, URLs, and base64.
 
-An image is uint8 H x W x 3, as `decode_image` makes it, or the bytes of a file, or a text with a URL. A sound is the
-bytes of a WAV or MP3 file. A file of Hugging Face's data sets is a struct with `bytes`.
+An image is uint8 H x W x 3, as `decode_image` makes it, or the bytes of a file, or a text with a
+URL. A sound is the bytes of a WAV or MP3 file. A file of Hugging Face's data sets is a struct with
+`bytes`.
 """
 
 import base64
@@ -27,7 +28,7 @@ JPEG_QUALITY = 90
 
 
 def opened(value: Any) -> Image.Image:
-    """Return a decoded image, or the first image in the bytes of a file. Raise `RowError` for other values."""
+    """Return a decoded image, or the first image of a file. Raise `RowError` for other values."""
     if isinstance(value, np.ndarray):
         return Image.fromarray(require_image(value))
     data = file_bytes(value)
@@ -38,19 +39,20 @@ def opened(value: Any) -> Image.Image:
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise RowError(f"image: expected the bytes of an image, found others: {error}") from None
     if image.width * image.height > MAX_IMAGE_PIXELS:
-        raise RowError(f"image: expected at most {MAX_IMAGE_PIXELS:,} pixels, found {image.width} x {image.height}.")
+        size = f"{image.width} x {image.height}"
+        raise RowError(f"image: expected at most {MAX_IMAGE_PIXELS:,} pixels, found {size}.")
     return image
 
 
 def file_bytes(value: Any) -> bytes | None:
-    """Return the bytes of a file, of a struct with `bytes`, or of a data URL; None for other values."""
+    """Return the bytes of a file, a struct with `bytes`, or a data URL; None for other values."""
     if isinstance(value, Mapping):
         value = value.get("bytes")
     if isinstance(value, str) and value.startswith("data:") and ";base64," in value:
         try:
             value = base64.b64decode(value.partition(",")[2], validate=True)
         except ValueError as error:
-            raise RowError(f"image: expected a data URL in base64, found other text: {error}.") from None
+            raise RowError(f"image: expected base64 in a data URL, found others: {error}.") from None
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
 
 
@@ -66,7 +68,7 @@ def picture(value: Any) -> Image.Image:
 
 
 def image_url(value: Any, image_as: str, max_side: int | None) -> str:
-    """Return the URL of an image: a data URL, or the signed URL of an object in S3 with `image_as` url."""
+    """Return a data URL, or with `image_as` url the signed URL of an object in S3."""
     if isinstance(value, str) and not value.startswith("data:"):
         return _link(value, image_as)
     if image_as == "url":
@@ -92,12 +94,16 @@ def _link(text: str, image_as: str) -> str:
         return text
     if image_as == "url" and text.startswith(S3):
         return signed_url(text)
-    advice = " Set image_as: url, so that the server reads it by a signed URL." if text.startswith(S3) else ""
-    raise RowError(f"image: expected a URL of https://, or of an object in S3, found {text[:80]!r}.{advice}")
+    advice = " Set image_as: url to sign it." if text.startswith(S3) else ""
+    expected = "image: expected a URL of https://, or of an object in S3"
+    raise RowError(f"{expected}, found {text[:80]!r}.{advice}")
 
 
 def signed_url(uri: str) -> str:
-    """Return a URL by which a server reads an object of S3 for `SIGNED_FOR`, or as long as temporary keys last."""
+    """Return a URL by which a server reads an object of S3 for `SIGNED_FOR`.
+
+    With temporary keys, it ends with them.
+    """
     filesystem, path = open_filesystem(uri)
     assert is_s3(filesystem)
     bucket, key = filesystem.place(path)
@@ -105,7 +111,7 @@ def signed_url(uri: str) -> str:
 
 
 def input_audio(value: Any) -> dict[str, str]:
-    """Return the base64 and the format of a sound. Raise `RowError` for other values than the bytes of WAV or MP3."""
+    """Return the base64 and the format of a sound. Raise `RowError` unless it is WAV or MP3."""
     data = file_bytes(value)
     if data is not None and data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         file_format = "wav"
@@ -120,14 +126,14 @@ def input_audio(value: Any) -> dict[str, str]:
 
 
 def as_sent(messages: Sequence[Message], image_as: str, max_side: int | None) -> list[Message]:
-    """Return messages with images and sounds in OpenAI's form; everything else in them stays as it is."""
-    return [{**message, "content": _content(message["content"], image_as, max_side)} for message in messages]
-
-
-def _content(content: Any, image_as: str, max_side: int | None) -> Any:
-    if not isinstance(content, list):
-        return content
-    return [_part(part, image_as, max_side) for part in content]
+    """Return messages with images and sounds in OpenAI's form; other parts stay as they are."""
+    sent = []
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, list):
+            content = [_part(part, image_as, max_side) for part in content]
+        sent.append({**message, "content": content})
+    return sent
 
 
 def _part(part: Any, image_as: str, max_side: int | None) -> Any:
@@ -135,9 +141,11 @@ def _part(part: Any, image_as: str, max_side: int | None) -> Any:
     if kind not in MEDIA:
         return part
     if part.get(kind) is None:
-        raise RowError(f"{kind}: expected a part with its {kind}, found one without: {', '.join(part)}.")
+        keys = ", ".join(part)
+        raise RowError(f"{kind}: expected a part with its {kind}, found one without: {keys}.")
     if kind == "image":
-        return {"type": "image_url", "image_url": {"url": image_url(part["image"], image_as, max_side)}}
+        url = image_url(part["image"], image_as, max_side)
+        return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "input_audio", "input_audio": input_audio(part["audio"])}
 
 

@@ -1,8 +1,9 @@
-"""The messages of each row: from templates and parts with columns, from examples, or from a column with conversations.
+"""The messages of each row: from templates and parts, from examples, or from conversations.
 
-A message is a dict with `role` and `content`. Content is a text, or a list of parts: `{"type": "text", "text": ...}`,
-`{"type": "image", "image": value}` and `{"type": "audio", "audio": value}`, with the value of the row's column. A
-conversation may have other parts, such as `image_url`, and other keys, such as `tool_calls`: they stay as they are.
+A message is a dict with `role` and `content`. Content is a text, or a list of parts. These are
+`{"type": "text", "text": ...}`, `{"type": "image", "image": value}` and
+`{"type": "audio", "audio": value}`, with the value of the row's column. A conversation may have
+other parts, such as `image_url`, and other keys, such as `tool_calls`: they stay as they are.
 """
 
 import json
@@ -23,12 +24,12 @@ SYSTEM = ("system", "developer")  # roles
 
 
 class Part(Settings):
-    """One part of a message: a text with {column} for values, or a column with an image or a sound of each row."""
+    """One part of a message: a text with {column} for values, or a column of images or sounds."""
 
-    text: Annotated[AdjustableText | None, Field(min_length=1, description="A text, with {column} for values.")] = None
+    text: Annotated[AdjustableText | None, Field(min_length=1, description="A text with {column} for values.")] = None
     image: Annotated[
         AdjustableText | None,
-        Field(min_length=1, description="A column with images: decoded ones, the bytes of files, or URLs."),
+        Field(min_length=1, description="A column of images: arrays, bytes of files, or URLs."),
     ] = None
     audio: Annotated[
         AdjustableText | None, Field(min_length=1, description="A column with the bytes of WAV or MP3 files.")
@@ -57,15 +58,15 @@ class Part(Settings):
 class Example(Settings):
     """A question and its answer, which the model sees before the row's own message."""
 
-    user: Annotated[AdjustableText, Field(min_length=1, description="The user's message, as it is, without columns.")]
-    assistant: Annotated[AdjustableText, Field(min_length=1, description="The answer to it, as it is.")]
+    user: Annotated[AdjustableText, Field(min_length=1, description="The user's message, as it is.")]
+    assistant: Annotated[AdjustableText, Field(min_length=1, description="Its answer, as it is.")]
 
 
 Content = AdjustableText | Annotated[list[Part], Field(min_length=1)]
 
 
 def parts_of(content: Content | None) -> list[Part]:
-    """Return the parts of a message in a job file, of which a text is one."""
+    """Return the parts of a message in a job file; a text is one part."""
     if content is None or isinstance(content, str):
         return [Part.model_construct(text=content or "")]
     return content
@@ -85,7 +86,7 @@ def media_columns(content: Content | None) -> list[str]:
 
 
 def contents(content: Content, batch: Batch, setting: str) -> list[str | list[Message]]:
-    """Return the content of the message of each row. A row without one of the values is a `RowError`."""
+    """Return the content of each row's message. A row without a value is a `RowError`."""
     if isinstance(content, str):
         return list(filled(content, batch, setting))
     columns = [_values(part, batch, setting) for part in content]
@@ -100,7 +101,8 @@ def _values(part: Part, batch: Batch, setting: str) -> Iterator[Message]:
     assert part.column
     for value in batch[part.column]:
         if is_missing(value):
-            raise RowError(f"{part.column}: expected a value for the {part.kind} of {setting}, found none.")
+            expected = f"{part.column}: expected a value for the {part.kind} of {setting}"
+            raise RowError(f"{expected}, found none.")
         yield {"type": part.kind, part.kind: value}
 
 
@@ -110,12 +112,13 @@ def is_missing(value: Any) -> bool:
 
 
 def conversation(value: Any, column: str) -> list[Message]:
-    """Return the messages in a row's value: a list of structs, or JSON. Raise `RowError` if it has no messages."""
+    """Return the messages in a list of structs, or in JSON. Raise `RowError` without messages."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise RowError(f"{column}: expected messages as JSON, found other text: {str(error)[:100]}.") from None
+            found = str(error)[:100]
+            raise RowError(f"{column}: expected messages as JSON, found other text: {found}.") from None
     else:
         value = without_nulls(value)
     if isinstance(value, Mapping):
@@ -134,20 +137,20 @@ def _message(value: Any, label: str) -> Message:
         message.pop("tool_calls", None)  # servers refuse an empty list
         if not isinstance(message.get("content"), str | list):
             found = _shown(message.get("content"))
-            raise RowError(f"{label}: expected a text or a list of parts as content, found {found}.")
+            raise RowError(f"{label}: expected a text or parts as content, found {found}.")
     message.setdefault("content", None)
     return message
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a value without the null fields of structs, which Arrow adds where only other rows have a field."""
+    """Return a value without null fields, which Arrow adds if only other rows have a field."""
     if isinstance(value, Mapping):
         return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
     return list(map(without_nulls, value)) if isinstance(value, list) else value
 
 
 def text_of(content: Any) -> Any:
-    """Return the text of a message's content, the parts in lines. Raise `RowError` for another part than a text."""
+    """Return the text of a content, its parts in lines. Raise `RowError` for other parts."""
     if not isinstance(content, list):
         return content
     for part in content:

@@ -92,15 +92,21 @@ class RemoteChat(RemoteModel, ChatSettings):
                 f"reasoning: expected no budget_tokens: this server's requests have no field for them, those of "
                 f"{' and '.join(families)} do. Set dialect, or put the server's own field into extra_body"
             )
-        if self.output_schema and self.request_fields().is_strict and (problem := strict_problem(self.output_schema)):
+        return self
+
+    @model_validator(mode="after")
+    def _schema_is_strict(self) -> Self:
+        if not (self.output_schema and self.request_fields().is_strict):
+            return self
+        if problem := strict_problem(self.output_schema):
             raise ValueError(
-                f"{problem}, because this dialect's schemas are strict. Complete the schema, or leave "
-                "dialect out"
+                f"{problem}, because this dialect's schemas are strict. Complete the schema, or leave dialect out"
             )
         return self
 
     def draws(self) -> bool:
-        return super().draws() or "temperature" in self.extra_body or self.by_row.temperature is not None
+        is_set = self.by_row.temperature is not None
+        return super().draws() or is_set or "temperature" in self.extra_body
 
     def media_columns(self) -> list[str]:
         return [*super().media_columns(), *self.by_row.columns().values()]
@@ -122,7 +128,7 @@ class RemoteChat(RemoteModel, ChatSettings):
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
 
     def body_of_row(self, row: Batch) -> Body:
-        """Return the request body for a batch of one row. Raise `RowError` for a value that it cannot have."""
+        """Return the request body for a batch of one row. Raise `RowError` for a wrong value."""
         [messages] = self.conversations(row)
         values = {name: column[0] for name, column in row.items()}
         own = values_of_row(self.by_row, self.by_row_models, values, type(self))
@@ -138,11 +144,13 @@ class RemoteChat(RemoteModel, ChatSettings):
             bodies: dict[int, Body] = {}
             for row in range(len(answers)):
                 try:
-                    bodies[row] = self.body_of_row({name: column[row : row + 1] for name, column in batch.items()})
+                    columns = {name: column[row : row + 1] for name, column in batch.items()}
+                    bodies[row] = self.body_of_row(columns)
                 except RowError as error:
                     answers[row] = error
             row_ids = [batch["row_id"][row] for row in bodies]
-            for row, answer in zip(bodies, requests.answers(row_ids, list(bodies.values())), strict=True):
+            received = requests.answers(row_ids, list(bodies.values()))
+            for row, answer in zip(bodies, received, strict=True):
                 answers[row] = answer
             return self.outcome(answers)
 

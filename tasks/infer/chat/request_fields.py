@@ -1,4 +1,4 @@
-"""The fields of a chat completion's request, by the family of the server: the table behind the setting `dialect`."""
+"""The fields of a chat completion's request, by the family of the server: the table of `dialect`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RequestFields:
-    """The names of fields; None: the family has no such field. `a.b` is the field `b` in the object `a`."""
+    """The names of fields, or None. `a.b` is the field `b` in the object `a`."""
 
     limit: str = "max_tokens"
     seed: str = "seed"
-    is_strict: bool = False  # the server promises answers that fit the schema, for schemas of a strict form
+    is_strict: bool = False  # the server promises answers that fit a schema of a strict form
     effort: str = "reasoning_effort"
     budget: str | None = None
 

@@ -19,11 +19,11 @@ Column = Annotated[AdjustableText | None, Field(min_length=1)]
 class ByRow(Settings):
     """The columns with settings of each row."""
 
-    temperature: Annotated[Column, Field(description="The column with the row's temperature.")] = None
+    temperature: Annotated[Column, Field(description="The column with the temperature.")] = None
     top_p: Annotated[Column, Field(description="The column with the row's top_p.")] = None
-    max_new_tokens: Annotated[Column, Field(description="The column with the longest answer, in tokens.")] = None
+    max_new_tokens: Annotated[Column, Field(description="The column with the longest answer.")] = None
     seed: Annotated[Column, Field(description="The column with the row's seed.")] = None
-    model: Annotated[Column, Field(description="The column with the model's name, one of by_row_models.")] = None
+    model: Annotated[Column, Field(description="The column with one of by_row_models.")] = None
 
     def columns(self) -> dict[str, str]:
         """Return setting -> column."""
@@ -33,7 +33,7 @@ class ByRow(Settings):
 def values_of_row(
     by_row: ByRow, models: Sequence[str], row: Mapping[str, Any], settings: type[BaseModel]
 ) -> dict[str, Any]:
-    """Return the row's own settings, without those for which it has no value. Raise `RowError` for a wrong value."""
+    """Return the settings that the row has a value for. Raise `RowError` for a wrong value."""
     own = {}
     for setting, column in by_row.columns().items():
         value = row[column].item() if isinstance(row[column], np.generic) else row[column]
@@ -48,18 +48,20 @@ def values_of_row(
 
 def _model(value: Any, column: str, models: Sequence[str]) -> str:
     if value not in models:
-        raise RowError(f"{column}: expected one of by_row_models ({', '.join(models)}), found {value!r:.80}.")
+        names = ", ".join(models)
+        raise RowError(f"{column}: expected one of by_row_models ({names}), found {value!r:.80}.")
     return str(value)
 
 
 def _number(value: Any, column: str, setting: str, settings: type[BaseModel]) -> Any:
+    expected = f"{column}: expected a value for {setting}, found {value!r:.80}"
     try:
         number = _adapter(settings, setting).validate_python(value)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]["msg"]
-        raise RowError(f"{column}: expected a value for {setting}, found {value!r:.80}: {problem}.") from None
+        raise RowError(f"{expected}: {problem}.") from None
     if not math.isfinite(number):
-        raise RowError(f"{column}: expected a value for {setting}, found {value!r:.80}.")
+        raise RowError(f"{expected}.")
     return number
 
 
@@ -67,5 +69,5 @@ def _number(value: Any, column: str, setting: str, settings: type[BaseModel]) ->
 def _adapter(settings: type[BaseModel], setting: str) -> TypeAdapter[Any]:
     """Return the check of a setting, as the class has it for the job file."""
     field = settings.model_fields[setting]
-    kind: Any = Annotated[field.annotation, *field.metadata]
+    kind: Any = Annotated[field.annotation, field]
     return TypeAdapter(kind)

@@ -273,7 +273,7 @@ class ChatSettings(Predictor):
             yield "structured_output", schema.values(answer)
 
     def _texts(self, answer: Answer) -> Iterator[tuple[str, Any]]:
-        """Yield the columns of texts. Reasoning between tags is never in a text beside settings of reasoning."""
+        """Yield the columns of texts. With settings of reasoning, no text has it between tags."""
         columns = texts_of(answer.choices, bool(self.reasoning))
         for name, texts in columns.items():
             if name != "reasoning" or self.keeps_reasoning():

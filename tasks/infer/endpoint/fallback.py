@@ -1,7 +1,7 @@
-"""Several endpoints with the same model, of which the first that works answers.
+"""Several endpoints with the same model: the first that works answers.
 
-A server that is down and a refused key lead to the next endpoint; a row's own fault does not. The client asks an
-endpoint that failed again after `SECONDS_OF_REST`.
+A server that is down and a refused key lead to the next endpoint; a row's own fault does not. An
+endpoint that failed gets requests again after `SECONDS_OF_REST`.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Fallback(Generic[A]):
         self._rests_until = [0.0] * len(transports)
 
     async def answer(self, body: Body) -> A:
-        """Return the answer of the first endpoint that works. Raise the error of the last one if none does."""
+        """Return the answer of the first endpoint that works. Raise the error of the last one."""
         for number, endpoint in enumerate(self._endpoints[:-1]):
             if time.monotonic() < self._rests_until[number]:
                 continue

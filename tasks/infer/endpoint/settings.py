@@ -112,7 +112,7 @@ class RemoteModel(Predictor):
         tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ConcurrentRequests[Any]:
-        """Return the client of the endpoints at the URLs in `keys`, of which the first that works answers.
+        """Return the client of the endpoints at the URLs in `keys`, the preferred one first.
 
         `requests` and `tokens` are limits per minute. The directory `log_place` keeps the answers.
         """

@@ -1,8 +1,9 @@
 """Descriptions of images by a vision-language model of transformers (LLaVA, Qwen-VL, SmolVLM).
 
-In: images, as uint8 RGB arrays or the bytes of files, and the columns of `system`, `user` and `messages`. Out: as in
-chat/settings.py; `generated_text` is the caption. The model's own processor resizes images of any size, which takes
-less time if a step makes them only a little larger than the model's size.
+In: images, as uint8 RGB arrays or the bytes of files, and the columns of `system`, `user` and
+`messages`. Out: as in chat/settings.py; `generated_text` is the caption. The model's own processor
+resizes images of any size, which takes less time if a step makes them only a little larger than
+the model's size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,11 @@ class ImageCaptioning(LocalChat):
         return self
 
     def shown(self, messages: Sequence[Message]) -> list[Message]:
-        return [{**message, "content": list(map(_shown, parts_in(message["content"])))} for message in messages]
+        shown = []
+        for message in messages:
+            parts = parts_in(message["content"])
+            shown.append({**message, "content": list(map(_shown, parts))})
+        return shown
 
     def load(self) -> Predict:
         from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -83,7 +88,7 @@ class ImageCaptioning(LocalChat):
 
 
 def parts_in(content: Any) -> list[Any]:
-    """Return the parts of a message's content, of which a text is one."""
+    """Return the parts of a message's content; a text is one part."""
     return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
 
 
@@ -97,7 +102,7 @@ def _shown(part: Any) -> Message:
 
 
 def _image(part: Any) -> Any:
-    """Return the image of a part: a value, or the data URL of an `image_url`. None: the part has none."""
+    """Return the image of a part: a value, or the URL of an `image_url`. None: it has none."""
     if not isinstance(part, Mapping):
         return None
     if part.get("type") != "image_url":

@@ -30,6 +30,7 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import expand
 
 SERVED = "model"  # the model's name in its server
+LORA = "lora_modules"  # vLLM takes several values: name=path, or objects
 UTILIZATION = "gpu_memory_utilization"
 DEVICE_MEMORY = """
 import torch
@@ -196,6 +197,9 @@ class VLLM(SavedModel, RemoteChat):
             flag = name.replace("_", "-")
             if isinstance(value, bool):
                 command.append(f"--{flag}" if value else f"--no-{flag}")
+            elif name.replace("-", "_") == LORA and isinstance(value, list):
+                command.append(f"--{flag}")
+                command += [item if isinstance(item, str) else json.dumps(item) for item in value]
             elif isinstance(value, dict | list):
                 command += [f"--{flag}", json.dumps(value)]
             elif value is not None:

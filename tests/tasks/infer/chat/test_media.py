@@ -90,7 +90,7 @@ def test_a_server_without_keys_reads_an_object_by_its_signed_url(s3: Any) -> Non
         (file_of("PNG", pixels())[:60], "expected an image whose pixels can be read"),
         (3, "expected a decoded image or the bytes of a file, found int 3"),
         (np.zeros((4, 4), np.uint8), "expected a uint8 array of H x W x 3"),
-        ("data:image/png;base64,$", "expected a data URL in base64"),
+        ("data:image/png;base64,$", "expected base64 in a data URL"),
     ],
 )
 def test_other_values_are_refused(value: Any, words: str) -> None:
