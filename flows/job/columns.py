@@ -23,6 +23,7 @@ class Known:
     removed: dict[str, str] = field(default_factory=dict)  # a column and the entry of the job file that removed it
     made: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a model's prefix and its columns without it
     unused_prefix: str = ""  # the prefix that a job's only model would have beside others
+    media: frozenset[str] = frozenset()  # columns with images, sounds or the bytes of files
 
     def lack(self, name: str) -> str | None:
         """Return why no row has a column `name`, as a text that may be empty. Return None if a row may have it."""
@@ -53,14 +54,15 @@ class Known:
         """Return the columns that are known after a step with this effect. `label` is its entry in the job file."""
         keeps = self.names if effect.keeps is None else (*IDENTITY, *effect.keeps)
         names = tuple(dict.fromkeys([*(name for name in keeps if name not in effect.removes), *effect.makes]))
+        media = (self.media - {*effect.makes, *effect.removes}) | {*effect.media}
         if effect.makes_others:  # any column may exist
-            return replace(self, names=names, open_prefixes=("",), removed={})
+            return replace(self, names=names, open_prefixes=("",), removed={}, media=frozenset())
         losses, open_prefixes = {*effect.removes}, self.open_prefixes
         if effect.keeps is not None:
             losses, open_prefixes = losses | {*self.names}, ()
         removals = self.removed | dict.fromkeys(losses, label)
         removals = {name: by for name, by in removals.items() if name not in names}
-        return replace(self, names=names, open_prefixes=open_prefixes, removed=removals)
+        return replace(self, names=names, open_prefixes=open_prefixes, removed=removals, media=media)
 
     def after_model(self, effect: ColumnEffect, name: str | None, is_only: bool) -> "Known":
         """Return the columns after a model. Their names begin with the model's `name`, unless it is the job's only."""
@@ -83,7 +85,8 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     """Return a message for each column that the job names although no row can have it, or that has a taken name."""
     own = job.source.column_names_made() if found is None else found
     names = (*IDENTITY, *(own or ()), *job.source.columns_in_settings())
-    columns = Known(tuple(dict.fromkeys(names)), () if own is not None else ("",))
+    media = frozenset(job.source.media_columns())
+    columns = Known(tuple(dict.fromkeys(names)), () if own is not None else ("",), media=media)
     lines: list[str] = []
     for label, entry in _entries(job):
         effect = entry.column_effect()
@@ -116,6 +119,12 @@ def _problems(known: Known, label: str, effect: ColumnEffect) -> Iterator[str]:
         if reason is not None:
             advice = f": {reason}" if reason else did_you_mean(name, known.names)
             yield f"{label}: expected a column {name!r}, found {known.shown()}{advice}"
+    for name in effect.in_text:
+        if name in known.media:
+            yield (
+                f"{label}: expected columns of text or numbers in a prompt, found {name!r}, which has images, "
+                f"sounds or files. Write a part for it, such as {{image: {name}}}, for a kind of model that takes it"
+            )
     for name in effect.unused:
         if name in known.names:
             yield f"{label}: {in_use(name)}"

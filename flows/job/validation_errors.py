@@ -23,13 +23,18 @@ BOUNDS = {
 
 def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
     """Return a line for each problem that pydantic found: the key, the expected value, and the value that was found."""
-    lines = []
+    lines: dict[str, _Place] = {}
     for problem in error.errors(include_url=False):
         position = _Place(schema, data)
         for part in problem["loc"]:
             position.enter(part)
-        lines.append(_line(problem, position))
-    return list(dict.fromkeys(lines))
+        lines.setdefault(_line(problem, position), position)
+    chosen = {tuple(place.alternative) for place in lines.values()}
+    explained = []
+    for line, place in lines.items():
+        if not (place.in_alternative and tuple(place.path) in chosen):
+            explained.append(line)
+    return explained
 
 
 class _Place:
@@ -39,6 +44,7 @@ class _Place:
         self.root, self.node, self.value = schema, schema, data
         self.path: list[str] = []
         self._skip_tag = self.in_alternative = False
+        self.alternative: list[str] = []  # the path of a union whose alternative is known
         self.parent: Schema = schema
 
     def enter(self, part: str | int) -> None:
@@ -49,6 +55,9 @@ class _Place:
             self._skip_tag = False
             return
         children = _children(self.node, part)
+        if children is None and (alternative := self._alternative(part)):
+            self.node, self.alternative = alternative, list(self.path)
+            return
         if children is None and not isinstance(part, int) and "properties" not in self.node:
             self.in_alternative = True  # the location names an alternative of a union; the problem is the field itself
             return
@@ -56,6 +65,17 @@ class _Place:
         self.path.append(str(part))
         self.value = _item(self.value, part)
         self.node = self._resolved(children or {})
+
+    def _alternative(self, tag: str | int) -> Schema | None:
+        """Return the list or the mapping among a union's alternatives that `tag` names."""
+        for choice in self.node.get("anyOf", ()):
+            node = _plain(choice, self.root)
+            is_list = node.get("type") == "array" and isinstance(self.value, list)
+            if (is_list and str(tag).startswith("list[")) or (
+                isinstance(self.value, dict) and node.get("title") == tag
+            ):
+                return node
+        return None
 
     def _resolved(self, node: Schema) -> Schema:
         node = _plain(node, self.root)

@@ -106,7 +106,10 @@ class Predictor(Reservation):
         """Return which columns the model reads and adds, as its settings show them, without its prefix."""
         outputs = self.outputs_made()
         in_sql = Expression(self.where).required if self.where else []
-        return ColumnEffect(self.inputs() or [], in_sql, makes=outputs or [], makes_others=outputs is None)
+        in_text = self.prompt_columns()
+        return ColumnEffect(
+            self.inputs() or [], in_sql, makes=outputs or [], makes_others=outputs is None, in_text=in_text
+        )
 
     def reads(self) -> list[str] | None:
         """Return the names of the columns that the model reads or its `where` names; None for all columns."""

@@ -92,6 +92,10 @@ class Source(Leaf):
         """Return the names of the rows' columns besides `row_id` and `uri`; None if only the inputs show them."""
         return None
 
+    def media_columns(self) -> list[str]:
+        """Return the names of the columns whose values are the bytes of files, as the settings show them."""
+        return []
+
     @abc.abstractmethod
     def place(self, partition: str) -> str:
         """Return the place of the inputs as a text for messages, without secrets."""

@@ -15,6 +15,9 @@ class ColumnEffect:
     `unused` must not exist before it. After it, the columns `makes` exist, and `removes` do not. If `keeps` is not
     None, only these columns stay. If `makes_others` is True, it may also make columns of other names, even of names in
     `removes`.
+
+    The values of the columns `media`, of those it makes, are images, sounds or the bytes of files. The columns
+    `in_text`, of those it reads, become text in a prompt, so they must have other values.
     """
 
     reads: Sequence[str] = ()
@@ -24,6 +27,8 @@ class ColumnEffect:
     removes: Sequence[str] = ()
     keeps: Sequence[str] | None = None
     makes_others: bool = False
+    media: Sequence[str] = ()
+    in_text: Sequence[str] = ()
 
 
 UNKNOWN = ColumnEffect(makes_others=True)

@@ -9,6 +9,7 @@ import errno
 import functools
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -68,6 +69,17 @@ class Bucket:
         meta = retried("HeadObject", self._name, key, lambda: obstore.head(self._store, key))
         version = {"ETag": meta["e_tag"] or "", "LastModified": meta["last_modified"]}
         return {"name": f"{self._name}/{key}", "type": "file", "size": meta["size"], **version}
+
+    def signed_url(self, key: str, lifetime: timedelta) -> str:
+        """Return a signed URL, by which a server without keys reads the object for `lifetime`."""
+        if not self.is_served(key):
+            seconds = int(lifetime.total_seconds())
+            return str(self._filesystem.sign(f"{self._name}/{key}", expiration=seconds))
+
+        def sign() -> str:
+            return str(obstore.sign(self._store, "GET", key, lifetime))
+
+        return retried("GetObject", self._name, key, sign)
 
     def is_served(self, key: str) -> bool:
         """Return True if obstore can do requests for this key."""

@@ -64,7 +64,7 @@ class Key:
             for entry in _entries(self.section, kind):
                 value: Any = entry
                 for key in self.path:
-                    value = dict(value).get(key, {})
+                    value = value.get(key, {}) if isinstance(value, dict) else {}  # a text, or parts
                 if value != {}:
                     return value
         return self.schema.get("default")

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
-from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.messages import Message
+from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, put
+from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_in, words_of_text
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
 MESSAGE_CHARACTERS = 300
 MOST_TOKENS = 2**63 - 1
+TOKENS_A_MEDIUM = 1000  # about that of an image of 1024 x 1024 pixels, or of a minute of speech
 CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
 
@@ -26,6 +29,7 @@ class ChatCompletions:
     """Requests for chat completions, and their answers with at most `texts` texts."""
 
     texts: int = 1
+    fields: RequestFields = FAMILIES["any"]
 
     path = "/chat/completions"
 
@@ -33,17 +37,24 @@ class ChatCompletions:
         body = {
             "model": model,
             "messages": messages,
-            "max_tokens": settings.max_new_tokens,
+            self.fields.limit: settings.max_new_tokens,
             "temperature": settings.temperature,
-            "seed": settings.seed,
+            self.fields.seed: settings.seed,
         }
         if settings.top_p < 1:
             body["top_p"] = settings.top_p
         if settings.num_return_sequences > 1:
             body["n"] = settings.num_return_sequences
         if settings.output_schema:
-            schema = {"name": "answer", "schema": settings.output_schema}
+            schema: Body = {"name": "answer", "schema": settings.output_schema}
+            if self.fields.is_strict:
+                schema["strict"] = True
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if isinstance(settings.reasoning, ReasoningSettings):
+            if settings.reasoning.effort is not None:
+                put(body, self.fields.effort, settings.reasoning.effort)
+            if settings.reasoning.budget_tokens is not None and self.fields.budget:
+                put(body, self.fields.budget, settings.reasoning.budget_tokens)
         return body
 
     def test_body(self, body: Body) -> Body:
@@ -55,9 +66,9 @@ class ChatCompletions:
         return short
 
     def most_tokens(self, body: Body) -> float:
-        characters = sum(len(str(message["content"])) for message in body["messages"])
+        prompt_tokens = sum(_tokens_of(message["content"]) for message in body["messages"])
         answer_tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-        return characters / CHARACTERS_A_TOKEN + int(answer_tokens) * int(body.get("n") or 1)
+        return prompt_tokens + int(answer_tokens) * int(body.get("n") or 1)
 
     def answer(self, content: bytes) -> Answer:
         """Raise `Fault` also for an error with status 200, and for a body that is not a chat completion."""
@@ -92,6 +103,16 @@ class Content:
                 lists.get(kind, self.texts).append(text)
 
 
+def _tokens_of(content: Any) -> float:
+    """Return an estimate of the tokens of a message, which has the same number for each image and each sound."""
+    parts = content if isinstance(content, list) else [content]
+    tokens = 0.0
+    for part in parts:
+        is_medium = isinstance(part, dict) and part.get("type", "text") != "text"
+        tokens += TOKENS_A_MEDIUM if is_medium else len(str(part)) / CHARACTERS_A_TOKEN
+    return tokens
+
+
 def answer_of(body: bytes, texts: int) -> Answer:
     """Return the answer in the body of a response with status 200, with at most `texts` texts.
 
@@ -107,12 +128,22 @@ def answer_of(body: bytes, texts: int) -> Answer:
     tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
-    first, *further = map(_choice, _in_order(items)[:texts])
+    reasoning_tokens = _reasoning_tokens(payload)
+    choices = [_choice(item, bool(reasoning_tokens)) for item in _in_order(items)[:texts]]
+    first, *further = choices
     problem, others = first.problem, []
     for choice in further:
         problem = problem or choice.problem
         others.append((choice.text, choice.finish_reason, choice.reasoning))
-    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
+    return Answer(
+        first.text,
+        *tokens,
+        first.finish_reason,
+        first.reasoning,
+        others=others,
+        problem=problem,
+        reasoning_tokens=reasoning_tokens,
+    )
 
 
 def _payload(body: bytes) -> dict[str, Any]:
@@ -134,7 +165,7 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return choices
 
 
-def _choice(choice: dict[str, Any]) -> Choice:
+def _choice(choice: dict[str, Any], has_reasoned: bool) -> Choice:
     finish_reason = _text(choice.get("finish_reason"))
     message = choice.get("message")
     if not isinstance(message, dict):
@@ -144,6 +175,8 @@ def _choice(choice: dict[str, Any]) -> Choice:
     reasoning = "".join(content.thoughts)
     for name in REASONING:
         reasoning = reasoning or _text(message.get(name)) or ""
+    if finish_reason == "length" and not (text or "").strip() and (reasoning or has_reasoned):
+        return Choice(None, finish_reason, reasoning or None)  # cut off before the answer, which is not an empty one
     if text is None and not reasoning:
         return Choice(None, finish_reason, problem=_problem(message, content, finish_reason))
     return Choice(text, finish_reason, reasoning or None)
@@ -176,6 +209,12 @@ def _text(value: Any) -> str | None:
     if isinstance(value, list):
         return "".join(_content(value).texts)
     return None
+
+
+def _reasoning_tokens(payload: dict[str, Any]) -> int | None:
+    usage = payload.get("usage")
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    return _count({"usage": details}, "reasoning_tokens")
 
 
 def _count(payload: dict[str, Any], name: str) -> int | None:

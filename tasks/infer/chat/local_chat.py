@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.memory_bound import bounded, shortage
+from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
-from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, Message, TopK
+from overnight.tasks.infer.chat.messages import Message
+from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, TopK
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.generation import Generated, Generation, Sampling
 from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
@@ -31,8 +33,14 @@ class LocalChat(GeneratingModel, ChatSettings):
     chat_template_kwargs: ChatTemplateKwargs = {}
 
     @abc.abstractmethod
-    def features(self, processor: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
-        """Return the model's inputs (N x T) for the prompts of a batch, by its tokenizer or processor."""
+    def shown(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a row's messages in the form of the chat template. Raise `RowError` for other media than it takes."""
+
+    @abc.abstractmethod
+    def features(
+        self, processor: Any, conversations: Sequence[Sequence[Message]], prompts: list[str]
+    ) -> Mapping[str, "torch.Tensor"]:
+        """Return the model's inputs (N x T) for the rows of a batch, by its tokenizer or processor."""
 
     def answering(self, checkpoint: Checkpoint, processor: Any, tokenizer: Any, model_class: Any) -> Predict:
         """Load the model, and return the function that answers the messages of a batch."""
@@ -44,9 +52,10 @@ class LocalChat(GeneratingModel, ChatSettings):
         arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
 
         def predict(batch: Batch) -> Outcome:
-            prompts = self._prompts(processor, self.messages(batch))
+            conversations = self.conversations(batch)
+            prompts = self._prompts(processor, list(map(self.shown, conversations)))
             inputs = {}
-            for name, tensor in self.features(processor, batch, prompts).items():
+            for name, tensor in self.features(processor, conversations, prompts).items():
                 if name in arguments:
                     dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
                     inputs[name] = tensor.to(device, dtype)
@@ -58,10 +67,17 @@ class LocalChat(GeneratingModel, ChatSettings):
         return predict
 
     def _prompts(self, processor: Any, messages: Sequence[Sequence[Message]]) -> list[str]:
-        with bounded(sum(len(str(message)) for row in messages for message in row)):
-            prompts: list[str] = processor.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
-            )
+        from jinja2 import TemplateError
+
+        try:
+            with bounded(sum(len(str(message)) for row in messages for message in row)):
+                prompts: list[str] = processor.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, **self.chat_template_kwargs
+                )
+        except TemplateError as error:
+            if not self.messages:
+                raise
+            raise RowError(f"{self.messages}: the model's chat template refuses the messages: {error}") from None
         return prompts
 
     def _refuse_template(self, checkpoint: Checkpoint, processor: Any) -> None:
@@ -71,10 +87,13 @@ class LocalChat(GeneratingModel, ChatSettings):
                 "expected a chat template beside its tokenizer, found none. Use a model tuned for chats, or "
                 "kind: text_generation with a prompt"
             )
+        names = ["user"] if self.system is None else ["system", "user"]
+        if self.examples:
+            names += ["assistant", "user"]
         try:
-            self._prompts(processor, [[self.message(role, "text") for role in self.roles()]])
+            self._prompts(processor, [self.shown([{"role": name, "content": "text"} for name in names])])
         except Exception as error:
-            roles = " and ".join(self.roles())
+            roles = " and ".join(names)
             reason = shortage(error) if isinstance(error, MemoryError) else error
             raise checkpoint.unusable(f"its chat template refuses {roles} messages: {reason}") from error
 

@@ -5,12 +5,18 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from overnight.tasks.config.settings import AdjustableFlag
+from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
-from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.media import as_sent
+from overnight.tasks.infer.chat.messages import MEDIA, Message
+from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
+from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
+from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
@@ -20,6 +26,39 @@ from overnight.tasks.rows.result import Outcome
 
 class RemoteChat(RemoteModel, ChatSettings):
     """The settings of a chat completion per row over HTTP."""
+
+    reasoning: Annotated[
+        AdjustableFlag | ReasoningSettings,
+        Field(
+            description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer. A "
+            "mapping also sets how much it reasons, and adds the column reasoning_tokens."
+        ),
+    ] = False
+    image_as: Annotated[
+        Literal["data", "url"],
+        Field(
+            description="How images travel: inside the request (data), or as links of https:// and signed links of "
+            "objects in S3 (url)."
+        ),
+    ] = "data"
+    max_side: Annotated[
+        PositiveInt | None,
+        Field(
+            description="The most pixels of an image's longer side: larger ones are scaled down before they are sent."
+        ),
+    ] = None
+    by_row: Annotated[
+        ByRow,
+        Field(
+            description="Settings that each row has in a column; a row without a value has the job's.",
+            examples=[{"temperature": "t", "max_new_tokens": "limit"}],
+        ),
+    ] = ByRow()
+    by_row_models: Annotated[
+        list[str], Field(description="The names that the column of model in by_row may have, such as LoRA adapters.")
+    ] = []
+
+    takes: ClassVar[tuple[str, ...]] = MEDIA
 
     @field_validator("extra_body")
     @classmethod
@@ -34,11 +73,50 @@ class RemoteChat(RemoteModel, ChatSettings):
             raise ValueError("extra_body: n and num_return_sequences are the same. Leave out n")
         return self
 
-    def draws(self) -> bool:
-        return super().draws() or "temperature" in self.extra_body
+    @model_validator(mode="after")
+    def _rows_have_settings_of_their_own(self) -> Self:
+        if (self.by_row.model is not None) != bool(self.by_row_models):
+            raise ValueError(
+                "by_row_models: expected the names of models beside model in by_row, and only there. Set both, or none"
+            )
+        if twice := sorted({*self.by_row.columns()} & {*self.extra_body}):
+            raise ValueError(f"extra_body: by_row already sets {', '.join(twice)}. Leave one of them out")
+        return self
 
-    def dialect(self) -> ChatCompletions:
-        return ChatCompletions(self.num_return_sequences)
+    @model_validator(mode="after")
+    def _fields_exist(self) -> Self:
+        budget = self.reasoning.budget_tokens if isinstance(self.reasoning, ReasoningSettings) else None
+        if budget and not self.request_fields().budget:
+            families = [name for name, fields in FAMILIES.items() if fields.budget]
+            raise ValueError(
+                f"reasoning: expected no budget_tokens: this server's requests have no field for them, those of "
+                f"{' and '.join(families)} do. Set dialect, or put the server's own field into extra_body"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _schema_is_strict(self) -> Self:
+        if not (self.output_schema and self.request_fields().is_strict):
+            return self
+        if problem := strict_problem(self.output_schema):
+            raise ValueError(
+                f"{problem}, because this dialect's schemas are strict. Complete the schema, or leave dialect out"
+            )
+        return self
+
+    def draws(self) -> bool:
+        is_set = self.by_row.temperature is not None
+        return super().draws() or is_set or "temperature" in self.extra_body
+
+    def media_columns(self) -> list[str]:
+        return [*super().media_columns(), *self.by_row.columns().values()]
+
+    def request_fields(self) -> RequestFields:
+        """Return the names of the fields that the server takes."""
+        return FAMILIES["any"]
+
+    def protocol(self) -> ChatCompletions:
+        return ChatCompletions(self.num_return_sequences, self.request_fields())
 
     @abc.abstractmethod
     def body(self, messages: Any) -> Body:
@@ -46,14 +124,34 @@ class RemoteChat(RemoteModel, ChatSettings):
 
     def plain_body(self, model: str, messages: Sequence[Message]) -> Body:
         """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
-        body = self.dialect().body(model, messages, self)
+        body = self.protocol().body(model, messages, self)
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
+
+    def body_of_row(self, row: Batch) -> Body:
+        """Return the request body for a batch of one row. Raise `RowError` for a wrong value."""
+        [messages] = self.conversations(row)
+        values = {name: column[0] for name, column in row.items()}
+        own = values_of_row(self.by_row, self.by_row_models, values, type(self))
+        model = own.pop(MODEL, None)
+        body = self.model_copy(update=own).body(as_sent(messages, self.image_as, self.max_side))
+        return body if model is None else {**body, MODEL: model}
 
     def asking(self, requests: ConcurrentRequests[Any]) -> Predict:
         """Return the function that gets a batch's answers by these requests."""
 
         def predict(batch: Batch) -> Outcome:
-            bodies = list(map(self.body, self.messages(batch)))
-            return self.outcome(requests.answers(batch["row_id"].tolist(), bodies))
+            answers: list[Any] = [None] * len(batch["row_id"])
+            bodies: dict[int, Body] = {}
+            for row in range(len(answers)):
+                try:
+                    columns = {name: column[row : row + 1] for name, column in batch.items()}
+                    bodies[row] = self.body_of_row(columns)
+                except RowError as error:
+                    answers[row] = error
+            row_ids = [batch["row_id"][row] for row in bodies]
+            received = requests.answers(row_ids, list(bodies.values()))
+            for row, answer in zip(bodies, received, strict=True):
+                answers[row] = answer
+            return self.outcome(answers)
 
         return predict

@@ -1,29 +1,42 @@
 """The common part of all chat models: settings, messages, and the columns of answers.
 
-In: the columns that `system` and `user` name. Out: `generated_text`, `prompt_tokens`,
+In: the columns that `system`, `user` and `messages` name (see messages.py). Out: `generated_text`, `prompt_tokens`,
 `completion_tokens` (including the end token) and `finish_reason` (stop, or length if
 `max_new_tokens` ended the answer); `reasoning` (see answer.py) and `structured_output` (see
 structured_output.py) if they are set. Several texts of a row are lists. See docs/how-to/chat.md.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from overnight.tasks.config.settings import AdjustableFlag, AdjustableText
+from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Settings
 from overnight.tasks.errors import InvalidValues, RowError
 from overnight.tasks.infer.chat.answer import Answer, column_of, texts_of
-from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders
+from overnight.tasks.infer.chat.messages import (
+    MEDIA,
+    SYSTEM,
+    Content,
+    Example,
+    Message,
+    Part,
+    contents,
+    conversation,
+    has_system,
+    media_columns,
+    parts_of,
+    text_columns,
+)
+from overnight.tasks.infer.chat.prompts import as_texts
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
 
 if TYPE_CHECKING:
     from overnight.tasks.infer.chat.structured_output import AnswerSchema
 
-Message = dict[str, Any]
 Schema = dict[str, Any]
 
 ANSWER_COLUMNS = {
@@ -39,25 +52,61 @@ Seed = Annotated[int, Field(description="The seed of the random numbers, if temp
 NumberOfTexts = Annotated[
     PositiveInt, Field(description="The texts that each row gets; above 1 generated_text is a list.")
 ]
-Reasoning = Annotated[
-    AdjustableFlag,
-    Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer."),
-]
 TopK = Annotated[PositiveInt | None, Field(description="Draws only from this number of likeliest tokens.")]
 ChatTemplateKwargs = Annotated[
     dict[str, Any],
     Field(description="Further arguments of the model's chat template, for example enable_thinking."),
 ]
-OF_ALL_TEXTS = ("prompt_tokens", "completion_tokens")  # the other columns have a value for each text
+User = Annotated[AdjustableText, Field(min_length=1)] | Annotated[list[Part], Field(min_length=1)]
+USER = "The user's message: a text with {column} for values, or a list of parts (text, image, audio)."
+ADVICE = "For images, kind: image_captioning, openai and vllm take them; for sounds, openai and vllm"
+OF_ALL_TEXTS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+)  # the other columns have a value for each text
+
+
+class ReasoningSettings(Settings):
+    """How much a model reasons before its answer, and whether the reasoning is published."""
+
+    effort: Annotated[
+        AdjustableText | None,
+        Field(min_length=1, description="The server's word for it, such as low, medium or high."),
+    ] = None
+    budget_tokens: Annotated[PositiveInt | None, Field(description="The most tokens of reasoning.")] = None
+    keep: Annotated[AdjustableFlag, Field(description="Puts the reasoning into the column reasoning.")] = True
+
+
+Reasoning = Annotated[
+    AdjustableFlag,
+    Field(description="Puts a model's reasoning (<think>) into the column reasoning, apart from the answer."),
+]
 
 
 class ChatSettings(Predictor):
     """The settings that all chat models share."""
 
-    user: Annotated[AdjustableText, Field(min_length=1, description="The user's message, with {column} for values.")]
-    system: Annotated[AdjustableText | None, Field(description="The system's message, with {column} for values.")] = (
-        None
-    )
+    messages: Annotated[
+        AdjustableText | None,
+        Field(
+            min_length=1,
+            description="A column with the conversation of each row, in place of user: a list of structs with role and "
+            "content, or the same as JSON.",
+        ),
+    ] = None
+    user: Annotated[User | None, Field(validate_default=True, description=USER)] = None
+    system: Annotated[
+        Content | None,
+        Field(
+            description="The system's message, with {column} for values. A conversation with a system's message of its "
+            "own keeps that one."
+        ),
+    ] = None
+    examples: Annotated[
+        list[Example],
+        Field(description="Questions with their answers, which the model sees before the messages of each row."),
+    ] = []
     max_new_tokens: Annotated[PositiveInt, Field(description="The longest answer, in tokens.")] = 256
     temperature: Temperature = 0
     top_p: Annotated[
@@ -70,13 +119,36 @@ class ChatSettings(Predictor):
         Schema | None,
         Field(description="A JSON schema for the answer, which is parsed into structured_output."),
     ] = None
-    reasoning: Reasoning = False
+    reasoning: Any = False  # a flag, or ReasoningSettings for endpoints
+
+    takes: ClassVar[tuple[str, ...]] = ()  # the media that a message may have, of `MEDIA`
 
     @field_validator("user", "system")
     @classmethod
-    def _names_columns(cls, template: str | None, info: Any) -> str | None:
-        placeholders(template or "", info.field_name)
-        return template
+    def _names_columns(cls, content: Content | None, info: Any) -> Content | None:
+        text_columns(content, info.field_name)
+        return content
+
+    @field_validator("user", "system")
+    @classmethod
+    def _has_parts_of_its_kind(cls, content: Content | None) -> Content | None:
+        for part in parts_of(content):
+            if part.kind in MEDIA and part.kind not in cls.takes:
+                taken = " and ".join(("text", *cls.takes))
+                raise ValueError(
+                    f"expected parts of {taken}, found {part.kind}: this kind of model takes no other. {ADVICE}"
+                )
+        return content
+
+    @field_validator("user")
+    @classmethod
+    def _is_there_or_messages_are(cls, user: Content | None, info: Any) -> Content | None:
+        messages = info.data.get("messages")
+        if user is None and messages is None:
+            raise ValueError("is missing; expected a text or a list of parts, or messages with a column in its place")
+        if user is not None and messages is not None:
+            raise ValueError("expected no user beside messages, which has the user's. Leave one of them out")
+        return user
 
     @field_validator("output_schema")
     @classmethod
@@ -102,34 +174,58 @@ class ChatSettings(Predictor):
         return self.temperature > 0
 
     def inputs(self) -> list[str]:
-        return list(dict.fromkeys([*self.prompt_columns(), "row_id"]))
+        return list(dict.fromkeys([*self.prompt_columns(), *self.media_columns(), "row_id"]))
 
     def prompt_columns(self) -> list[str]:
-        return [*placeholders(self.system or "", "system"), *placeholders(self.user, "user")]
+        return [*text_columns(self.system, "system"), *text_columns(self.user_content(), "user")]
+
+    def media_columns(self) -> list[str]:
+        """Return the columns that are read as they are: images, sounds and conversations."""
+        columns = [*media_columns(self.system), *media_columns(self.user_content())]
+        return [*columns, self.messages] if self.messages else columns
+
+    def user_content(self) -> Content | None:
+        """Return the user's message; None if each row has a conversation."""
+        return None if self.messages else self.user
 
     def outputs_made(self) -> list[str]:
         return list(self._types(answer_schema(self.output_schema)))
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        if name == self.messages:
+            values = np.empty(len(column), object)
+            for row, value in enumerate(column.to_pylist()):
+                values[row] = value
+            return values
         if name in self.prompt_columns():
             return as_texts(column, name)
         return super().given(name, column)
 
-    def roles(self) -> list[str]:
-        """Return the roles of the messages of each row, in their order."""
-        return ["user"] if self.system is None else ["system", "user"]
+    def conversations(self, batch: Batch) -> list[list[Message]]:
+        """Return the messages of each row, see messages.py: system, examples, and the row's own."""
+        rows = []
+        systems: Sequence[Any] = [None] * len(batch["row_id"])
+        if self.system is not None:
+            systems = contents(self.system, batch, "system")
+        for system, messages in zip(systems, self._own_messages(batch), strict=True):
+            before: list[Message] = []
+            if system is not None and not has_system(messages):
+                before.append({"role": "system", "content": system})
+            for example in self.examples:
+                before += [
+                    {"role": "user", "content": example.user},
+                    {"role": "assistant", "content": example.assistant},
+                ]
+            at = sum(message["role"] in SYSTEM for message in messages[:1])
+            rows.append([*messages[:at], *before, *messages[at:]])
+        return rows
 
-    def messages(self, batch: Batch) -> list[list[Message]]:
-        """Return for each row its chat messages, as dicts with `role` and `content`."""
-        columns = []
-        for role in self.roles():
-            texts = filled(getattr(self, role), batch, role)
-            columns.append([self.message(role, text) for text in texts])
-        return list(map(list, zip(*columns, strict=True)))
-
-    def message(self, role: str, text: str) -> Message:
-        """Return a message of this role; a kind of model may add other parts to its text."""
-        return {"role": role, "content": text}
+    def _own_messages(self, batch: Batch) -> list[list[Message]]:
+        if self.messages:
+            return [conversation(value, self.messages) for value in batch[self.messages]]
+        content = self.user_content()
+        assert content
+        return [[{"role": "user", "content": part}] for part in contents(content, batch, "user")]
 
     def outcome(self, answers: Sequence[Answer | Exception]) -> Outcome:
         """Return the columns of `answers`, one per row; an exception is the row's own failure."""
@@ -156,7 +252,9 @@ class ChatSettings(Predictor):
 
     def _types(self, schema: "AnswerSchema | None") -> dict[str, pa.DataType]:
         types = dict(ANSWER_COLUMNS)
-        if self.reasoning:
+        if isinstance(self.reasoning, ReasoningSettings):
+            types["reasoning_tokens"] = pa.int64()
+        if self.keeps_reasoning():
             types["reasoning"] = pa.string()
         if schema is not None:
             types["structured_output"] = schema.type
@@ -168,9 +266,22 @@ class ChatSettings(Predictor):
         yield "prompt_tokens", answer.prompt_tokens
         yield "completion_tokens", answer.completion_tokens
         yield "finish_reason", [choice.finish_reason for choice in answer.choices]
-        yield from texts_of(answer.choices, self.reasoning).items()
+        if isinstance(self.reasoning, ReasoningSettings):
+            yield "reasoning_tokens", answer.reasoning_tokens
+        yield from self._texts(answer)
         if schema is not None:
             yield "structured_output", schema.values(answer)
+
+    def _texts(self, answer: Answer) -> Iterator[tuple[str, Any]]:
+        """Yield the columns of texts. With settings of reasoning, no text has it between tags."""
+        columns = texts_of(answer.choices, bool(self.reasoning))
+        for name, texts in columns.items():
+            if name != "reasoning" or self.keeps_reasoning():
+                yield name, texts
+
+    def keeps_reasoning(self) -> bool:
+        """Return True if the reasoning has a column of its own."""
+        return self.reasoning.keep if isinstance(self.reasoning, ReasoningSettings) else self.reasoning
 
     def _check(self, answer: Answer) -> None:
         """Raise `RowError` for an answer with too few texts."""
@@ -183,7 +294,7 @@ class ChatSettings(Predictor):
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{answer.usage}"
             )
         for choice in answer.choices:
-            if choice.text is None and not self.reasoning:
+            if choice.text is None and not self.keeps_reasoning():
                 raise RowError(
                     f"expected a text as answer, found none: finish_reason {choice.finish_reason}. The model returned "
                     "only its reasoning: raise max_new_tokens, or set reasoning: true to keep it." + answer.usage

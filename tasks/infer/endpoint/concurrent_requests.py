@@ -12,6 +12,7 @@ from typing import Generic, Protocol
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect, Endpoint, Limits
+from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
 
@@ -59,13 +60,17 @@ class ConcurrentRequests(Generic[A]):
     def __init__(
         self,
         dialect: Dialect[A],
-        transport: Transport,
+        transports: Sequence[Transport],
         limits: Limits,
         log: NoLog,
         grouping: Grouping[A] | None = None,
     ) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
-        self._endpoint = Endpoint(dialect, transport, limits)
+        self._endpoint: Endpoint[A] | Fallback[A]
+        if len(transports) > 1:
+            self._endpoint = Fallback(dialect, transports, limits)
+        else:
+            self._endpoint = Endpoint(dialect, transports[0], limits)
         self._grouping: Grouping[A] = grouping or Alone()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import threading
 import time
 import uuid
@@ -24,6 +25,8 @@ from overnight.tasks.storage.location import Location
 # A file is <generation>/answers/<model>/<writer>[-<number>].jsonl, with {"key": ..., "answer": {...}} per line.
 SECONDS_A_FILE = 5.0
 FIRST_ANSWERS = 1000  # of a process, which it finds itself: the stream requests those of a trial again
+
+SIGNED_QUERY = re.compile(r"(?<=[^\s\"])\?[^\s\"]*X-Amz-Signature=[^\s\"]*")
 
 INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), ("length", np.int64)])
 
@@ -128,8 +131,12 @@ def open_log(folder: Location | None) -> NoLog:
 
 
 def key_of(row_id: str, body: Any) -> str:
-    """Return the key of an answer: a hash, in hexadecimal, of the row's id and the request body."""
-    return hashlib.sha256(json.dumps([row_id, body], sort_keys=True).encode()).hexdigest()
+    """Return the key of an answer: a hash, in hexadecimal, of the row's id and the request body.
+
+    The query of a signed URL is not in it: another attempt signs the same object again.
+    """
+    text = SIGNED_QUERY.sub("", json.dumps([row_id, body], sort_keys=True))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _number(key: str) -> int:

@@ -28,6 +28,8 @@ ROWS_A_CALL = 16  # few: a call ends with its slowest row, and the next call's r
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 OWN_HEADERS = {"content-type", "content-length", "transfer-encoding", "connection", "host"}  # of the client itself
 
+Url = Annotated[str, Field(pattern=r"^(https?://|\$\{)")]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 ConcurrentRequestsLimit = Annotated[
     PositiveInt,
     Field(
@@ -87,7 +89,7 @@ class RemoteModel(Predictor):
         return copy
 
     @abc.abstractmethod
-    def dialect(self) -> Dialect[Any]:
+    def protocol(self) -> Dialect[Any]:
         """Return the protocol of the endpoint."""
 
     def grouping(self) -> Grouping[Any] | None:
@@ -103,7 +105,18 @@ class RemoteModel(Predictor):
         tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ConcurrentRequests[Any]:
-        """Return the client of the endpoint at `url`.
+        """Return the client of the endpoint at `url`, see `requests_to_all`."""
+        return self.requests_to_all({url: key}, log_place, requests, tokens, headers)
+
+    def requests_to_all(
+        self,
+        keys: Mapping[str, str | None],
+        log_place: Location | None,
+        requests: float | None = None,
+        tokens: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ConcurrentRequests[Any]:
+        """Return the client of the endpoints at the URLs in `keys`, the preferred one first.
 
         `requests` and `tokens` are limits per minute. The directory `log_place` keeps the answers.
         """
@@ -116,22 +129,26 @@ class RemoteModel(Predictor):
             requests_per_minute=requests,
             tokens_per_minute=tokens,
         )
-        dialect = self.dialect()
-        transport = Transport(url, dialect.path, key, headers or {}, self.max_concurrent_requests)
-        return ConcurrentRequests(dialect, transport, limits, open_log(log_place), self.grouping())
+        dialect = self.protocol()
+        connections = self.max_concurrent_requests
+        transports = [Transport(url, dialect.path, key, headers or {}, connections) for url, key in keys.items()]
+        return ConcurrentRequests(dialect, transports, limits, open_log(log_place), self.grouping())
 
 
 class Service(RemoteModel):
     """The settings of a model at an address. Limits per minute apply to the whole run."""
 
     base_url: Annotated[
-        str, Field(pattern=r"^(https?://|\$\{)", description="The endpoint's URL, without /chat/completions.")
+        Url | Annotated[list[Url], Field(min_length=1)],
+        Field(
+            description="The endpoint's URL, without /chat/completions. Or a list: the next one answers while one is "
+            "down or refuses its key."
+        ),
     ] = "https://api.openai.com/v1"
     api_key_env: Annotated[
-        str | None,
+        Variable | list[Variable | None] | None,
         Field(
-            pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-            description="The environment variable on the workers that has the key.",
+            description="The environment variable on the workers that has the key. Or a list, with one for each URL.",
             examples=["OPENAI_API_KEY"],
         ),
     ] = None
@@ -163,9 +180,12 @@ class Service(RemoteModel):
 
     @field_validator("base_url")
     @classmethod
-    def _holds_no_secret(cls, url: str) -> str:
-        if "@" in url:
+    def _holds_no_secret(cls, url: str | list[str]) -> str | list[str]:
+        urls = as_list(url)
+        if any("@" in one for one in urls):
             raise ValueError("expected a URL without user and password; name a variable in api_key_env")
+        if len({*urls}) < len(urls):
+            raise ValueError("expected each URL once")
         return url
 
     @field_validator("headers")
@@ -184,8 +204,17 @@ class Service(RemoteModel):
         return headers
 
     @model_validator(mode="after")
+    def _each_url_has_a_key(self) -> Self:
+        names, urls = self.api_key_env, as_list(self.base_url)
+        if isinstance(names, list) and len(names) != len(urls):
+            raise ValueError(f"api_key_env: expected one for each of the {len(urls)} URLs, found {len(names)}")
+        if isinstance(names, str) and len(urls) > 1:
+            raise ValueError("api_key_env: expected a list, because each URL has a key of its own. Write null for none")
+        return self
+
+    @model_validator(mode="after")
     def _key_is_named_once(self) -> Self:
-        if self.api_key_env and any(name.lower() == "authorization" for name in self.headers):
+        if any(as_list(self.api_key_env)) and any(name.lower() == "authorization" for name in self.headers):
             raise ValueError("headers: api_key_env already sends the header Authorization. Leave one of them out")
         return self
 
@@ -193,28 +222,36 @@ class Service(RemoteModel):
         """Return the client of the service, with this worker's share of the limits per minute."""
         workers = self.workers if isinstance(self.workers, int) else self.workers[1]
         requests, tokens = self.requests_per_minute, self.tokens_per_minute
-        return self.requests_to(
-            expand(self.base_url),
-            self._key(),
+        urls, names = as_list(self.base_url), as_list(self.api_key_env)
+        names += [None] * (len(urls) - len(names))
+        return self.requests_to_all(
+            {expand(url): _key(name) for url, name in zip(urls, names, strict=True)},
             log_place,
             requests and requests / workers,
             tokens and tokens / workers,
             {name: _header(name, value) for name, value in self.headers.items()},
         )
 
-    def _key(self) -> str | None:
-        if self.api_key_env is None:
-            return None
-        hide_variable(self.api_key_env)
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not _is_printable(key):
-            problem = "is not a valid key" if key else "is not set where the workers run"
-            raise JobError(f"api_key_env: the environment variable {self.api_key_env} {problem}. Set it.", "infer")
-        return key
-
     def has_cost(self) -> bool:
         """Return True if the prices are known, so that each row has its cost."""
         return None not in (self.price_per_million_input_tokens, self.price_per_million_output_tokens)
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the values of a setting that is one value or a list."""
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _key(variable: str | None) -> str | None:
+    """Return the key in an environment variable."""
+    if variable is None:
+        return None
+    hide_variable(variable)
+    key = os.environ.get(variable, "").strip()
+    if not _is_printable(key):
+        problem = "is not a valid key" if key else "is not set where the workers run"
+        raise JobError(f"api_key_env: the environment variable {variable} {problem}. Set it.", "infer")
+    return key
 
 
 def _header(name: str, value: str) -> str:

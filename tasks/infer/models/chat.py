@@ -3,11 +3,12 @@
 chat/settings.py describes the columns, and chat/local_chat.py the sampling.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overnight.tasks.infer.chat.local_chat import LocalChat
-from overnight.tasks.infer.predictor import Batch, Offer, Predict
+from overnight.tasks.infer.chat.messages import Message, text_of
+from overnight.tasks.infer.predictor import Offer, Predict
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,11 @@ class Chat(LocalChat):
         tokenizer = checkpoint.load(AutoTokenizer, padding_side="left")
         return self.answering(checkpoint, tokenizer, tokenizer, AutoModelForCausalLM)
 
-    def features(self, processor: Any, batch: Batch, prompts: list[str]) -> Mapping[str, "torch.Tensor"]:
+    def shown(self, messages: Sequence[Message]) -> list[Message]:
+        return [{**message, "content": text_of(message["content"])} for message in messages]
+
+    def features(
+        self, processor: Any, conversations: Sequence[Sequence[Message]], prompts: list[str]
+    ) -> Mapping[str, "torch.Tensor"]:
         tensors = processor(prompts, padding=True, return_tensors="pt", add_special_tokens=False)
         return {name: tensors[name] for name in ("input_ids", "attention_mask")}

@@ -101,11 +101,11 @@ class EndpointEmbedding(Service):
     def calls_at_once(self) -> int:
         return math.ceil(self.max_concurrent_requests * self.inputs_per_request / self.forward_batch_size()) + 1
 
-    def dialect(self) -> EmbeddingRequests:
+    def protocol(self) -> EmbeddingRequests:
         return dialect_of(self.api, self.inputs_per_request, self.encoding, self.max_input_tokens)
 
     def grouping(self) -> EmbeddingRequests:
-        return self.dialect()
+        return self.protocol()
 
     def body(self, text: str) -> Body:
         """Return the request for one text."""
@@ -155,7 +155,7 @@ class EndpointEmbedding(Service):
 
     def _refuse_cut(self, answer: Embeddings, body: Body) -> None:
         """Raise `RowError` if the endpoint may have read only the beginning of the row's text."""
-        dialect, limit = self.dialect(), self.max_input_tokens
+        dialect, limit = self.protocol(), self.max_input_tokens
         is_long = limit is not None and dialect.may_be_cut(body[dialect.texts][0])
         if limit and is_long and (answer.prompt_tokens is None or answer.prompt_tokens >= limit):
             raise RowError(

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
+from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
 from overnight.tasks.infer.endpoint.settings import MILLION, Service
 from overnight.tasks.infer.predictor import Offer, Predict
 from overnight.tasks.rows.result import Outcome
@@ -26,6 +27,17 @@ class OpenAI(Service, RemoteChat):
         lambda column: {"user": f"{{{column}}}"},
     )
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
+
+    dialect: Annotated[
+        Literal["any", "openai", "mistral", "openrouter", "vllm"],
+        Field(
+            description="The family of the server, which has fields of its own: openai (and Azure) sends "
+            "max_completion_tokens and strict schemas. any: what nearly all servers take."
+        ),
+    ] = "any"
+
+    def request_fields(self) -> RequestFields:
+        return FAMILIES[self.dialect]
 
     def body(self, messages: Any) -> dict[str, Any]:
         return self.plain_body(self.model, messages)

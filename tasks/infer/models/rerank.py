@@ -83,7 +83,7 @@ class Rerank(Service):
     def has_cost(self) -> bool:
         return self.price_per_million_input_tokens is not None
 
-    def dialect(self) -> RankingRequests:
+    def protocol(self) -> RankingRequests:
         return dialect_of(self.api)
 
     def body(self, query: str, documents: Sequence[str]) -> Body:
@@ -125,7 +125,7 @@ class Rerank(Service):
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                count = len(bodies[row][self.dialect().documents]) if answer is not NO_DOCUMENTS else 0
+                count = len(bodies[row][self.protocol().documents]) if answer is not NO_DOCUMENTS else 0
                 scores[row], tokens[row] = answer.in_order(count), answer.prompt_tokens
             except RowError as error:
                 errors[row] = failure(error, answer)

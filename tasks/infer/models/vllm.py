@@ -19,6 +19,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
+from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
 from overnight.tasks.infer.devices import setting, share_of_memory
@@ -125,6 +126,9 @@ class VLLM(SavedModel, RemoteChat):
                 "with a full commit as revision"
             )
         return settings
+
+    def request_fields(self) -> RequestFields:
+        return FAMILIES["vllm"]
 
     def body(self, messages: Any) -> dict[str, Any]:
         body = self.plain_body(SERVED, messages)

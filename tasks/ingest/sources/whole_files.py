@@ -19,6 +19,7 @@ from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.ingest.source import GIB, MaxFileBytes
 from overnight.tasks.ingest.versioned_file import read_whole
 from overnight.tasks.rows import blocks
+from overnight.tasks.rows.arrow_types import is_bytes
 from overnight.tasks.storage.file_info import TooLarge
 from overnight.tasks.storage.location import File
 
@@ -53,6 +54,9 @@ class WholeFiles(FolderSource):
         if type(self).more_columns is not WholeFiles.more_columns:
             return None
         return [self.field().name, *(["label"] if self.label_from else [])]
+
+    def media_columns(self) -> list[str]:
+        return [self.field().name] if is_bytes(self.field().type) else []
 
     def contents(self, units: pa.Table) -> list[bytes | Exception]:
         """Return the contents of the files of `units`. An error takes the place of a content that cannot be read."""

@@ -48,7 +48,8 @@ class CropBoxes(PreprocessStep):
 
     def column_effect(self) -> ColumnEffect:
         makes = [self.image, self.boxes.removesuffix("es"), *self._beside().values()]
-        return ColumnEffect([self.image, self.boxes], makes=makes, removes=[self.boxes, *self._beside()])
+        removes = [self.boxes, *self._beside()]
+        return ColumnEffect([self.image, self.boxes], makes=makes, removes=removes, media=[self.image])
 
     def build(self) -> result.Work:
         return self._crop

@@ -54,7 +54,7 @@ class DecodeAudio(PreprocessStep):
 
     def column_effect(self) -> ColumnEffect:
         removes = [self.column] if self.chunk_seconds else []
-        return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=removes)
+        return ColumnEffect([self.column], makes=["audio", *COLUMNS], removes=removes, media=["audio"])
 
     def build(self) -> result.Work:
         av = load_av("decode_audio")

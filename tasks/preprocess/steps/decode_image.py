@@ -26,7 +26,7 @@ class DecodeImage(PreprocessStep):
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 
     def column_effect(self) -> ColumnEffect:
-        return ColumnEffect([self.column], makes=[self.column])
+        return ColumnEffect([self.column], makes=[self.column], media=[self.column])
 
     def build(self) -> result.Work:
         allow_pixels(self.max_image_pixels)

@@ -60,7 +60,7 @@ class ResizeImage(PreprocessStep):
         return ("cv2",) if self.decode == "fast" else ()
 
     def column_effect(self) -> ColumnEffect:
-        return ColumnEffect([self.column], makes=[self.column])
+        return ColumnEffect([self.column], makes=[self.column], media=[self.column])
 
     def build(self) -> result.Work:
         height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)

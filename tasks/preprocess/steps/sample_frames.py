@@ -58,7 +58,7 @@ class SampleFrames(PreprocessStep):
         return ("av",)
 
     def column_effect(self) -> ColumnEffect:
-        return ColumnEffect([self.column], makes=COLUMNS.names, removes=[self.column])
+        return ColumnEffect([self.column], makes=COLUMNS.names, removes=[self.column], media=["image"])
 
     def build(self) -> result.Work:
         av = load_av("sample_frames")

@@ -67,10 +67,10 @@ class ChatServer:
 
     def asked(self, body: dict[str, Any]) -> list[str]:
         """The texts of a request, by which `faults`, `always` and `seen` know it."""
-        return [body["messages"][-1]["content"]]
+        return [asked_text(body)]
 
     def answer(self, body: dict[str, Any]) -> str:
-        text = body["messages"][-1]["content"]
+        text = asked_text(body)
         if "response_format" in body:
             return json.dumps({"mood": "good" if len(text) % 2 else "bad"})
         return f"{body['messages'][0]['content']}|{text}"[::-1]
@@ -91,6 +91,14 @@ class ChatServer:
 
 
 S = TypeVar("S", bound=ChatServer)
+
+
+def asked_text(body: dict[str, Any]) -> str:
+    """The text of the last message: of its parts those of text."""
+    content = body["messages"][-1]["content"]
+    if isinstance(content, str):
+        return content
+    return " ".join(part["text"] for part in content if part["type"] == "text")
 
 
 def completion(text: Any, message: dict[str, Any] | None = None, prompt: int = 7, reason: str = "stop") -> bytes:

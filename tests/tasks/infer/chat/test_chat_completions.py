@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from overnight.tasks.infer.chat.chat_completions import answer_of
+from overnight.tasks.infer.chat.chat_completions import ChatCompletions, answer_of
 from overnight.tasks.infer.endpoint.faults import Blame, Fault
 
 
@@ -52,3 +52,12 @@ def test_an_error_in_a_choice_is_not_an_answer() -> None:
     with pytest.raises(Fault, match="flagged") as found:
         answer_of(json.dumps({"choices": choices}).encode(), 1)
     assert found.value.blame is Blame.ROW
+
+
+def test_an_image_counts_as_many_tokens_as_another_however_long_its_data_url_is() -> None:
+    def tokens(length: int) -> float:
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * length}}
+        content = [{"type": "text", "text": "What is this?"}, image]
+        return ChatCompletions().most_tokens({"messages": [{"role": "user", "content": content}], "max_tokens": 7})
+
+    assert tokens(1_000_000) == tokens(10) < 2000

@@ -114,7 +114,7 @@ def test_null_and_nan_are_never_asked_and_the_rows_beside_them_keep_their_whole_
     rows = pa.table({"row_id": ["a", "b"], "id": pa.array([1.5, float("nan")]), "qty": pa.array([3, None], pa.int64())})
 
     def asked(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-        return {"asked": [messages[0]["content"] for messages in model.messages(batch)]}
+        return {"asked": [messages[0]["content"] for messages in model.conversations(batch)]}
 
     def work(live: pa.Table) -> result.Outcome:
         return user_function.outcome_of(asked, live, "infer", "model", model.given)

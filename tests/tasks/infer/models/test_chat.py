@@ -119,3 +119,29 @@ def test_a_model_split_over_devices_answers_as_in_one_piece(model: Path) -> None
     made, _ = split.load_on_devices(split.checkpoint(), AutoModelForCausalLM)
     assert (made.lm_head.weight.device.type, made.model.norm.weight.device.type) == ("meta", "cpu")
     assert column(run(model, device_map=parts)) == column(run(model))
+
+
+def test_a_conversation_and_examples_are_turns_of_the_chat_template(model: Path) -> None:
+    expected = column(
+        run(model, ["cat"], system=None, user="the {text}", examples=[{"user": "sea", "assistant": "old"}])
+    )
+    parts = [{"type": "text", "text": "the"}, {"type": "text", "text": "cat"}]
+    turns = [
+        {"role": "user", "content": "sea"},
+        {"role": "assistant", "content": "old"},
+        {"role": "user", "content": parts},
+    ]
+    rows = {"chat": np.array([json.dumps(turns)], object), "row_id": np.array(["r0"], object)}
+    talk = Chat(model=str(model), messages="chat", max_new_tokens=12)
+    assert column(talk.load()(rows)) == expected
+    assert column(run(model, ["cat"], system=None, user="the {text}")) != expected
+    parted = run(model, ["cat"], system=None, user=[{"text": "the"}, {"text": "{text}"}])
+    assert column(parted) == column(run(model, ["cat"], system=None, user="the {text}"))
+
+
+def test_a_conversation_that_the_template_refuses_costs_its_row(tmp_path: Path) -> None:
+    strict = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('the user is first') }}{% endif %}" + TEMPLATE
+    predict: Any = Chat(model=str(chat_model(tmp_path, strict)), messages="chat", max_new_tokens=12).load()
+    turns = [{"role": "assistant", "content": "cat"}]
+    with pytest.raises(RowError, match="chat: the model's chat template refuses the messages: the user is first"):
+        predict({"chat": np.array([json.dumps(turns)], object), "row_id": np.array(["r0"], object)})

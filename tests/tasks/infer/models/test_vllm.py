@@ -57,6 +57,15 @@ def test_the_gpus_that_a_worker_reserves_share_each_layer_unless_the_job_says_ot
     assert command[command.index("--tensor-parallel-size") + 1] == str(flag)
 
 
+def test_each_adapter_is_a_value_of_its_own(tmp_path: Path) -> None:
+    adapters = ["sql=/adapters/sql", {"name": "math", "path": "/adapters/math"}]
+    engine = {"enable_lora": True, "lora_modules": adapters}
+    model = vllm(chat_model(tmp_path), engine_settings=engine)
+    command = model.command("python", model_location.find(model.model))
+    expected = ["--lora-modules", "sql=/adapters/sql", '{"name": "math", "path": "/adapters/math"}']
+    assert command[-4:] == ["--enable-lora", *expected]
+
+
 def test_memory_of_a_worker_is_a_share_of_what_the_interpreter_of_vllm_reports(tmp_path: Path) -> None:
     """A script in place of that interpreter, which reports a device of 80 GiB, and then the options of the server."""
     interpreter = tmp_path / "python"

@@ -1,0 +1,53 @@
+"""The fields that each family of servers has, and the form of strict schemas."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from overnight.tasks.infer.models.openai import OpenAI
+
+SETTINGS: dict[str, Any] = {"model": "m", "user": "Hi", "max_new_tokens": 9, "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reasoning", "fields"),
+    [
+        ("any", {"effort": "low"}, {"max_tokens": 9, "seed": 3, "reasoning_effort": "low"}),
+        ("openai", {"effort": "low"}, {"max_completion_tokens": 9, "seed": 3, "reasoning_effort": "low"}),
+        ("mistral", True, {"max_tokens": 9, "random_seed": 3}),
+        ("openrouter", {"effort": "low"}, {"max_tokens": 9, "seed": 3, "reasoning": {"effort": "low"}}),
+        ("openrouter", {"budget_tokens": 5}, {"max_tokens": 9, "seed": 3, "reasoning": {"max_tokens": 5}}),
+        ("vllm", {"budget_tokens": 5}, {"max_tokens": 9, "seed": 3, "thinking_token_budget": 5}),
+    ],
+)
+def test_a_dialect_has_the_fields_of_its_servers(dialect: str, reasoning: Any, fields: dict[str, Any]) -> None:
+    settings = {"dialect": dialect, "reasoning": reasoning}
+    body = OpenAI(**SETTINGS, **settings).body([])  # type: ignore[arg-type]
+    assert body == {"model": "m", "messages": [], "temperature": 0, **fields}
+
+
+ITEM = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (ITEM, None),
+        ({**ITEM, "properties": {"a": {"$ref": "#/$defs/item"}}, "$defs": {"item": ITEM}}, None),
+        ({"type": "array", "items": ITEM}, "output_schema: expected an object at the top"),
+        ({**ITEM, "required": []}, "output_schema: expected all properties in required, found none of a"),
+        ({**ITEM, "additionalProperties": True}, "output_schema: expected additionalProperties: false"),
+        ({**ITEM, "properties": {"a": {"items": {"type": "object"}}}}, "output_schema.a.items: expected additional"),
+        ({**ITEM, "properties": {"a": {"anyOf": [{"type": "object"}]}}}, "output_schema.a: expected additional"),
+        ({**ITEM, "$defs": {"item": {"type": "object"}}}, "output_schema.item: expected additional"),
+    ],
+)
+def test_a_strict_schema_has_all_properties_and_no_others(schema: dict[str, Any], words: str | None) -> None:
+    settings = {**SETTINGS, "output_schema": schema}
+    assert "strict" not in OpenAI(**settings).body([])["response_format"]["json_schema"]
+    if words is None:
+        assert OpenAI(**settings, dialect="openai").body([])["response_format"]["json_schema"]["strict"] is True
+    else:
+        with pytest.raises(ValidationError, match=words):
+            OpenAI(**settings, dialect="openai")
