@@ -78,6 +78,10 @@ ASKING = [leaf for leaf in get_args(get_args(AnyPredictor)[0]) if issubclass(lea
 ENDPOINTS = Suite("Endpoints", kinds_of(Annotated[Union[tuple(ASKING)], None]), ADAPTERS)  # noqa: UP007 - by a list
 
 
+# What the kinds without messages leave out.
+NO_CHAT = {"endpoint_embedding": "its requests have texts, not messages", "rerank": "its requests have no messages"}
+
+
 def batch_of(texts: list[str]) -> dict[str, Any]:
     documents = np.empty(len(texts), object)
     documents[:] = [["one document", "another"]] * len(texts)

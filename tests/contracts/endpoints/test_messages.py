@@ -12,7 +12,7 @@ from PIL import Image
 
 from overnight.tasks.infer.chat import media
 from overnight.tasks.storage.location import Location
-from tests.contracts.endpoints.suite import ENDPOINTS, Adapter
+from tests.contracts.endpoints.suite import ENDPOINTS, NO_CHAT, Adapter
 from tests.tasks.infer.chat_server import ChatServer, Reply
 
 WAVE = b"RIFF\x00\x00\x00\x00WAVEfmt "
@@ -44,7 +44,7 @@ def bodies(server: ChatServer) -> dict[str, Any]:
 
 
 @ENDPOINTS.promise(
-    "a message has its parts in their order, images and sounds in base64; a row without one is not asked"
+    "a message has its parts in their order, images and sounds in base64; a row without one is not asked", **NO_CHAT
 )
 def test_parts(leaf: Adapter, server: ChatServer) -> None:
     rows = batch(product=["pan", "pot", "lid"], photo=[PHOTO, PHOTO, b"no image"], clip=[WAVE, None, WAVE])
@@ -61,7 +61,9 @@ def test_parts(leaf: Adapter, server: ChatServer) -> None:
     assert sound == {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAVE).decode(), "format": "wav"}}
 
 
-@ENDPOINTS.promise("an image in S3 travels as a signed link, and a later attempt that signs again pays nothing")
+@ENDPOINTS.promise(
+    "an image in S3 travels as a signed link, and a later attempt that signs again pays nothing", **NO_CHAT
+)
 def test_signed_links(leaf: Adapter, server: ChatServer, s3: Any, tmp_path: Path) -> None:
     s3.create_bucket(Bucket="pictures")
     s3.put_object(Bucket="pictures", Key="a.png", Body=b"...")
@@ -80,7 +82,9 @@ def test_signed_links(leaf: Adapter, server: ChatServer, s3: Any, tmp_path: Path
     assert "X-Amz-Expires=604800" in link
 
 
-@ENDPOINTS.promise("a conversation of the row is sent with its system message, its calls of tools and its images")
+@ENDPOINTS.promise(
+    "a conversation of the row is sent with its system message, its calls of tools and its images", **NO_CHAT
+)
 def test_conversations(leaf: Adapter, server: ChatServer) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     turns = [
@@ -98,7 +102,7 @@ def test_conversations(leaf: Adapter, server: ChatServer) -> None:
 
 
 @ENDPOINTS.promise(
-    "settings of a row are in its request alone; a row without a value has the job's, a wrong value fails"
+    "settings of a row are in its request alone; a row without a value has the job's, a wrong value fails", **NO_CHAT
 )
 def test_settings_of_rows(leaf: Adapter, server: ChatServer) -> None:
     rows = batch(
@@ -140,7 +144,9 @@ REASONED = {
 
 
 @pytest.mark.parametrize("keep", [True, False])
-@ENDPOINTS.promise("reasoning and its tokens have columns; an answer cut off within its reasoning is not an empty one")
+@ENDPOINTS.promise(
+    "reasoning and its tokens have columns; an answer cut off within its reasoning is not an empty one", **NO_CHAT
+)
 def test_reasoning(leaf: Adapter, server: ChatServer, keep: bool, tmp_path: Path) -> None:
     server.always = dict(REASONED)
     rows, reasoning = batch(text=list(REASONED)), {"effort": "low", "keep": keep}

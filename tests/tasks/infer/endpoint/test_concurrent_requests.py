@@ -55,7 +55,7 @@ def requests_to(server: RetrievalServer, folder: Path) -> ConcurrentRequests[Wor
     limits = Limits(4, 5, 20, 2, gives_up=False, requests_per_minute=None, tokens_per_minute=None)
     dialect = Echo()
     transport = Transport(server.url, dialect.path, None, {}, 4)
-    return ConcurrentRequests(dialect, transport, limits, ResponseLog(Location(str(folder))), dialect)
+    return ConcurrentRequests(dialect, [transport], limits, ResponseLog(Location(str(folder))), dialect)
 
 
 def bodies_of(*texts: str) -> list[Any]:
