@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
+from overnight.tasks.infer.chat.label_scores import token_details
 from overnight.tasks.infer.chat.settings import ChatSettings, Message
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_in, words_of_text
@@ -23,9 +24,13 @@ ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "to
 
 @dataclass(frozen=True)
 class ChatCompletions:
-    """Requests for chat completions, and their answers with at most `texts` texts."""
+    """Requests for chat completions, and their answers with at most `texts` texts.
+
+    With `has_tools`, a call of a tool is an answer.
+    """
 
     texts: int = 1
+    has_tools: bool = False
 
     path = "/chat/completions"
 
@@ -61,7 +66,7 @@ class ChatCompletions:
 
     def answer(self, content: bytes) -> Answer:
         """Raise `Fault` also for an error with status 200, and for a body that is not a chat completion."""
-        return answer_of(content, self.texts)
+        return answer_of(content, self.texts, self.has_tools)
 
     def kept(self, fields: dict[str, Any]) -> Answer:
         return Answer(**fields)
@@ -92,7 +97,7 @@ class Content:
                 lists.get(kind, self.texts).append(text)
 
 
-def answer_of(body: bytes, texts: int) -> Answer:
+def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
     """Return the answer in the body of a response with status 200, with at most `texts` texts.
 
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
@@ -107,12 +112,22 @@ def answer_of(body: bytes, texts: int) -> Answer:
     tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
-    first, *further = map(_choice, _in_order(items)[:texts])
+    choices = [_choice(item, has_tools) for item in _in_order(items)[:texts]]
+    details = [choice.details for choice in choices]
+    first, *further = choices
     problem, others = first.problem, []
     for choice in further:
         problem = problem or choice.problem
         others.append((choice.text, choice.finish_reason, choice.reasoning))
-    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
+    return Answer(
+        first.text,
+        *tokens,
+        first.finish_reason,
+        first.reasoning,
+        others=others,
+        problem=problem,
+        details=details if any(details) else (),
+    )
 
 
 def _payload(body: bytes) -> dict[str, Any]:
@@ -134,7 +149,7 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return choices
 
 
-def _choice(choice: dict[str, Any]) -> Choice:
+def _choice(choice: dict[str, Any], has_tools: bool) -> Choice:
     finish_reason = _text(choice.get("finish_reason"))
     message = choice.get("message")
     if not isinstance(message, dict):
@@ -144,9 +159,12 @@ def _choice(choice: dict[str, Any]) -> Choice:
     reasoning = "".join(content.thoughts)
     for name in REASONING:
         reasoning = reasoning or _text(message.get(name)) or ""
-    if text is None and not reasoning:
+    details = token_details(choice.get("logprobs"))
+    if has_tools and message.get("tool_calls"):
+        details["tool_calls"] = _clean(json.dumps(message["tool_calls"]))
+    elif text is None and not reasoning:
         return Choice(None, finish_reason, problem=_problem(message, content, finish_reason))
-    return Choice(text, finish_reason, reasoning or None)
+    return Choice(text, finish_reason, reasoning or None, details=details)
 
 
 def _problem(message: dict[str, Any], content: Content, finish_reason: str | None) -> str:

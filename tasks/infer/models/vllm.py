@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
+from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
@@ -123,6 +124,13 @@ class VLLM(SavedModel, RemoteChat):
         if self.chat_template_kwargs:
             body.setdefault("chat_template_kwargs", self.chat_template_kwargs)
         return body
+
+    def answer_fields(self, form: AnswerForm) -> dict[str, Any]:
+        if form.choices:
+            return {"structured_outputs": {"choice": list(form.choices)}}
+        if form.regex:
+            return {"structured_outputs": {"regex": form.regex}}
+        return {"structured_outputs": {"grammar": form.grammar}}
 
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:
