@@ -46,8 +46,12 @@ class Grammar:
 
 
 def of_schema(schema: dict[str, Any]) -> Grammar:
-    """Return the grammar of the JSON texts that fit a JSON schema, with integers that a column can hold."""
-    document = {**_with_bounds(schema), "x-guidance": SEPARATORS}
+    """Return the grammar of the JSON texts that fit a JSON schema and that a column can hold.
+
+    Its integers have bounds, and its objects only the properties that the schema names: no column keeps others.
+    """
+    is_closed = '"allOf"' not in json.dumps(schema)  # each part of allOf would exclude the properties of the others
+    document = {**_with_bounds(schema, is_closed), "x-guidance": SEPARATORS}
     return _grammar("constrain", json_schema=document)
 
 
@@ -71,13 +75,15 @@ def _grammar(setting: str, **form: Any) -> Grammar:
     return Grammar(json.dumps({"grammars": [form]}), setting)
 
 
-def _with_bounds(schema: Any) -> Any:
-    """Return the schema with bounds for integers that have none."""
+def _with_bounds(schema: Any, is_closed: bool) -> Any:
+    """Return the schema with bounds for integers that have none, and if `is_closed` without unnamed properties."""
     if isinstance(schema, list):
-        return list(map(_with_bounds, schema))
+        return [_with_bounds(inner, is_closed) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    bounded = {name: inner if name in VALUES else _with_bounds(inner) for name, inner in schema.items()}
+    bounded = {name: inner if name in VALUES else _with_bounds(inner, is_closed) for name, inner in schema.items()}
+    if is_closed and isinstance(schema.get("properties"), dict) and "patternProperties" not in schema:
+        bounded.setdefault("additionalProperties", False)
     kind = schema.get("type")
     if kind == "integer" or (isinstance(kind, list) and "integer" in kind and "number" not in kind):
         if not {"minimum", "exclusiveMinimum"} & schema.keys():

@@ -59,7 +59,7 @@ class LocalChat(GeneratingModel, ChatSettings):
         """Return the grammar of the texts that the model may write, or None for all texts."""
         if self.answer:
             return self.answer.as_grammar()
-        return of_schema(self.output_schema) if self.constrain and self.output_schema else None
+        return of_schema(self.output_schema) if self.constrain and self.output_schema is not None else None
 
     def libraries(self) -> tuple[str, ...]:
         return (*super().libraries(), LIBRARY) if self.grammar() else super().libraries()
