@@ -164,6 +164,8 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
     else:
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         kinds = {KINDS.get(type(value), "object") for value in values}
+        if "number" in kinds:
+            kinds.discard("integer")
     kinds.discard("null")
     return kinds.pop() if len(kinds) == 1 else None
 

@@ -208,6 +208,6 @@ def test_tools(leaf: Adapter, server: ChatServer) -> None:
 )
 @ENDPOINTS.promise("settings that contradict each other are refused before the first request")
 def test_refused_settings(leaf: Adapter, settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         leaf.make("http://127.0.0.1:9/v1", user="{text}", **settings)
     assert reason in str(caught.value)

@@ -56,4 +56,4 @@ def test_a_text_without_a_result_is_not_the_best() -> None:
 @pytest.mark.parametrize(("keep", "reason"), [("best(stars)", "null for each text"), ("best(mood::int)", "Could not")])
 def test_a_row_fails_if_no_text_has_a_result(keep: str, reason: str) -> None:
     with pytest.raises(RowError, match=rf"keep: expected a value of .* for one of the texts, found .*{reason}"):
-        choose(keep, {0: value("a", None)})
+        choose(keep, {0: value("a", None), 1: value("b", None)})

@@ -1,8 +1,11 @@
 """A random model whose tokens are bytes writes only what its grammar allows, whatever the other rows are."""
 
+import datetime
+import decimal
 import enum
 import json
 import re
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +15,23 @@ import numpy as np
 import pytest
 import torch
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel, Field
-from transformers import AutoTokenizer
+from pydantic import BaseModel, Field, create_model
+from transformers import (
+    AutoTokenizer,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.chat.grammar import of_choices
 from overnight.tasks.infer.huggingface.constraint import ConstrainedRows
 from overnight.tasks.infer.models.chat import Chat
-from tests.tasks.infer.chat_models import TEMPLATE, byte_model, chat_model, some_words
+from overnight.tasks.infer.models.image_captioning import ImageCaptioning
+from tests.tasks.infer.chat_models import TEMPLATE, byte_model, byte_tokenizer, chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,6 +91,32 @@ def test_all_random_rows_fit_a_schema_of_pydantic_except_those_that_the_limit_cu
         assert len({values[row][name] for row in ends}) > 1, "the rows are drawn at random"
 
 
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    is_loud: bool
+
+
+class Tree(BaseModel):
+    value: bool
+    next: list["Tree"] = Field(max_length=1)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [Author, Mood, datetime.date, uuid.UUID, decimal.Decimal, Literal[1, 2.5, None], Cat | Dog, Tree],
+)
+def test_each_random_answer_fits_the_schema_of_its_annotation(model: Path, annotation: Any) -> None:
+    schema = create_model("Answer", x=(annotation | None, ...)).model_json_schema()
+    done = run(model, TEXTS[:8], output_schema=schema, constrain=True, temperature=1.0, max_new_tokens=90)
+    reasons = done.columns["finish_reason"].to_pylist()
+    assert "stop" in reasons
+    assert {reasons[row] for row in done.failed} <= {"length"}
+
+
 def test_a_row_does_not_depend_on_the_other_rows_of_its_batch(model: Path) -> None:
     settings = {"output_schema": MOOD, "constrain": True, "temperature": 1.0, "max_new_tokens": 40}
     together = texts_of(run(model, TEXTS[:8], **settings))
@@ -101,6 +139,54 @@ def test_an_answer_has_its_form(model: Path, form: dict[str, Any], pattern: str,
     assert set(done.columns["finish_reason"].to_pylist()) == {"stop"}
 
 
+@pytest.fixture
+def captioner(tmp_path: Path) -> Path:
+    """A random LLaVA whose tokens are bytes, for images of 30 x 30."""
+    torch.manual_seed(11)
+    tokenizer = byte_tokenizer("<image>")
+    sizes = {"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4}
+    end = tokenizer.eos_token_id
+    text = LlamaConfig(**sizes, vocab_size=len(tokenizer), eos_token_id=end, bos_token_id=None, initializer_range=0.3)
+    network = LlavaForConditionalGeneration(
+        LlavaConfig(
+            vision_config=CLIPVisionConfig(image_size=30, patch_size=10, projection_dim=32, **sizes),
+            text_config=text,
+            image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+            vision_feature_layer=-1,
+        )
+    )
+    network.generation_config.eos_token_id = end
+    network.save_pretrained(tmp_path)
+    template = (
+        "{% for message in messages %}{% for part in message['content'] %}"
+        "{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endfor %}"
+    )
+    images = CLIPImageProcessorPil(size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
+    LlavaProcessor(
+        images, tokenizer, patch_size=10, vision_feature_select_strategy="default", num_additional_image_tokens=1,
+        chat_template=template,
+    ).save_pretrained(tmp_path)  # fmt: skip
+    return tmp_path
+
+
+def test_captions_fit_a_schema_or_are_one_of_several_labels_with_scores(captioner: Path) -> None:
+    images = np.empty(6, object)
+    images[:] = list(np.random.default_rng(0).integers(0, 255, (6, 30, 30, 3), np.uint8))
+    batch = {"image": images, "row_id": np.array([f"r{row}" for row in range(6)], object)}
+    schema = Author.model_json_schema()
+    predict = ImageCaptioning(model=str(captioner), output_schema=schema, constrain=True, temperature=1.0).load()
+    done: Any = predict(batch)
+    for text, reason in zip(texts_of(done), done.columns["finish_reason"].to_pylist(), strict=True):
+        assert reason == "stop"
+        assert Author.model_validate_json(text)
+    labels = ImageCaptioning(model=str(captioner), answer={"choices": ["cat", "dog"]}, label_scores=True).load()
+    done = labels(batch)
+    assert set(texts_of(done)) <= {"cat", "dog"}
+    scores = done.columns["label_scores"].to_pylist()
+    assert all(row["cat"] + row["dog"] == pytest.approx(1) for row in scores)
+    assert len({row["cat"] for row in scores}) == 6, "the images count"
+
+
 def test_a_tokenizer_without_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"constrain: expected a fast tokenizer with the decoder ByteLevel or .*found"):
         run(chat_model(tmp_path), TEXTS[:1], output_schema=MOOD, constrain=True, max_new_tokens=12)
@@ -117,7 +203,7 @@ def test_a_model_without_an_end_token_is_refused(tmp_path: Path) -> None:
     for name in ("config.json", "generation_config.json"):
         content = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps({**content, "eos_token_id": None}))
-    with pytest.raises(JobError, match="expected an end token in generation_config.json"):
+    with pytest.raises(JobError, match=r"expected an end token in generation_config\.json"):
         run(folder, TEXTS[:1], answer={"choices": ["a"]})
 
 
