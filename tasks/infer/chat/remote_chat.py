@@ -60,8 +60,11 @@ class RemoteChat(RemoteModel, ChatSettings):
     def draws(self) -> bool:
         return super().draws() or "temperature" in self.extra_body
 
+    def has_tools(self) -> bool:
+        return bool(self.tools)
+
     def dialect(self) -> ChatCompletions:
-        return ChatCompletions(self.num_return_sequences, bool(self.tools))
+        return ChatCompletions(self.num_return_sequences, self.has_tools())
 
     @abc.abstractmethod
     def body(self, messages: Any) -> Body:

@@ -124,7 +124,7 @@ class ChatSettings(Predictor):
 
     def has_tools(self) -> bool:
         """Return True if an answer may be a call of a tool."""
-        return bool(getattr(self, "tools", None))
+        return False
 
     def keep_rule(self) -> KeepRule | None:
         """Return the rule that keeps one of a row's texts, or None if all are kept."""
@@ -255,8 +255,10 @@ class ChatSettings(Predictor):
         if schema is not None:
             return schema.value_of(choice)
         text = choice.parts().answer
-        if text is None or not self.answer:
+        if not self.answer:
             return text
+        if text is None:
+            raise RowError("answer: expected a text in the form of answer, found reasoning that does not end.")
         return self.answer.value(text)
 
     def _in_form(self, form: AnswerForm, answer: Answer) -> list[str | None]:

@@ -50,6 +50,9 @@ def test_forms(leaf: Adapter, name: str, server: ChatServer) -> None:
     assert f"found {wrong!r}" in str(done.failed[1])
     assert "It took 7 prompt tokens" in str(done.failed[1])
     assert server.requests() == {"a": 1, "b": 1, "c": 1}
+    server.always = {"d": completion("<think>hm", reason="length")}
+    done = ask(leaf, server, ["d"], answer=form, reasoning=True)
+    assert "found reasoning that does not end. It ends at max_new_tokens. It took 7" in str(done.failed[0])
 
 
 @ENDPOINTS.promise("each wrong answer to a choice is quarantined, and a choice in a JSON object is a choice")
