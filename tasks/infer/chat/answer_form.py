@@ -1,4 +1,4 @@
-"""The form of an answer that is no JSON: one of several texts, a regular expression, or a grammar."""
+"""The form of an answer that is not JSON: one of several texts, a regular expression, or a grammar."""
 
 import json
 from typing import Annotated, Any, cast

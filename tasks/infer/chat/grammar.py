@@ -17,7 +17,7 @@ LARGEST_INTEGER = 10**18 - 1  # the largest range of llguidance 1.9 within int64
 # A model could write white space without an end, so an answer has these separators and no other.
 SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ESCAPES = re.compile(r"(\\.)|/", re.DOTALL)  # a regular expression of Lark is between slashes
-VALUES = ("enum", "const", "default", "examples")  # their content is no schema
+VALUES = ("enum", "const", "default", "examples")  # these keywords have values, and not schemas
 
 
 @dataclass(frozen=True)

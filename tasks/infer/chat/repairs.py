@@ -22,7 +22,7 @@ def repaired(
     answers: Sequence[Answer | Exception],
     misfit: Callable[[Answer], RowError | None],
 ) -> list[Answer | Exception]:
-    """Return the answers, those that `misfit` refuses replaced by a second answer with the tokens of both."""
+    """Return the answers. A second answer, with the tokens of both, replaces each answer that `misfit` refuses."""
     errors = {}
     for row, answer in enumerate(answers):
         if isinstance(answer, Answer) and (error := misfit(answer)):

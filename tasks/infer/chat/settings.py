@@ -76,7 +76,7 @@ class ChatSettings(Predictor):
     ] = None
     reasoning: Reasoning = False
     answer: Annotated[
-        AnswerForm | None, Field(description="The form of the answer, if it is no JSON; other answers fail their row.")
+        AnswerForm | None, Field(description="The form of an answer that is not JSON; other answers fail their row.")
     ] = None
     keep: Annotated[
         AdjustableText,
