@@ -34,10 +34,10 @@ class KeepRule:
     def refuse_fields(self, kind: pa.DataType | None) -> None:
         """Raise `ValueError` if `of` names a field that structured output of the type `kind` does not have."""
         fields = _fields(kind)
-        wanted = [self.of] if self.of else []
+        missing = [self.of] if self.of and self.of not in fields else []
         if self.name == "best":
-            wanted = Expression(self.of).required
-        missing = [name for name in wanted if name.lower() not in {field.lower() for field in fields}]
+            lower_fields = {field.lower() for field in fields}
+            missing = [name for name in Expression(self.of).required if name.lower() not in lower_fields]
         if missing:
             raise ValueError(
                 f"keep: expected a field of output_schema, found {', '.join(missing)}; "
@@ -53,12 +53,12 @@ class KeepRule:
         return Kept(next(number for number in keys if keys[number] == key), votes / count)
 
     def _part(self, value: Any) -> Any:
-        return value[self.of] if self.of else value
+        return (value or {}).get(self.of) if self.of else value
 
     def _best(self, values: Mapping[int, Any], kind: pa.DataType | None) -> int:
         """Return the first text with the largest result. A text without one is not the best."""
         fields = [pa.field(name, kind.field(name).type) for name in _fields(kind)] if kind else []
-        table = pa.Table.from_pylist(list(values.values()), pa.schema(fields))
+        table = pa.Table.from_pylist([value or {} for value in values.values()], pa.schema(fields))
         results, errors = Expression(self.of).evaluate(table, "keep", "infer")
         ranks = [
             (result, -number) for number, result in zip(values, results.to_pylist(), strict=True) if result is not None

@@ -36,7 +36,9 @@ def test_of_equally_frequent_values_the_first_is_kept() -> None:
     )
 
 
-def test_null_is_a_value_of_a_majority() -> None:
+def test_null_is_a_value_of_a_majority_and_no_result_of_an_expression() -> None:
+    assert choose("majority(mood)", {0: None, 1: None, 2: value("a")}) == Kept(0, 0.5)
+    assert choose("best(stars)", {0: None, 1: value("a", -1)}) == Kept(1, None)
     assert choose("majority(mood)", {0: value("bad"), 1: value(None), 2: value(None)}) == Kept(1, 0.5)
 
 
@@ -51,6 +53,12 @@ def test_a_text_without_a_result_is_not_the_best() -> None:
     values = {0: value("a", None), 1: value("x", 1), 2: value("7", 1)}
     assert choose("best(stars)", values) == Kept(1, None)
     assert choose("best(cast(mood as bigint))", values) == Kept(2, None)
+
+
+@pytest.mark.parametrize("keep", ["majority(Mood)", "majority(author.name)", "best(star)"])
+def test_a_field_that_the_schema_lacks_is_refused(keep: str) -> None:
+    with pytest.raises(ValueError, match="the fields are mood, stars, author"):
+        choose(keep, {0: value("a")})
 
 
 @pytest.mark.parametrize(("keep", "reason"), [("best(stars)", "null for each text"), ("best(mood::int)", "Could not")])
