@@ -24,6 +24,7 @@ EXTRAS = {
     "joblib": "sklearn",
     "keras": "keras",
     "lance": "lance",
+    "llguidance": "structured",
     "onnxruntime": "onnx",
     "openlineage": "openlineage",
     "pandas": "sklearn",

@@ -5,8 +5,8 @@ write `<think>` at the end of the prompt. Then the text has only `</think>`, or 
 reasoning was cut off. Other tags, and further pairs of these tags, stay in the answer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ class Choice:
     reasoning: str | None = None
     is_begun: bool = False
     problem: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)  # see `Answer.details`
 
     def parts(self) -> Thought:
         """Return the reasoning and the answer of this text."""
@@ -56,6 +57,8 @@ class Answer:
     others: Sequence[Sequence[Any]] = ()  # further texts: text, finish reason, reasoning if that is apart
     problem: str | None = None  # what is in the place of a text: the row fails, and the answer was paid for
     reasoning_tokens: int | None = None  # of the completion tokens, if the endpoint counts them
+    # of each text, if the settings require them: mean_logprob, tool_calls, and first_tokens or label_scores
+    details: Sequence[Mapping[str, Any]] = ()
 
     @property
     def choices(self) -> list[Choice]:
@@ -63,7 +66,21 @@ class Answer:
         choices = [Choice(self.text, self.finish_reason, self.reasoning, self.is_begun)]
         for text, finish_reason, *reasoning in self.others:
             choices.append(Choice(text, finish_reason, reasoning[0] if reasoning else None, self.is_begun))
+        for number, details in enumerate(self.details):
+            choices[number] = replace(choices[number], details=details)
         return choices
+
+    def only(self, number: int) -> "Answer":
+        """Return the answer with only its text of this number, and the tokens of all its texts."""
+        choice = self.choices[number]
+        return replace(
+            self,
+            text=choice.text,
+            finish_reason=choice.finish_reason,
+            reasoning=choice.reasoning,
+            others=(),
+            details=(choice.details,),
+        )
 
     @property
     def usage(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
+from overnight.tasks.infer.chat.label_scores import token_details
 from overnight.tasks.infer.chat.messages import Message
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, put
 from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
@@ -26,10 +27,14 @@ ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "to
 
 @dataclass(frozen=True)
 class ChatCompletions:
-    """Requests for chat completions, and their answers with at most `texts` texts."""
+    """Requests for chat completions, and their answers with at most `texts` texts.
+
+    With `has_tools`, a call of a tool is an answer.
+    """
 
     texts: int = 1
     fields: RequestFields = FAMILIES["any"]
+    has_tools: bool = False
 
     path = "/chat/completions"
 
@@ -72,7 +77,7 @@ class ChatCompletions:
 
     def answer(self, content: bytes) -> Answer:
         """Raise `Fault` also for an error with status 200, and for a body that is not a chat completion."""
-        return answer_of(content, self.texts)
+        return answer_of(content, self.texts, self.has_tools)
 
     def kept(self, fields: dict[str, Any]) -> Answer:
         return Answer(**fields)
@@ -113,7 +118,7 @@ def _tokens_of(content: Any) -> float:
     return tokens
 
 
-def answer_of(body: bytes, texts: int) -> Answer:
+def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
     """Return the answer in the body of a response with status 200, with at most `texts` texts.
 
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
@@ -129,7 +134,8 @@ def answer_of(body: bytes, texts: int) -> Answer:
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices")
     reasoning_tokens = _reasoning_tokens(payload)
-    choices = [_choice(item, bool(reasoning_tokens)) for item in _in_order(items)[:texts]]
+    choices = [_choice(item, has_tools, bool(reasoning_tokens)) for item in _in_order(items)[:texts]]
+    details = [choice.details for choice in choices]
     first, *further = choices
     problem, others = first.problem, []
     for choice in further:
@@ -143,6 +149,7 @@ def answer_of(body: bytes, texts: int) -> Answer:
         others=others,
         problem=problem,
         reasoning_tokens=reasoning_tokens,
+        details=details if any(details) else (),
     )
 
 
@@ -165,7 +172,7 @@ def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return choices
 
 
-def _choice(choice: dict[str, Any], has_reasoned: bool) -> Choice:
+def _choice(choice: dict[str, Any], has_tools: bool, has_reasoned: bool) -> Choice:
     finish_reason = _text(choice.get("finish_reason"))
     message = choice.get("message")
     if not isinstance(message, dict):
@@ -175,11 +182,14 @@ def _choice(choice: dict[str, Any], has_reasoned: bool) -> Choice:
     reasoning = "".join(content.thoughts)
     for name in REASONING:
         reasoning = reasoning or _text(message.get(name)) or ""
-    if finish_reason == "length" and not (text or "").strip() and (reasoning or has_reasoned):
+    details = token_details(choice.get("logprobs"))
+    if has_tools and message.get("tool_calls"):
+        details["tool_calls"] = _clean(json.dumps(message["tool_calls"]))
+    elif finish_reason == "length" and not (text or "").strip() and (reasoning or has_reasoned):
         return Choice(None, finish_reason, reasoning or None)  # cut off before the answer, which is not an empty one
-    if text is None and not reasoning:
+    elif text is None and not reasoning:
         return Choice(None, finish_reason, problem=_problem(message, content, finish_reason))
-    return Choice(text, finish_reason, reasoning or None)
+    return Choice(text, finish_reason, reasoning or None, details=details)
 
 
 def _problem(message: dict[str, Any], content: Content, finish_reason: str | None) -> str:

@@ -8,12 +8,18 @@ never depends on the other rows of the batch, beyond rounding.
 import abc
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
 
 from overnight.tasks.config.memory_bound import bounded, shortage
+from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
+from overnight.tasks.infer.chat.grammar import LIBRARY, Grammar, of_schema
+from overnight.tasks.infer.chat.label_scores import of_log_probabilities
 from overnight.tasks.infer.chat.messages import Message
 from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, TopK
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
@@ -31,6 +37,34 @@ class LocalChat(GeneratingModel, ChatSettings):
 
     top_k: TopK = None
     chat_template_kwargs: ChatTemplateKwargs = {}
+    constrain: Annotated[
+        AdjustableFlag, Field(description="Lets the model write only JSON that fits output_schema, by llguidance.")
+    ] = False
+
+    @model_validator(mode="after")
+    def _grammar_is_supported(self) -> "LocalChat":
+        if self.constrain and self.output_schema is None:
+            raise ValueError("constrain: expected an output_schema, which answers have to fit. Set it, or use answer")
+        grammar = self.grammar()
+        if grammar is None:
+            return self
+        if self.reasoning:
+            raise ValueError(f"reasoning: a model that {grammar.setting} limits writes none. Leave one of them out")
+        if problem := grammar.problem:
+            raise ValueError(
+                f"{grammar.setting}: expected an output_schema that llguidance supports, found {problem}. "
+                "Simplify the schema, or leave constrain out"
+            )
+        return self
+
+    def grammar(self) -> Grammar | None:
+        """Return the grammar of the texts that the model may write, or None for all texts."""
+        if self.answer:
+            return self.answer.as_grammar()
+        return of_schema(self.output_schema) if self.constrain and self.output_schema is not None else None
+
+    def libraries(self) -> tuple[str, ...]:
+        return (*super().libraries(), LIBRARY) if self.grammar() else super().libraries()
 
     @abc.abstractmethod
     def shown(self, messages: Sequence[Message]) -> list[Message]:
@@ -46,7 +80,9 @@ class LocalChat(GeneratingModel, ChatSettings):
         """Load the model, and return the function that answers the messages of a batch."""
         self._refuse_template(checkpoint, processor)
         model, device = self.load_on_devices(checkpoint, model_class)
-        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens)
+        generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens, self.grammar(), self.logprobs)
+        choices = list((self.answer and self.answer.choices) or ()) if self.label_scores else []
+        labels = [generation.tokens_of(checkpoint, choice) for choice in choices]
         sampling = Sampling(self.temperature, self.seed, self.top_p, self.top_k)
         # `generate` takes the first two of every model, also if its forward names others, as that of xLSTM
         arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
@@ -62,7 +98,12 @@ class LocalChat(GeneratingModel, ChatSettings):
             noises = sampling.noises(batch, prompts, device, self.num_return_sequences)
             rows = generation.run(inputs, noises)
             lengths = inputs["attention_mask"].sum(1).tolist()
-            return self.outcome(list(map(partial(_answer, generation), rows, lengths, prompts)))
+            answers = list(map(partial(_answer, generation), rows, lengths, prompts))
+            if labels:
+                logs = generation.scores(inputs, labels)
+                scores = map(partial(of_log_probabilities, choices), logs)
+                answers = list(map(_with_scores, answers, scores))
+            return self.outcome(answers)
 
         return predict
 
@@ -91,11 +132,17 @@ class LocalChat(GeneratingModel, ChatSettings):
         if self.examples:
             names += ["assistant", "user"]
         try:
-            self._prompts(processor, [self.shown([{"role": name, "content": "text"} for name in names])])
+            prompts = self._prompts(processor, [self.shown([{"role": name, "content": "text"} for name in names])])
         except Exception as error:
             roles = " and ".join(names)
             reason = shortage(error) if isinstance(error, MemoryError) else error
             raise checkpoint.unusable(f"its chat template refuses {roles} messages: {reason}") from error
+        grammar = self.grammar()
+        if grammar and any(map(begins_reasoning, prompts)):
+            raise checkpoint.unusable(
+                f"{grammar.setting}: expected a prompt before an answer, found one that ends with <think>. "
+                "Set chat_template_kwargs: {enable_thinking: false} if the template knows it"
+            )
 
 
 def _answer(generation: Generation, outputs: Sequence[Generated], prompt_tokens: int, prompt: str) -> Answer:
@@ -108,4 +155,10 @@ def _answer(generation: Generation, outputs: Sequence[Generated], prompt_tokens:
         finish_reason=reasons[0],
         is_begun=begins_reasoning(prompt),
         others=list(zip(texts[1:], reasons[1:], strict=True)),
+        details=[{"mean_logprob": output.mean_logprob} for output in outputs],
+        problem=next((output.problem for output in outputs if output.problem), None),
     )
+
+
+def _with_scores(answer: Answer, scores: Mapping[str, float]) -> Answer:
+    return replace(answer, details=[{**answer.details[0], "label_scores": scores}])

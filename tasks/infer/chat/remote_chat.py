@@ -11,9 +11,12 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
 from overnight.tasks.infer.chat.messages import MEDIA, Message
+from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
 from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
 from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
@@ -56,6 +59,15 @@ class RemoteChat(RemoteModel, ChatSettings):
     ] = ByRow()
     by_row_models: Annotated[
         list[str], Field(description="The names that the column of model in by_row may have, such as LoRA adapters.")
+    ] = []
+
+    repairs: Annotated[
+        int,
+        Field(ge=0, le=1, description="With 1, the model gets an answer that does not fit back with the error, once."),
+    ] = 0
+    tools: Annotated[
+        list[dict[str, Any]],
+        Field(description="Tools that the model may call, as the endpoint describes them; calls are in tool_calls."),
     ] = []
 
     takes: ClassVar[tuple[str, ...]] = MEDIA
@@ -104,9 +116,23 @@ class RemoteChat(RemoteModel, ChatSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _repairs_and_tools_fit(self) -> Self:
+        has_form = self.answer is not None or self.output_schema is not None
+        if self.repairs and (not has_form or self.num_return_sequences > 1):
+            raise ValueError("repairs: expected output_schema or answer, and one text for each row")
+        if self.tools and has_form:
+            raise ValueError("tools: a call of a tool does not have the form of output_schema or answer. Leave one out")
+        if self.label_scores and self.answer:
+            refuse_ambiguous(self.answer.choices or ())
+        return self
+
     def draws(self) -> bool:
         is_set = self.by_row.temperature is not None
         return super().draws() or is_set or "temperature" in self.extra_body
+
+    def has_tools(self) -> bool:
+        return bool(self.tools)
 
     def media_columns(self) -> list[str]:
         return [*super().media_columns(), *self.by_row.columns().values()]
@@ -116,7 +142,7 @@ class RemoteChat(RemoteModel, ChatSettings):
         return FAMILIES["any"]
 
     def protocol(self) -> ChatCompletions:
-        return ChatCompletions(self.num_return_sequences, self.request_fields())
+        return ChatCompletions(self.num_return_sequences, self.request_fields(), self.has_tools())
 
     @abc.abstractmethod
     def body(self, messages: Any) -> Body:
@@ -124,7 +150,7 @@ class RemoteChat(RemoteModel, ChatSettings):
 
     def plain_body(self, model: str, messages: Sequence[Message]) -> Body:
         """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
-        body = self.protocol().body(model, messages, self)
+        body = self.protocol().body(model, messages, self) | self.form_fields()
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
 
     def body_of_row(self, row: Batch) -> Body:
@@ -136,22 +162,42 @@ class RemoteChat(RemoteModel, ChatSettings):
         body = self.model_copy(update=own).body(as_sent(messages, self.image_as, self.max_side))
         return body if model is None else {**body, MODEL: model}
 
+    def bodies(self, batch: Batch) -> list[Body | RowError]:
+        """Return the JSON object of each row's request, or the row's own failure."""
+        bodies: list[Body | RowError] = []
+        for row in range(len(batch["row_id"])):
+            try:
+                bodies.append(self.body_of_row({name: column[row : row + 1] for name, column in batch.items()}))
+            except RowError as error:
+                bodies.append(error)
+        return bodies
+
+    def form_fields(self) -> Body:
+        """Return the fields of a request that the form of its answer requires."""
+        fields: Body = {}
+        if self.tools:
+            fields["tools"] = self.tools
+        if self.logprobs or self.label_scores:
+            fields["logprobs"] = True
+        if self.label_scores:
+            fields["top_logprobs"] = MOST_TOP_LOGPROBS
+        if self.answer:
+            fields |= self.answer_fields(self.answer)
+        return fields
+
+    @abc.abstractmethod
+    def answer_fields(self, form: AnswerForm) -> Body:
+        """Return the fields of a request that make the endpoint keep to `form`; without any, answers are checked."""
+
     def asking(self, requests: ConcurrentRequests[Any]) -> Predict:
         """Return the function that gets a batch's answers by these requests."""
 
         def predict(batch: Batch) -> Outcome:
-            answers: list[Any] = [None] * len(batch["row_id"])
-            bodies: dict[int, Body] = {}
-            for row in range(len(answers)):
-                try:
-                    columns = {name: column[row : row + 1] for name, column in batch.items()}
-                    bodies[row] = self.body_of_row(columns)
-                except RowError as error:
-                    answers[row] = error
-            row_ids = [batch["row_id"][row] for row in bodies]
-            received = requests.answers(row_ids, list(bodies.values()))
-            for row, answer in zip(bodies, received, strict=True):
-                answers[row] = answer
+            bodies = self.bodies(batch)
+            row_ids = batch["row_id"].tolist()
+            answers = requests.answers(row_ids, bodies)
+            if self.repairs:
+                answers = repaired(requests, row_ids, bodies, answers, self.misfit)
             return self.outcome(answers)
 
         return predict

@@ -15,7 +15,10 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag, AdjustableText, Settings
 from overnight.tasks.errors import InvalidValues, RowError
-from overnight.tasks.infer.chat.answer import Answer, column_of, texts_of
+from overnight.tasks.infer.chat.answer import Answer, Choice, column_of, texts_of
+from overnight.tasks.infer.chat.answer_form import AnswerForm
+from overnight.tasks.infer.chat.kept_text import ALL, KeepRule, Kept, keep_rule
+from overnight.tasks.infer.chat.label_scores import mean_logprob, of_first_tokens
 from overnight.tasks.infer.chat.messages import (
     MEDIA,
     SYSTEM,
@@ -60,11 +63,8 @@ ChatTemplateKwargs = Annotated[
 User = Annotated[AdjustableText, Field(min_length=1)] | Annotated[list[Part], Field(min_length=1)]
 USER = "The user's message: a text with {column} for values, or a list of parts (text, image, audio)."
 ADVICE = "For images, kind: image_captioning, openai and vllm take them; for sounds, openai and vllm"
-OF_ALL_TEXTS = (
-    "prompt_tokens",
-    "completion_tokens",
-    "reasoning_tokens",
-)  # the other columns have a value for each text
+# the other columns have a value for each text
+OF_ALL_TEXTS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "agreement", "label_scores")
 
 
 class ReasoningSettings(Settings):
@@ -120,6 +120,21 @@ class ChatSettings(Predictor):
         Field(description="A JSON schema for the answer, which is parsed into structured_output."),
     ] = None
     reasoning: Any = False  # a flag, or ReasoningSettings for endpoints
+    answer: Annotated[
+        AnswerForm | None, Field(description="The form of an answer that is not JSON; other answers fail their row.")
+    ] = None
+    keep: Annotated[
+        AdjustableText,
+        Field(
+            description="Of several texts: all, majority, majority(FIELD) or best(SQL), by fields of structured_output."
+        ),
+    ] = ALL
+    logprobs: Annotated[
+        AdjustableFlag, Field(description="Adds mean_logprob, the mean log probability of the answer's tokens.")
+    ] = False
+    label_scores: Annotated[
+        AdjustableFlag, Field(description="Adds label_scores, the probability of each of answer.choices.")
+    ] = False
 
     takes: ClassVar[tuple[str, ...]] = ()  # the media that a message may have, of `MEDIA`
 
@@ -161,6 +176,31 @@ class ChatSettings(Predictor):
         if self.num_return_sequences > 1 and not self.draws():
             raise ValueError("num_return_sequences: texts of temperature 0 do not differ. Set temperature above 0")
         return self
+
+    @model_validator(mode="after")
+    def _answers_have_one_form(self) -> "ChatSettings":
+        if self.answer and self.output_schema is not None:
+            raise ValueError("answer: output_schema is the form of an answer in JSON. Leave one of them out")
+        if self.label_scores and not (self.answer and self.answer.choices and self.num_return_sequences == 1):
+            raise ValueError("label_scores: expected answer: {choices: [...]} and one text for each row")
+        if rule := self.keep_rule():
+            if self.num_return_sequences == 1:
+                raise ValueError("keep: expected several texts. Set num_return_sequences above 1, or leave keep out")
+            schema = answer_schema(self.output_schema)
+            rule.refuse_fields(schema.type if schema else None)
+        return self
+
+    def has_tools(self) -> bool:
+        """Return True if an answer may be a call of a tool."""
+        return False
+
+    def keep_rule(self) -> KeepRule | None:
+        """Return the rule that keeps one of a row's texts, or None if all are kept."""
+        return keep_rule(self.keep)
+
+    def libraries(self) -> tuple[str, ...]:
+        own = self.answer.libraries() if self.answer else ()
+        return (*super().libraries(), *own)
 
     def content_settings(self, *but: str) -> dict[str, Any]:
         settings = super().content_settings(*but)
@@ -247,7 +287,7 @@ class ChatSettings(Predictor):
             if name in OF_ALL_TEXTS:
                 columns[name] = pa.array(values, types[name])
             else:
-                columns[name] = column_of(values, types[name], self.num_return_sequences)
+                columns[name] = column_of(values, types[name], 1 if self.keep_rule() else self.num_return_sequences)
         return Outcome(columns, failed=errors)
 
     def _types(self, schema: "AnswerSchema | None") -> dict[str, pa.DataType]:
@@ -258,11 +298,24 @@ class ChatSettings(Predictor):
             types["reasoning"] = pa.string()
         if schema is not None:
             types["structured_output"] = schema.type
+        if self.keep_rule() and self.keep.startswith("majority"):
+            types["agreement"] = pa.float64()
+        if self.logprobs:
+            types["mean_logprob"] = pa.float64()
+        if self.has_tools():
+            types["tool_calls"] = pa.string()
+        if self.label_scores and self.answer and self.answer.choices:
+            types["label_scores"] = pa.struct([(choice, pa.float64()) for choice in self.answer.choices])
         return types
 
     def _values(self, answer: Answer, schema: "AnswerSchema | None") -> Iterator[tuple[str, Any]]:
         """Yield the names and values of an answer's columns. Raise `RowError` if its row fails."""
         self._check(answer)
+        if rule := self.keep_rule():
+            kept = self._kept(rule, answer, schema)
+            answer = answer.only(kept.number)
+            if kept.agreement is not None:
+                yield "agreement", kept.agreement
         yield "prompt_tokens", answer.prompt_tokens
         yield "completion_tokens", answer.completion_tokens
         yield "finish_reason", [choice.finish_reason for choice in answer.choices]
@@ -271,6 +324,61 @@ class ChatSettings(Predictor):
         yield from self._texts(answer)
         if schema is not None:
             yield "structured_output", schema.values(answer)
+        if self.answer:
+            yield "generated_text", self._in_form(self.answer, answer)
+        if self.logprobs:
+            yield "mean_logprob", [mean_logprob(choice.details) for choice in answer.choices]
+        if self.has_tools():
+            yield "tool_calls", [choice.details.get("tool_calls") for choice in answer.choices]
+        if self.label_scores and self.answer:
+            details = answer.choices[0].details
+            scores = details.get("label_scores") or of_first_tokens(self.answer.choices or (), details)
+            yield "label_scores", scores
+
+    def misfit(self, answer: Answer) -> RowError | None:
+        """Return why the first text of an answer does not have the required form; None if it has, or was cut off."""
+        if answer.problem or answer.text is None or answer.finish_reason == "length":
+            return None
+        schema = answer_schema(self.output_schema)
+        try:
+            self._value(answer.choices[0], schema)
+        except RowError as error:
+            return error
+        return None
+
+    def _value(self, choice: Choice, schema: "AnswerSchema | None") -> Any:
+        """Return the value of a text in the required form. Raise `RowError` if the text does not have it."""
+        if schema is not None:
+            return schema.value_of(choice)
+        text = choice.parts().answer
+        if not self.answer:
+            return text
+        if text is None:
+            raise RowError("answer: expected a text in the form of answer, found reasoning that does not end.")
+        return self.answer.value(text)
+
+    def _in_form(self, form: AnswerForm, answer: Answer) -> list[str | None]:
+        """Return the texts in the form of the answer. Raise `RowError`, with the tokens, if one does not fit."""
+        texts = []
+        for choice in answer.choices:
+            try:
+                texts.append(self._value(choice, None))
+            except RowError as error:
+                at_limit = " It ends at max_new_tokens." if choice.finish_reason == "length" else ""
+                raise RowError(f"{error}{at_limit}{answer.usage}") from None
+        return texts
+
+    def _kept(self, rule: KeepRule, answer: Answer, schema: "AnswerSchema | None") -> Kept:
+        """Return which of the texts that fit is kept. Raise `RowError` if none fits."""
+        values, error = {}, None
+        for number, choice in enumerate(answer.choices):
+            try:
+                values[number] = self._value(choice, schema)
+            except RowError as misfit:
+                error = error or misfit
+        if not values:
+            raise RowError(f"{error} None of {len(answer.choices)} texts fits.{answer.usage}")
+        return rule.choose(values, schema.type if schema else None, len(answer.choices))
 
     def _texts(self, answer: Answer) -> Iterator[tuple[str, Any]]:
         """Yield the columns of texts. With settings of reasoning, no text has it between tags."""
@@ -294,7 +402,7 @@ class ChatSettings(Predictor):
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{answer.usage}"
             )
         for choice in answer.choices:
-            if choice.text is None and not self.keeps_reasoning():
+            if choice.text is None and not self.keeps_reasoning() and "tool_calls" not in choice.details:
                 raise RowError(
                     f"expected a text as answer, found none: finish_reason {choice.finish_reason}. The model returned "
                     "only its reasoning: raise max_new_tokens, or set reasoning: true to keep it." + answer.usage

@@ -58,7 +58,7 @@ class AnswerSchema:
         values: list[Any] = []
         for choice in answer.choices:
             try:
-                values.append(self.value(_json_text(choice)))
+                values.append(self.value_of(choice))
             except RowError as error:
                 message = str(error)
                 if choice.finish_reason == "length":
@@ -67,6 +67,10 @@ class AnswerSchema:
                     message += f" It is text {len(values) + 1} of {len(answer.choices)}."
                 raise RowError(message + answer.usage) from None
         return values
+
+    def value_of(self, choice: Choice) -> Any:
+        """Return the value of a text, which may have reasoning before its JSON. Raise `RowError` if it does not fit."""
+        return self.value(_json_text(choice))
 
     def value(self, text: str) -> Any:
         """Parse a text and return its value. A `RowError` names the place that does not fit."""
@@ -160,6 +164,8 @@ def _kind(schema: Mapping[str, Any]) -> str | None:
     else:
         values = schema.get("enum", [schema["const"]] if "const" in schema else [])
         kinds = {KINDS.get(type(value), "object") for value in values}
+        if "number" in kinds:
+            kinds.discard("integer")
     kinds.discard("null")
     return kinds.pop() if len(kinds) == 1 else None
 

@@ -5,23 +5,32 @@ Random tokens belong to a row: the same row draws the same text, in any batch.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
+from overnight.tasks.infer.huggingface.constraint import Constraint
+from overnight.tasks.infer.huggingface.token_scores import ForcedTokens, LogProbabilities
 from overnight.tasks.infer.predictor import Batch
 
 if TYPE_CHECKING:
     import torch
 
+    from overnight.tasks.infer.chat.grammar import Grammar
+
 
 @dataclass(frozen=True)
 class Generated:
-    """The new tokens of one text, without the end token. `ended` is True if the model made an end token."""
+    """The new tokens of one text, without the end token. `ended` is True if the model made an end token.
+
+    `problem` is why the text does not count, or empty. `mean_logprob` is None unless it was required.
+    """
 
     tokens: list[int]
     ended: bool
+    problem: str = ""
+    mean_logprob: float | None = None
 
     @property
     def count(self) -> int:
@@ -36,7 +45,15 @@ class Generated:
 class Generation:
     """Generates at most `max_new_tokens` new tokens per text, with a model that is ready on its device."""
 
-    def __init__(self, checkpoint: Checkpoint, tokenizer: Any, model: Any, max_new_tokens: int) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokenizer: Any,
+        model: Any,
+        max_new_tokens: int,
+        grammar: "Grammar | None" = None,
+        logprobs: bool = False,
+    ) -> None:
         if tokenizer.pad_token is None:  # it is masked, so any token is fine
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.bos_token
         if tokenizer.pad_token is None:
@@ -53,6 +70,10 @@ class Generation:
         self._longest_prompt = context
         if context and not self.is_encoder_decoder:
             self._longest_prompt = context - max_new_tokens
+        self._logprobs, self._constraint = logprobs, None
+        if grammar:
+            vocabulary = model.config.get_text_config().vocab_size
+            self._constraint = Constraint(checkpoint, tokenizer, grammar, vocabulary, self._ends - {None})
 
     def run(
         self, inputs: dict[str, Any], noises: "Sequence[GumbelNoise | None]", num_beams: int = 1, best: int = 1
@@ -73,29 +94,68 @@ class Generation:
     def _run_once(
         self, inputs: dict[str, Any], noise: "GumbelNoise | None", num_beams: int, best: int
     ) -> list[list[Generated]]:
+        processors: list[Any] = []
+        log_probabilities = constrained = None
+        if self._logprobs:
+            log_probabilities = LogProbabilities()
+            processors.append(log_probabilities)
+        if self._constraint:  # before the noise, which draws among the tokens that are left
+            constrained = self._constraint.rows(len(inputs["attention_mask"]))
+            processors.append(constrained)
+        if noise:
+            processors.append(noise)
+        sequences = self._generate(inputs, processors, self._max_new_tokens, num_beams, best)
+        start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
+        texts = list(map(self._without_end, sequences[:, start:].tolist()))
+        for row, problem in (constrained.problems if constrained else {}).items():
+            texts[row] = replace(texts[row], problem=problem)
+        if log_probabilities:
+            means = log_probabilities.means(sequences, [text.count for text in texts])
+            texts = [replace(text, mean_logprob=mean) for text, mean in zip(texts, means, strict=True)]
+        return [texts[row : row + best] for row in range(0, len(texts), best)]
+
+    def _generate(
+        self, inputs: dict[str, Any], processors: Sequence[Any], max_new_tokens: int, num_beams: int = 1, best: int = 1
+    ) -> "torch.Tensor":
+        """Return the tokens of each row, after `processors` of logits, as `generate` of transformers does."""
         import torch
 
-        processors: list[Any] = []
+        first: list[Any] = []
         settings: dict[str, Any] = {}
         if not self.is_encoder_decoder:
             config = self._model.generation_config
-            processors, settings = unpadded_processors(config, inputs["attention_mask"], num_beams)
-        if noise:
-            processors.append(noise)
+            first, settings = unpadded_processors(config, inputs["attention_mask"], num_beams)
         with torch.inference_mode():
-            sequences = self._model.generate(
+            sequences: torch.Tensor = self._model.generate(
                 **inputs,
                 **settings,
-                max_new_tokens=self._max_new_tokens,
+                max_new_tokens=max_new_tokens,
                 do_sample=False,
                 num_beams=num_beams,
                 num_return_sequences=best,
                 pad_token_id=self.tokenizer.pad_token_id,
-                logits_processor=processors or None,
+                logits_processor=[*first, *processors] or None,
             )
-        start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
-        texts = list(map(self._without_end, sequences[:, start:].tolist()))
-        return [texts[row : row + best] for row in range(0, len(texts), best)]
+        return sequences
+
+    def tokens_of(self, checkpoint: Checkpoint, text: str) -> list[int]:
+        """Return the tokens of an answer with its end token. Raise `JobError` if they exceed `max_new_tokens`."""
+        tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens += sorted(self._ends - {None})[:1]
+        if len(tokens) > self._max_new_tokens:
+            raise checkpoint.unusable(
+                f"max_new_tokens: expected at least {len(tokens)} for the choice {text!r}, found {self._max_new_tokens}"
+            )
+        return tokens
+
+    def scores(self, inputs: dict[str, Any], answers: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return for each row the log probability that the model writes each of these answers."""
+        columns = []
+        for tokens in answers:
+            forced = ForcedTokens(tokens)
+            self._generate(inputs, [forced], len(tokens))
+            columns.append(cast("torch.Tensor", forced.total).tolist())
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def texts(self, generated: Sequence[Generated]) -> list[str]:
         """Return the text of each of `generated`, without special tokens."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow.compute as pc
 from pydantic import Field
 
+from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
 from overnight.tasks.infer.endpoint.settings import MILLION, Service
@@ -41,6 +42,13 @@ class OpenAI(Service, RemoteChat):
 
     def body(self, messages: Any) -> dict[str, Any]:
         return self.plain_body(self.model, messages)
+
+    def answer_fields(self, form: AnswerForm) -> dict[str, Any]:
+        """Put choices into a JSON schema, which more endpoints support; scores of labels need the plain text."""
+        if form.choices is None or self.label_scores:
+            return {}
+        schema = {"name": "answer", "schema": form.choice_schema(), "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
     def outputs_made(self) -> list[str]:
         columns = super().outputs_made()

@@ -20,6 +20,7 @@ from overnight.flows.notices.lineage import Lineage
 from overnight.tasks.config.extras import EXTRAS
 from overnight.tasks.duplicates.near import Near
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.chat.grammar import of_regex
 from overnight.tasks.infer.huggingface.saved_model import GeneratingModel
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.formats.tfrecord import features_of, records
@@ -90,6 +91,10 @@ NAMED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("onnx", MODEL, ("onnxruntime",)),
     ("sklearn", MODEL, ("sklearn", "joblib", "pandas")),
     ("text_generation", {"model": "m", "text_column": "x", "num_gpus": 1}, ()),
+    ("chat", {"model": "m", "user": "{x}", "output_schema": {}, "constrain": True}, ("llguidance",)),
+    ("chat", {"model": "m", "user": "{x}", "answer": {"choices": ["a"]}}, ("llguidance",)),
+    ("openai", {"model": "m", "user": "{x}", "answer": {"choices": ["a"]}}, ()),
+    ("vllm", {"model": "m", "user": "{x}", "answer": {"regex": "a"}}, ("llguidance",)),
     ("text_generation", {"model": "m", "text_column": "x", "num_gpus": 1, "device_map": "auto"}, ("accelerate",)),
 ]
 
@@ -132,6 +137,7 @@ CASES: list[tuple[str, str, str, Callable[[Path], Any]]] = [
     ("lance", "sink.kind: lance", "write", lambda here: lance.open_table(Location(str(here)))),
     ("lance", "source.kind: lance", "ingest", files("lance")),
     ("lance", "search", "plan", lambda here: LanceTable(Location(str(here)), None).dataset),
+    ("llguidance", "answer.regex", "infer", lambda _: of_regex("a").fits("a")),
     ("onnxruntime", "kind: onnx", "infer", load("onnx", **MODEL)),
     ("openlineage", "OPENLINEAGE_URL", "plan", send_lineage),
     ("pandas", "kind: sklearn", "infer", load("sklearn", **MODEL)),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tests.tasks.infer.words import WORDS
@@ -37,6 +37,32 @@ def chat_model(folder: Path, template: str | None = TEMPLATE) -> Path:
     }  # fmt: skip
     LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
     chat_tokenizer(template).save_pretrained(folder)
+    return folder
+
+
+def byte_tokenizer(*special: str) -> PreTrainedTokenizerFast:
+    """A token for each of the 256 bytes, which grammars need."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[END]", pad_token="[PAD]")
+    made.add_special_tokens({"additional_special_tokens": list(special)})
+    return made
+
+
+def byte_model(folder: Path) -> Path:
+    """A random model whose tokens are bytes, saved in `folder`."""
+    torch.manual_seed(5)
+    made = byte_tokenizer()
+    made.chat_template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": len(made) + 6, "max_position_embeddings": 2048,
+        "initializer_range": 0.3, "eos_token_id": made.eos_token_id, "bos_token_id": None,
+    }  # fmt: skip
+    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
+    made.save_pretrained(folder)
     return folder
 
 

@@ -96,3 +96,10 @@ def test_a_kept_answer_has_its_reasoning(server: ChatServer, tmp_path: Path) -> 
         found: Any = model.load_with(Location(str(tmp_path / "answers")))(batch_of(["x"]))
         assert found.columns["reasoning"].to_pylist() == ["why"]
     assert len(server.seen) == 1
+
+
+def test_one_text_of_an_answer_has_its_own_details_and_the_tokens_of_all() -> None:
+    answer = Answer(
+        "a", 5, 9, "stop", others=[("b", "length", "hm")], details=[{"mean_logprob": -1}, {"mean_logprob": -2}]
+    )
+    assert answer.only(1) == Answer("b", 5, 9, "length", "hm", details=({"mean_logprob": -2},))

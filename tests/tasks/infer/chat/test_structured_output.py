@@ -3,7 +3,7 @@
 import datetime
 import enum
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import pydantic
@@ -87,7 +87,29 @@ class Author(BaseModel):
     born: int | None = None
 
 
+T = TypeVar("T")
+
+
+class Box(BaseModel, Generic[T]):
+    content: T
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    is_loud: bool
+
+
+class Tree(BaseModel):
+    value: int
+    next: list["Tree"] = []
+
+
 INTEGER, TEXT = pa.int64(), pa.string()
+TREE = pa.struct([("value", INTEGER), ("next", pa.list_(TEXT))])
 AUTHOR = pa.struct([("born", INTEGER)])
 
 
@@ -103,6 +125,12 @@ AUTHOR = pa.struct([("born", INTEGER)])
         (Literal["a", None], TEXT, "a", "a"),
         (Literal[True], pa.bool_(), True, True),
         (Literal["a", 1], TEXT, 1, "1"),
+        (Literal[1, 2.5, None], pa.float64(), 1, 1.0),
+        (Box[Author | None], pa.struct([("content", AUTHOR)]), {"content": None}, {"content": None}),
+        (Annotated[Author, pydantic.Field(description="of the book")], AUTHOR, {"born": 1}, {"born": 1}),
+        (Annotated[Cat | Dog, pydantic.Field(discriminator="kind")], TEXT, {"kind": "cat"}, '{"kind": "cat"}'),
+        (list[Mood | None], pa.list_(TEXT), ["good", None], ["good", None]),
+        (Tree, TREE, {"value": 1, "next": [{"value": 2}]}, {"value": 1, "next": ['{"value": 2}']}),
         (bool | None, pa.bool_(), False, False),
         (int | float, pa.float64(), 2, 2.0),
         (int | str, TEXT, 5, "5"),

@@ -32,6 +32,22 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
+def test_choices_are_sent_as_a_strict_schema_and_other_forms_are_only_checked(server: ChatServer) -> None:
+    sent = predictor(server, answer={"choices": ["a", "b"]}).body([])["response_format"]["json_schema"]
+    assert sent["strict"] is True
+    assert sent["schema"] == {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "enum": ["a", "b"]}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    plain = predictor(server).body([])
+    assert predictor(server, answer={"regex": "a|b"}).body([]) == plain
+    own = {"response_format": None, "structured_outputs": {"choice": ["a", "b"]}}
+    body = predictor(server, answer={"choices": ["a", "b"]}, extra_body=own).body([])
+    assert body == {**plain, "structured_outputs": {"choice": ["a", "b"]}}
+
+
 def seconds_of(server: ChatServer) -> float:
     """The time between the first request and the last."""
     moments = sorted(moment for moment, _ in server.seen)

@@ -146,3 +146,16 @@ def llama_for_vllm(folder: Path) -> Path:
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.mark.parametrize(
+    ("form", "sent"),
+    [
+        ({"choices": ["a", "b"]}, {"choice": ["a", "b"]}),
+        ({"regex": "[a-z]"}, {"regex": "[a-z]"}),
+        ({"grammar": 'start: "a"'}, {"grammar": 'start: "a"'}),
+    ],
+)
+def test_the_form_of_an_answer_is_one_of_vllms_structured_outputs(form: dict[str, Any], sent: dict[str, Any]) -> None:
+    assert vllm(answer=form).body([])["structured_outputs"] == sent
+    assert "structured_outputs" not in vllm().body([])
