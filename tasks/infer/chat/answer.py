@@ -55,6 +55,8 @@ class Answer:
     is_begun: bool = False  # the prompt ends with <think>
     others: Sequence[Sequence[Any]] = ()  # further texts: text, finish reason, reasoning if that is apart
     problem: str | None = None  # what is in the place of a text: the row fails, and the answer was paid for
+    model: str | None = None  # that answered, as the endpoint names it
+    system_fingerprint: str | None = None  # of the endpoint's configuration
 
     @property
     def choices(self) -> list[Choice]:

@@ -112,7 +112,16 @@ def answer_of(body: bytes, texts: int) -> Answer:
     for choice in further:
         problem = problem or choice.problem
         others.append((choice.text, choice.finish_reason, choice.reasoning))
-    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
+    return Answer(
+        first.text,
+        *tokens,
+        first.finish_reason,
+        first.reasoning,
+        others=others,
+        problem=problem,
+        model=_text(payload.get("model")),
+        system_fingerprint=_text(payload.get("system_fingerprint")),
+    )
 
 
 def _payload(body: bytes) -> dict[str, Any]:

@@ -4,18 +4,22 @@
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import field_validator, model_validator
 
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
-from overnight.tasks.infer.chat.settings import ChatSettings, Message
+from overnight.tasks.infer.chat.settings import ChatSettings, Message, answer_schema
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
+
+CUT_OFF = ("length", "max_tokens", "model_length", "content_filter", "error")  # reasons of servers and gateways
 
 
 class RemoteChat(RemoteModel, ChatSettings):
@@ -48,6 +52,18 @@ class RemoteChat(RemoteModel, ChatSettings):
         """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
         body = self.dialect().body(model, messages, self)
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
+
+    def whole_answers(self) -> Callable[[Any], bool]:
+        schema = answer_schema(self.output_schema)
+
+        def is_whole(answer: Answer) -> bool:
+            try:
+                list(self._values(answer, schema))
+            except RowError:
+                return False
+            return all(choice.finish_reason not in CUT_OFF for choice in answer.choices)
+
+        return is_whole
 
     def asking(self, requests: ConcurrentRequests[Any]) -> Predict:
         """Return the function that gets a batch's answers by these requests."""

@@ -8,18 +8,20 @@ import abc
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.endpoint.client import Dialect, Limits
+from overnight.tasks.infer.endpoint.client import Body, Dialect, Limits
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
+from overnight.tasks.infer.endpoint.earlier_answers import EarlierAnswers, NoEarlier
 from overnight.tasks.infer.endpoint.response_log import open_log
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.reuse.settings import REUSED, Reuse
 from overnight.tasks.storage.location import VARIABLE, Location, expand
 
 MILLION = 1_000_000
@@ -90,6 +92,14 @@ class RemoteModel(Predictor):
     def dialect(self) -> Dialect[Any]:
         """Return the protocol of the endpoint."""
 
+    def is_drawn(self, body: Body) -> bool:
+        """Return True if the answers to this body, for several rows, are to differ."""
+        return bool(body.get("temperature", 1) != 0)
+
+    def whole_answers(self) -> Callable[[Any], bool]:
+        """Return a function that returns True if an answer is complete, and its row does not fail by it."""
+        return lambda answer: True
+
     def requests_to(
         self,
         url: str,
@@ -98,6 +108,7 @@ class RemoteModel(Predictor):
         requests: float | None = None,
         tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
+        earlier: NoEarlier[Any] | None = None,
     ) -> ConcurrentRequests[Any]:
         """Return the client of the endpoint at `url`.
 
@@ -114,7 +125,7 @@ class RemoteModel(Predictor):
         )
         dialect = self.dialect()
         transport = Transport(url, dialect.path, key, headers or {}, self.max_concurrent_requests)
-        return ConcurrentRequests(dialect, transport, limits, open_log(log_place))
+        return ConcurrentRequests(dialect, transport, limits, open_log(log_place), earlier or NoEarlier())
 
 
 class Service(RemoteModel):
@@ -151,9 +162,12 @@ class Service(RemoteModel):
     ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
+    reuse: Annotated[
+        Reuse | None, Field(description="Takes answers to the same requests from earlier runs, see Reuse answers.")
+    ] = None
 
     operational: ClassVar[tuple[str, ...]] = (
-        *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute"),
+        *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute", "reuse"),
         *("price_per_million_input_tokens", "price_per_million_output_tokens"),
     )
 
@@ -196,7 +210,15 @@ class Service(RemoteModel):
             requests and requests / workers,
             tokens and tokens / workers,
             {name: _header(name, value) for name, value in self.headers.items()},
+            self._earlier_answers(log_place),
         )
+
+    def _earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
+        if self.reuse is None:
+            return NoEarlier()
+        counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
+        address = expand(self.base_url).partition("?")[0].rstrip("/")
+        return EarlierAnswers(self.reuse, self.dialect(), address, self.is_drawn, self.whole_answers(), counted)
 
     def _key(self) -> str | None:
         if self.api_key_env is None:
