@@ -53,8 +53,8 @@ def test_answers_of_all_jobs_are_found(folder: Location, monkeypatch: pytest.Mon
 
 def test_an_answer_serves_for_so_many_days_and_the_newest_one_serves(tmp_path: Path) -> None:
     folder = Location(str(tmp_path))
-    keep(folder / "job", f"{NOW}-b-m", lines([1], days_ago=3, text="three days old"))
-    keep(folder / "job", f"{NOW}-a-m", [*lines([1], days_ago=5, text="five days old"), *lines([2], days_ago=5)])
+    keep(folder / "job", f"{NOW}-a-m", lines([1], days_ago=3, text="three days old"))
+    keep(folder / "job", f"{NOW}-b-m", [*lines([1], days_ago=5, text="five days old"), *lines([2], days_ago=5)])
     assert answers(folder, [1, 2]) == ["three days old", "answer 2"]
     assert answers(folder, [1, 2], days=4) == ["three days old", None]
     assert answers(folder, [1, 2], days=2) == [None, None]
