@@ -1,7 +1,7 @@
 """The answers that a folder keeps for later runs. Many jobs may add to it and read it at the same time.
 
 A publish adds two files, and nothing changes a file: `<job>/<time>-<generation>-<model>.jsonl.gz` with an answer per
-line, in gzip members of about 1,000 lines, and `.npy` with the key and member of each answer. The index comes last,
+line, in gzip members of at most 250 lines, and `.npy` with the key and member of each answer. The index comes last,
 so an answer without an index is not read.
 """
 
@@ -23,11 +23,11 @@ import numpy as np
 
 from overnight.tasks.storage.location import Location
 
-ANSWERS_A_MEMBER, BYTES_A_MEMBER = 1000, 2**20  # of JSON, before compression
-MEMBERS_IN_MEMORY = 16
+ANSWERS_A_MEMBER, BYTES_A_MEMBER = 250, 2**18  # of JSON, before compression
+MEMBERS_IN_MEMORY = 64
 ANSWERS, INDEX = ".jsonl.gz", ".npy"
 ENTRY = np.dtype([("key", np.uint64), ("start", np.int64), ("length", np.int32)])
-LOADED = np.dtype([*ENTRY.descr, ("file", np.int32)])
+MEMBER = np.dtype([("start", np.int64), ("length", np.int32), ("file", np.int32)])
 DAMAGE = (EOFError, ValueError, KeyError, TypeError, zlib.error, gzip.BadGzipFile)
 TIME = "%Y%m%dT%H%M%S"
 
@@ -44,24 +44,28 @@ class KeptAnswers:
         self._member = functools.lru_cache(MEMBERS_IN_MEMORY)(self._read_member)
         self._locks = [threading.Lock() for _ in range(MEMBERS_IN_MEMORY)]  # so that a member is read once
         self._files: list[Location] = []
-        parts = [np.empty(0, LOADED), *itertools.chain.from_iterable(map(self._read_indices, _jobs(folder)))]
-        entries = np.concatenate(parts)
-        self._entries = entries[np.argsort(entries["key"], kind="stable")]
+        keys, members = [np.empty(0, np.uint64)], [np.empty(0, MEMBER)]
+        for job in folder.names():
+            for own_keys, own_members in self._read_indices(folder / job):
+                keys.append(own_keys)
+                members.append(own_members)
+        all_keys = np.concatenate(keys)
+        order = np.argsort(all_keys, kind="stable")
+        self._keys, self._members = all_keys[order], np.concatenate(members)[order]
 
     def find(self, key: str) -> Any:
         """Return the newest answer with this key, or None."""
-        number, newest = _number(key), None
-        for entry in self._entries[np.searchsorted(self._entries["key"], number) :]:
-            if entry["key"] != number:
-                break
-            member = int(entry["file"]), int(entry["start"]), int(entry["length"])
+        number, newest = np.uint64(_number(key)), None
+        first, stop = self._keys.searchsorted(number), self._keys.searchsorted(number, "right")
+        for start, length, file in self._members[first:stop].tolist():
+            member = file, start, length
             with self._locks[hash(member) % len(self._locks)]:
                 line = self._member(*member).get(key)
             if line and line["at"] >= max(self._oldest, newest["at"] if newest else 0):
                 newest = line
         return newest and newest["answer"]
 
-    def _read_indices(self, job: Location) -> Iterator[np.ndarray]:
+    def _read_indices(self, job: Location) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         names = [name for name in job.names() if name.endswith(INDEX) and not is_older(name, self._oldest)]
         for name, content in job.read_each(names).items():
             try:
@@ -71,12 +75,10 @@ class KeptAnswers:
             except DAMAGE as error:
                 _log.warning("%s: the file is damaged, so its answers are not reused: %s", job / name, error)
                 continue
-            loaded = np.empty(len(own), LOADED)
-            for field in ENTRY.names or ():
-                loaded[field] = own[field]
-            loaded["file"] = len(self._files)
+            members = np.empty(len(own), MEMBER)
+            members["start"], members["length"], members["file"] = own["start"], own["length"], len(self._files)
             self._files.append(job / (name.removesuffix(INDEX) + ANSWERS))
-            yield loaded
+            yield np.ascontiguousarray(own["key"]), members
 
     def _read_member(self, file: int, start: int, length: int) -> Mapping[str, Line]:
         """Return the lines of a member by their keys; none if it is damaged or was removed."""
@@ -123,11 +125,6 @@ def is_older(name: str, oldest: float) -> bool:
     with contextlib.suppress(ValueError):
         return datetime.strptime(name[:15], TIME).replace(tzinfo=UTC).timestamp() < oldest
     return False
-
-
-def _jobs(folder: Location) -> Iterator[Location]:
-    for name in folder.names():
-        yield folder / name
 
 
 def _members(lines: Iterable[Line]) -> Iterator[dict[str, bytes]]:

@@ -1,4 +1,4 @@
-"""The setting `reuse` of a model that asks an endpoint, and the key by which a later run finds an answer."""
+"""The setting `reuse` of a model at an endpoint, and the key by which a later run finds an answer."""
 
 import hashlib
 import json

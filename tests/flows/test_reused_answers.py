@@ -69,7 +69,7 @@ def test_a_later_run_pays_only_for_the_rows_that_changed(
     changed = [*TEXTS[:35], *(f"{text}," for text in TEXTS[35:])]
     write_texts(tmp_path, changed)
     done = overnight("run", str(tmp_path / "first.yaml"))
-    assert "reused by openai: 35 answers of earlier runs, 245 + 70 tokens, a cost of 0.000385 saved" in done.stdout
+    assert "reused by openai: 35 answers of earlier runs, 245 + 105 tokens, a cost of 0.000455 saved" in done.stdout
     assert server.requests() == dict.fromkeys([*TEXTS, *changed], 1)
 
 

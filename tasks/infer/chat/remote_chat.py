@@ -12,6 +12,7 @@ from pydantic import field_validator, model_validator
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.chat.prompts import fixed_text_after_columns
 from overnight.tasks.infer.chat.settings import ChatSettings, Message, answer_schema
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
@@ -20,6 +21,7 @@ from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 
 CUT_OFF = ("length", "max_tokens", "model_length", "content_filter", "error")  # reasons of servers and gateways
+WORTH_A_PREFIX = 1000  # characters, about 250 tokens; vLLM keeps blocks of 16 tokens, OpenAI at least 1,024
 
 
 class RemoteChat(RemoteModel, ChatSettings):
@@ -52,6 +54,17 @@ class RemoteChat(RemoteModel, ChatSettings):
         """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
         body = self.dialect().body(model, messages, self)
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
+
+    def remarks(self) -> list[str]:
+        templates = [text for text in (self.system, self.user) if isinstance(text, str)]
+        characters = fixed_text_after_columns(templates)
+        if characters < WORTH_A_PREFIX:
+            return []
+        return [
+            f"{self.shown_name()}: {characters:,} characters of fixed text come behind the first column of the prompt, "
+            "so each row computes and pays for them again. Put the fixed text before the columns: endpoints and vLLM "
+            "keep the beginning that prompts share"
+        ]
 
     def whole_answers(self) -> Callable[[Any], bool]:
         schema = answer_schema(self.output_schema)

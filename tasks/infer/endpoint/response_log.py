@@ -46,7 +46,7 @@ class NoLog:
 class ResponseLog(NoLog):
     """The log of one model's answers in a directory, to which each process writes files of its own.
 
-    It finds the answers of earlier processes, by an index of 28 bytes per answer, and the first of its own.
+    It finds the answers of earlier processes, by an index of 36 bytes per answer, and the first of its own.
     """
 
     def __init__(self, folder: Location) -> None:
@@ -57,14 +57,14 @@ class ResponseLog(NoLog):
         self._first: dict[str, Any] = {}
         self._files = folder.names()
         self._index = self._read_index()
+        self._keys = np.ascontiguousarray(self._index["key"])  # a search in the index itself would copy all keys
 
     def find(self, key: str) -> Any:
         if key in self._first:
             return self._first[key]
-        number = _number(key)
-        for entry in self._index[np.searchsorted(self._index["key"], number) :]:
-            if entry["key"] != number:
-                return None
+        number = np.uint64(_number(key))
+        first, stop = self._keys.searchsorted(number), self._keys.searchsorted(number, "right")
+        for entry in self._index[first:stop]:
             with (self._folder / self._files[entry["file"]]).open() as file:
                 file.seek(int(entry["start"]))
                 line = json.loads(file.read(int(entry["length"])))

@@ -163,7 +163,8 @@ class Service(RemoteModel):
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
     reuse: Annotated[
-        Reuse | None, Field(description="Takes answers to the same requests from earlier runs, see Reuse answers.")
+        Reuse | None,
+        Field(description="Takes the answers to equal requests from earlier runs, and keeps new ones for later."),
     ] = None
 
     operational: ClassVar[tuple[str, ...]] = (

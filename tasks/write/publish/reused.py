@@ -33,7 +33,7 @@ def reused_answers(run: Run, settings: Mapping[str, Any]) -> dict[str, dict[str,
             keys.append(int(line["key"][:16], 16))
             for column, counted in zip(tokens, TOKENS, strict=True):
                 column.append(line["answer"][counted] or 0)
-        _, first = np.unique(np.array(keys), return_index=True)  # the stream asks the rows of a trial again
+        _, first = np.unique(np.array(keys), return_index=True)  # the stream runs the rows of a trial again
         sums = [int(np.array(column)[first].sum()) for column in tokens]
         reused[name] = {"answers": len(first), **dict(zip(TOKENS, sums, strict=True))}
         prices = [model[price] for price in PRICES if price in model]
