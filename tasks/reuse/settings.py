@@ -41,10 +41,10 @@ class Reuse(Settings):
 
 
 def reuse_key(dialect: str, address: str, body: Any, row_id: str | None) -> str:
-    """Return the key of a request, a hash in hexadecimal: the whole body as it is sent, and the address without query.
+    """Return the key of a request: a hash, in hexadecimal, of the address without query and the whole body as sent.
 
-    The order of keys counts, because a model writes the fields of a schema in this order. `row_id` is None if the
-    request of another row with this body may have the same answer.
+    `row_id` is None if another row with this body gets the same answer.
     """
+    # Keys of the body keep their order, because a model writes the fields of a schema in this order.
     text = json.dumps([FORMAT_VERSION, dialect, address, body, row_id], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,8 +30,8 @@ class NoEarlier(Generic[A]):
 class EarlierAnswers(NoEarlier[A]):
     """The answers in the folder of `reuse`, of the endpoint at `address`.
 
-    `counted` gets the tokens of each answer that this run uses. `is_drawn` returns True if the same body of another row may have another answer, and `is_whole` if an answer is
-    complete and its row does not fail.
+    `counted` gets the tokens of each answer that this run uses. `is_drawn` returns True if the same body of another row
+    may have another answer, and `is_whole` if an answer is complete and its row does not fail.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ def reused_answers(run: Run, settings: Mapping[str, Any]) -> dict[str, dict[str,
 
 def keep_answers(run: Run, receipt: Mapping[str, Any]) -> None:
     """Keep the run's answers for later runs, and remove the job's old ones. A failure only loses the saving."""
-    moment = receipt["finished_at"].replace("-", "").replace(":", "")[:15]
     for name, model in _models(receipt.get("settings") or {}):
+        moment = receipt["finished_at"].replace("-", "").replace(":", "")[:15]
         reuse = Reuse(**model["reuse"])
         folder = Location(reuse.path) / run.job
         try:
