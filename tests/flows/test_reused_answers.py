@@ -1,17 +1,13 @@
 """Jobs whose models reuse the answers of earlier runs, as Prefect and Ray run them."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from overnight.flows.job.loading import load_job
-from overnight.flows.runs.run import describe_run
-from overnight.tasks.state.run import read_json, write_json
 from tests import jobs
 from tests.flows.conftest import Overnight, RunJob, assert_settled, parquet, published, write_parquet
 from tests.tasks.infer.chat_server import ChatServer, chat_server
@@ -73,40 +69,13 @@ def test_a_later_run_pays_only_for_the_rows_that_changed(
     assert server.requests() == dict.fromkeys([*TEXTS, *changed], 1)
 
 
-def test_a_run_that_died_before_it_kept_its_answers_keeps_them_when_the_next_run_repairs_it(
-    tmp_path: Path, run_job: RunJob, server: ChatServer
-) -> None:
-    write_texts(tmp_path, TEXTS)
-    job, folder = job_of(tmp_path, server), tmp_path / "answers/first"
-    run_job(job)
-    state = describe_run(load_job(tmp_path / "first.yaml"), "all").ledger
-    receipt = read_json(state / "receipt.json")
-    assert receipt
-    # As a process leaves it that is killed after the switch: the log is there, and no kept answer.
-    [kept] = folder.glob("*.jsonl.gz")
-    log = tmp_path / "first/_overnight/all/generations" / receipt["generation"] / "answers/openai"
-    log.mkdir(parents=True)
-    lines = [json.loads(line) for line in gzip.decompress(kept.read_bytes()).splitlines()]
-    reuses = [{"key": "0", "answer": line["answer"], "reuse": {"key": line["key"], "at": line["at"]}} for line in lines]
-    (log / "a.jsonl").write_text("\n".join(map(json.dumps, reuses)) + '\n{"key": "cut')
-    for file in list(folder.iterdir()):
-        file.unlink()
-    owner = {name: receipt[name] for name in ("generation", "attempt")}
-    write_json(state / "publishing.json", {**owner, "receipt": receipt, "old": []})
-    again = run_job(job, force=True)
-    assert again["reused"]["openai"]["answers"] == 40
-    assert server.requests() == dict.fromkeys(TEXTS, 1)
-
-
-def test_two_jobs_share_a_folder_at_the_same_time(
-    tmp_path: Path, run_job: RunJob, overnight: Overnight, server: ChatServer
-) -> None:
+def test_two_jobs_share_a_folder_at_the_same_time(tmp_path: Path, run_job: RunJob, server: ChatServer) -> None:
     write_texts(tmp_path, TEXTS)
     jobs_of_both = [job_of(tmp_path, server, name) for name in ("first", "second")]
     with ThreadPoolExecutor(2) as both:
-        receipts = list(both.map(run_job, jobs_of_both))
-    for receipt in receipts:
-        assert_settled(receipt, written=40)
+        runs = [both.submit(copy_context().run, run_job, job) for job in jobs_of_both]
+    for run in runs:
+        assert_settled(run.result(), written=40)
     assert {path.name for path in (tmp_path / "answers").iterdir()} == {"first", "second"}
     asked = sum(server.requests().values())
     for job in jobs_of_both:
