@@ -34,6 +34,9 @@ def check_models(job: Job) -> Iterator[Finding]:
     yield from findings
     if job.models and not findings:
         yield Finding("models", "ok", f"{', '.join(model.shown_name() for model in job.models)}: found")
+    for model in job.models:
+        for remark in model.remarks():
+            yield Finding("prompt", "warning", remark)
 
 
 def check_libraries(job: Job) -> Iterator[Finding]:

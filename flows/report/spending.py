@@ -33,6 +33,9 @@ def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
             uses.append(Use(title + model, record["sum"], unit, price))
+    for name, reused in (receipt.get("reused") or {}).items():
+        if cost := reused.get("cost"):
+            uses.append(Use(f"of these, reused ({name})", -cost, "", -cost))
     device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
     if device_hours:
         uses.append(_hours("models on devices", device_hours, job, "price_per_gpu_hour"))

@@ -104,6 +104,12 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
             f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
+    for name, reused in receipt.get("reused", {}).items():
+        line = f"reused by {name}: {reused['answers']:,} answers of earlier runs"
+        line += f", {reused['prompt_tokens']:,} + {reused['completion_tokens']:,} tokens"
+        if "cost" in reused:
+            line += f", a cost of {reused['cost']:,.4g} saved"
+        yield line
     yield f"time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s"
     if files := skipped_files.told(receipt.get("passed_over", {})):
         yield f"passed over: {files}"

@@ -190,6 +190,10 @@ class Predictor(Reservation):
         """Return this model as a preview runs it, in front of its user: it does not wait long for a service."""
         return self
 
+    def remarks(self) -> list[str]:
+        """Return sentences about settings that work and could be better, for `overnight validate`."""
+        return []
+
     def prompt_columns(self) -> list[str]:
         """Return the names of the columns whose values become text in a prompt."""
         return []

@@ -25,7 +25,8 @@ from overnight.tasks.storage.stores import Stores, in_use
 #                          parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
 #                          parts/<attempt>-*.errors    Parquet: quarantine details of the part of that name
 #                          duplicates/<number>         Parquet: the rows that a `deduplicate` drops
-#                          answers/<model>/*.jsonl     paid answers, see infer/endpoint/response_log.py
+#                          answers/<model>/*.jsonl     paid answers, see infer/endpoint/response_log.py;
+#                                                      <model>.reused/: the tokens of answers of earlier runs
 #                          logs/<token>.log            output of user code in the run with this token
 #                          logs/<token>.incidents.json  the incidents of the run with this token, if it failed
 #                          nodes.json                  the nodes alive in the cluster, while an attempt runs

@@ -196,6 +196,11 @@ class Location:
             # Azure's driver (adlfs 2026.8) cannot read bytes from the end.
             return bytes(filesystem.cat_file(path, start=max(filesystem.size(path) - count, 0)))
 
+    def read_range(self, start: int, length: int) -> bytes:
+        """Return `length` bytes of the file from the byte `start` on, or fewer if the file ends before."""
+        with self._translating("read") as (filesystem, path):
+            return bytes(filesystem.cat_file(path, start=start, end=start + length))
+
     def open(self) -> Any:
         """Return the file, open for reading: binary and seekable."""
         with self._translating("read") as (filesystem, path):

@@ -48,6 +48,7 @@ from overnight.tasks.write.publish.retried import (
     receipt_of_retry,
     refuse_other_columns,
 )
+from overnight.tasks.write.publish.reused import reused_answers
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck, engine_figures
 from overnight.tasks.write.stream.progress import StreamStopped, follow
@@ -152,6 +153,8 @@ def write(
             errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
             receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
+            if reused := reused_answers(run, settings):
+                receipt["reused"] = reused
             places = [*published_places(run, retry), *(file.place for file in ready.files)]
             agreement = compare_with_published(run, checks.agreement, sink, receipt["columns"], places)
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors), agreement)

@@ -48,6 +48,7 @@ SHOWN = {
         r"A is all/sample-1, B is all/sample-2\n  only in B: 1 rows: \S+\n  rows in both: 5",
     ),
     "models-of-tables.md": (r"torch_scores", r"onnx_product", r"keras_output", r"species_prediction +string"),
+    "reuse-answers.md": (r"reused by openai: [1-9]\d answers of earlier runs",),
     "share-a-gpu.md": (r"two\.yaml: job 'two-models' is valid", r"two-models/all: 4 rows, 0 filtered, 0 quarantined"),
     "speech.md": (r"broken-off\.wav\n(.*\n)+.*found 192022 bytes of 384044: it is cut off",),
     "summaries.md": (r"expected at most 1024 tokens, found \d+",),

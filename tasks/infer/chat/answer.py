@@ -59,6 +59,8 @@ class Answer:
     reasoning_tokens: int | None = None  # of the completion tokens, if the endpoint counts them
     # of each text, if the settings require them: mean_logprob, tool_calls, and first_tokens or label_scores
     details: Sequence[Mapping[str, Any]] = ()
+    model: str | None = None  # that answered, as the endpoint names it
+    system_fingerprint: str | None = None  # of the endpoint's configuration
 
     @property
     def choices(self) -> list[Choice]:

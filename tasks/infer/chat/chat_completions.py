@@ -150,6 +150,8 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
         problem=problem,
         reasoning_tokens=reasoning_tokens,
         details=details if any(details) else (),
+        model=_text(payload.get("model")),
+        system_fingerprint=_text(payload.get("system_fingerprint")),
     )
 
 

@@ -54,6 +54,16 @@ def placeholders(template: str, setting: str = "prompt") -> list[str]:
     return list(columns)
 
 
+def fixed_text_after_columns(templates: Iterable[str]) -> int:
+    """Return the characters of fixed text behind the first column in the templates, which follow each other."""
+    characters, has_column = 0, False
+    for template in templates:
+        for text, name, _, _ in Formatter().parse(template):
+            characters += len(text) if has_column else 0
+            has_column = has_column or name is not None
+    return characters
+
+
 def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
     """Return the template with the values of each row. A row without one of them is a `RowError`."""
     columns = placeholders(template, setting)

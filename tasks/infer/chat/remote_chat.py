@@ -4,27 +4,32 @@
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import RowError
+from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
 from overnight.tasks.infer.chat.messages import MEDIA, Message
+from overnight.tasks.infer.chat.prompts import fixed_text_after_columns
 from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
 from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
-from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
+from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings, answer_schema
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
+
+CUT_OFF = ("length", "max_tokens", "model_length", "content_filter", "error")  # reasons of servers and gateways
+WORTH_A_PREFIX = 1000  # characters, about 250 tokens; vLLM keeps blocks of 16 tokens, OpenAI at least 1,024
 
 
 class RemoteChat(RemoteModel, ChatSettings):
@@ -188,6 +193,32 @@ class RemoteChat(RemoteModel, ChatSettings):
     @abc.abstractmethod
     def answer_fields(self, form: AnswerForm) -> Body:
         """Return the fields of a request that make the endpoint keep to `form`; without any, answers are checked."""
+
+    def remarks(self) -> list[str]:
+        templates = [text for text in (self.system, self.user) if isinstance(text, str)]
+        characters = fixed_text_after_columns(templates)
+        if characters < WORTH_A_PREFIX:
+            return []
+        return [
+            f"{self.shown_name()}: {characters:,} characters of fixed text come behind the first column of the prompt, "
+            "so each row computes and pays for them again. Put the fixed text before the columns: endpoints and vLLM "
+            "keep the beginning that prompts share"
+        ]
+
+    def is_drawn(self, body: Body) -> bool:
+        return bool(body.get("temperature", 1) != 0)
+
+    def whole_answers(self) -> Callable[[Any], bool]:
+        schema = answer_schema(self.output_schema)
+
+        def is_whole(answer: Answer) -> bool:
+            try:
+                list(self._values(answer, schema))
+            except RowError:
+                return False
+            return all(choice.finish_reason not in CUT_OFF for choice in answer.choices)
+
+        return is_whole
 
     def asking(self, requests: ConcurrentRequests[Any]) -> Predict:
         """Return the function that gets a batch's answers by these requests."""

@@ -5,7 +5,6 @@ The log keeps both answers by their request bodies, so a resumed run sends neith
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer

@@ -12,6 +12,7 @@ from typing import Generic, Protocol
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect, Endpoint, Limits
+from overnight.tasks.infer.endpoint.earlier_answers import NoEarlier
 from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
@@ -48,8 +49,9 @@ class Alone(Grouping[A]):
 
 @dataclass(frozen=True)
 class Row:
-    """A row to request: the key of its answer in the log, and the body that it has alone."""
+    """A row to request: its id, the key of its answer in the log, and the body that it has alone."""
 
+    id: str
     key: str
     body: Body
 
@@ -64,6 +66,7 @@ class ConcurrentRequests(Generic[A]):
         limits: Limits,
         log: NoLog,
         grouping: Grouping[A] | None = None,
+        earlier: NoEarlier[A] | None = None,
     ) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
         self._endpoint: Endpoint[A] | Fallback[A]
@@ -72,6 +75,8 @@ class ConcurrentRequests(Generic[A]):
         else:
             self._endpoint = Endpoint(dialect, transports[0], limits)
         self._grouping: Grouping[A] = grouping or Alone()
+        self._earlier: NoEarlier[A] = earlier or NoEarlier()
+        self._calls, self._lock = 0, threading.Lock()  # the calls under way
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
     def earlier_answer(self) -> A | None:
@@ -82,16 +87,28 @@ class ConcurrentRequests(Generic[A]):
     def answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
         """Return for each row the answer of its request, or its own `RowError`. Raise other failures.
 
-        The log's answers are not requested again. An answer or an exception in place of a body is returned as it is.
+        Answers of the log or of earlier runs are not requested. An answer or an exception in place of a body is
+        returned as it is.
         """
+        self._count(1)
         try:
             future = asyncio.run_coroutine_threadsafe(self._answers(row_ids, bodies), self._loop)
             answers = future.result()
         except BaseException:
-            self._log.flush(now=True)
+            self._count(-1)
+            self._flush(now=True)
             raise
-        self._log.flush()
+        self._flush(now=self._count(-1) == 0)  # this call may be the last one
         return answers
+
+    def _count(self, more: int) -> int:
+        with self._lock:
+            self._calls += more
+            return self._calls
+
+    def _flush(self, now: bool) -> None:
+        self._log.flush(now)
+        self._earlier.flush(now)
 
     async def _answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
         answers: list[A | Exception | None] = []
@@ -99,7 +116,7 @@ class ConcurrentRequests(Generic[A]):
         for row_id, body in zip(row_ids, bodies, strict=True):
             answer: A | Exception | None = None
             if isinstance(body, dict):
-                rows.append(Row(key_of(row_id, body), body))
+                rows.append(Row(row_id, key_of(row_id, body), body))
             else:
                 answer = body
             answers.append(answer)
@@ -107,12 +124,14 @@ class ConcurrentRequests(Generic[A]):
         return [next(new_answers) if answer is None else answer for answer in answers]
 
     async def _of_rows(self, rows: Sequence[Row]) -> list[A | Exception]:
-        """Return the answers of the log, and of requests for the other rows."""
+        """Return the answers of the log and of earlier runs, and of requests for the other rows."""
         answers: dict[str, A | Exception] = {}
         missing: list[Row] = []
         for row in rows:
             if fields := self._log.find(row.key):
                 answers[row.key] = self._dialect.kept(fields)
+            elif answer := await self._earlier.find(row.key, row.id, row.body):
+                answers[row.key] = answer
             else:
                 missing.append(row)
         tasks = [asyncio.ensure_future(self._request(group)) for group in self._groups(missing)]
@@ -149,7 +168,7 @@ class ConcurrentRequests(Generic[A]):
             if part is None:
                 missing.append(row)
             else:
-                self._log.add(row.key, asdict(part))
+                self._log.add(row.key, asdict(part), self._earlier.note(row.id, row.body, part))
                 answers[row.key] = part
         return answers | await self._in_halves(missing)
 

@@ -1,8 +1,8 @@
 """A log of paid answers: after a crash, rows that are not settled reuse their answers.
 
 On a local disk, a line is written to the operating system before its answer is used. An object store cannot append:
-there a crash loses the answers of about `SECONDS_A_FILE` seconds. Answers of earlier processes stay in their files.
-The log is removed when its rows are published.
+there a crash loses the answers of about `SECONDS_A_FILE` seconds; the last call's are written immediately. Answers of
+earlier processes stay in their files. The log is removed when its rows are published.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
-# A file is <generation>/answers/<model>/<writer>[-<number>].jsonl, with {"key": ..., "answer": {...}} per line.
+# A file is <generation>/answers/<model>/<writer>[-<number>].jsonl, with {"key": ..., "answer": {...}} per line, and
+# "reuse" if the publish keeps the answer for later runs. <model>.reused has the tokens of answers of earlier runs.
 SECONDS_A_FILE = 5.0
 FIRST_ANSWERS = 1000  # of a process, which it finds itself: the stream requests those of a trial again
 
@@ -42,8 +43,8 @@ class NoLog:
         """Return one of the answers of earlier processes; None without any."""
         return None
 
-    def add(self, key: str, answer: Any) -> None:
-        """Keep `answer`, a value that JSON can represent, under `key`."""
+    def add(self, key: str, answer: Any, reuse: Any = None) -> None:
+        """Keep `answer`, a value that JSON can represent, under `key`. `reuse`: under what later runs find it."""
 
     def flush(self, now: bool = False) -> None:
         """Write the answers that are only in memory, at most every `SECONDS_A_FILE` seconds unless `now`."""
@@ -52,25 +53,25 @@ class NoLog:
 class ResponseLog(NoLog):
     """The log of one model's answers in a directory, to which each process writes files of its own.
 
-    It finds the answers of earlier processes, by an index of 28 bytes per answer, and the first of its own.
+    It finds the answers of earlier processes, by an index of 36 bytes per answer, and the first of its own.
     """
 
     def __init__(self, folder: Location) -> None:
         self._folder, self._lock = folder, threading.Lock()
         self._name, self._number = uuid.uuid4().hex, 0
-        self._buffer, self._last_write = bytearray(), -math.inf
+        self._buffer, self._written, self._next_file = bytearray(), 0, -math.inf
         self._file: Any = None
         self._first: dict[str, Any] = {}
         self._files = folder.names()
         self._index = self._read_index()
+        self._keys = np.ascontiguousarray(self._index["key"])  # a search in the index itself would copy all keys
 
     def find(self, key: str) -> Any:
         if key in self._first:
             return self._first[key]
-        number = _number(key)
-        for entry in self._index[np.searchsorted(self._index["key"], number) :]:
-            if entry["key"] != number:
-                return None
+        number = np.uint64(_number(key))
+        first, stop = self._keys.searchsorted(number), self._keys.searchsorted(number, "right")
+        for entry in self._index[first:stop]:
             line = self._line(entry)
             if line["key"] == key:
                 return line["answer"]
@@ -79,8 +80,11 @@ class ResponseLog(NoLog):
     def first(self) -> Any:
         return self._line(self._index[0])["answer"] if len(self._index) else None
 
-    def add(self, key: str, answer: Any) -> None:
-        line = json.dumps({"key": key, "answer": answer}).encode() + b"\n"
+    def add(self, key: str, answer: Any, reuse: Any = None) -> None:
+        record = {"key": key, "answer": answer}
+        if reuse:
+            record["reuse"] = reuse
+        line = json.dumps(record).encode() + b"\n"
         with self._lock:
             if len(self._first) < FIRST_ANSWERS:
                 self._first[key] = answer
@@ -89,11 +93,14 @@ class ResponseLog(NoLog):
 
     def flush(self, now: bool = False) -> None:
         with self._lock:
-            if self._buffer and (now or time.monotonic() >= self._last_write + SECONDS_A_FILE):
+            is_due = time.monotonic() >= self._next_file
+            if len(self._buffer) > self._written and (now or is_due):
                 (self._folder / f"{self._name}-{self._number:06}.jsonl").write_bytes(bytes(self._buffer))
+                self._written = len(self._buffer)
+            if is_due and self._buffer:  # otherwise the next write replaces this file, with these answers and more
                 self._number += 1
                 self._buffer.clear()
-                self._last_write = time.monotonic()
+                self._written, self._next_file = 0, time.monotonic() + SECONDS_A_FILE
 
     def _append(self, line: bytes) -> bool:
         """Append the line and return True. Return False if the store cannot append."""

@@ -8,18 +8,20 @@ import abc
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.endpoint.client import Dialect, Limits
+from overnight.tasks.infer.endpoint.client import Body, Dialect, Limits
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests, Grouping
+from overnight.tasks.infer.endpoint.earlier_answers import EarlierAnswers, NoEarlier
 from overnight.tasks.infer.endpoint.response_log import open_log
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.reuse.settings import REUSED, Reuse
 from overnight.tasks.storage.location import VARIABLE, Location, expand
 
 MILLION = 1_000_000
@@ -96,17 +98,17 @@ class RemoteModel(Predictor):
         """Return how several rows share a request; None if each row has its own."""
         return None
 
-    def requests_to(
-        self,
-        url: str,
-        key: str | None,
-        log_place: Location | None,
-        requests: float | None = None,
-        tokens: float | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> ConcurrentRequests[Any]:
-        """Return the client of the endpoint at `url`, see `requests_to_all`."""
-        return self.requests_to_all({url: key}, log_place, requests, tokens, headers)
+    def is_drawn(self, body: Body) -> bool:
+        """Return True if the answers to this body, for several rows, are to differ."""
+        return False
+
+    def whole_answers(self) -> Callable[[Any], bool]:
+        """Return a function that returns True if an answer is complete, and its row does not fail by it."""
+        return lambda answer: True
+
+    def requests_to(self, url: str, key: str | None, log_place: Location | None) -> ConcurrentRequests[Any]:
+        """Return the client of the endpoint at `url`, without limits per minute."""
+        return self.requests_to_all({url: key}, log_place)
 
     def requests_to_all(
         self,
@@ -115,6 +117,7 @@ class RemoteModel(Predictor):
         requests: float | None = None,
         tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
+        earlier: NoEarlier[Any] | None = None,
     ) -> ConcurrentRequests[Any]:
         """Return the client of the endpoints at the URLs in `keys`, the preferred one first.
 
@@ -132,7 +135,7 @@ class RemoteModel(Predictor):
         dialect = self.protocol()
         connections = self.max_concurrent_requests
         transports = [Transport(url, dialect.path, key, headers or {}, connections) for url, key in keys.items()]
-        return ConcurrentRequests(dialect, transports, limits, open_log(log_place), self.grouping())
+        return ConcurrentRequests(dialect, transports, limits, open_log(log_place), self.grouping(), earlier)
 
 
 class Service(RemoteModel):
@@ -172,9 +175,13 @@ class Service(RemoteModel):
     ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
+    reuse: Annotated[
+        Reuse | None,
+        Field(description="Takes the answers to equal requests from earlier runs, and keeps new ones for later."),
+    ] = None
 
     operational: ClassVar[tuple[str, ...]] = (
-        *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute"),
+        *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute", "reuse"),
         *("price_per_million_input_tokens", "price_per_million_output_tokens"),
     )
 
@@ -230,6 +237,16 @@ class Service(RemoteModel):
             requests and requests / workers,
             tokens and tokens / workers,
             {name: _header(name, value) for name, value in self.headers.items()},
+            self._earlier_answers(log_place),
+        )
+
+    def _earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
+        if self.reuse is None:
+            return NoEarlier()
+        counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
+        addresses = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
+        return EarlierAnswers(
+            self.reuse, self.protocol(), " ".join(addresses), self.is_drawn, self.whole_answers(), counted
         )
 
     def has_cost(self) -> bool:

@@ -21,6 +21,7 @@ from overnight.tasks.state.run import RESUMED_FROM, Run, published_files, read_j
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.publish.reused import keep_answers
 from overnight.tasks.write.sink import Sink
 
 PUBLISHING = "publishing.json"
@@ -133,6 +134,7 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
     run.failure_quarantine.remove()  # also that of a failed attempt of this run
+    keep_answers(run, receipt)
     for name in RESUMED_FROM:  # published: no run will resume from them
         (run.home / name).remove()
     sink.finish(run, published_files(receipt), old)

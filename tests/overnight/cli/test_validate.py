@@ -121,3 +121,11 @@ def test_a_table_s_own_row_id_has_the_name_that_a_run_gives_it(validate: Validat
     assert validate({"preprocess": [{"kind": "drop_columns", "columns": ["source_row_id"]}]})[0] == 0
     _, printed = validate({"preprocess": [{"kind": "drop_columns", "columns": ["xx"]}]})
     assert "expected a column 'xx', found row_id, uri, source_row_id, x" in printed
+
+
+def test_fixed_text_behind_a_column_is_a_warning(validate: Validate) -> None:
+    asks = {"kind": "openai", "model": "small", "user": "{x} " + "rule " * 250}
+    code, printed = validate({"inference": [asks]}, "--fast")
+    assert (code, "openai: 1,251 characters of fixed text come behind the first column" in printed) == (0, True)
+    code, printed = validate({"inference": [asks | {"system": "rule " * 250, "user": "{x}"}]}, "--fast")
+    assert (code, "fixed text" in printed) == (0, False)

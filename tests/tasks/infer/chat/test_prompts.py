@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from overnight.tasks.errors import ContractError, RowError
-from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, texts
+from overnight.tasks.infer.chat.prompts import as_texts, filled, fixed_text_after_columns, placeholders, texts
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
@@ -30,6 +30,11 @@ def test_columns_in_braces_are_named_once_and_filled_row_by_row() -> None:
     assert placeholders("{b} and {a}, {b} {{c}}") == ["b", "a"]
     assert filled('{{"text": "{b}"}} {a}', BATCH) == ['{"text": "x"} 1', '{"text": "{y}"} 2']
     assert filled("no {{columns}}", BATCH) == ["no {columns}"] * 2
+
+
+def test_fixed_text_behind_the_first_column_is_counted_over_all_messages() -> None:
+    assert fixed_text_after_columns(["be brief", "look at this: {a}"]) == 0
+    assert fixed_text_after_columns(["of {a}, {b}.", "{{x}}{a}yz"]) == len(", .{x}yz")
 
 
 @pytest.mark.parametrize("template", ["{}", "{text.__class__}", "{text[0]}", "{text!r}", "{text:>9}", "{"])
