@@ -37,6 +37,9 @@ class RemoteChat(RemoteModel, ChatSettings):
     def draws(self) -> bool:
         return super().draws() or "temperature" in self.extra_body
 
+    def most_answer_tokens(self) -> int:
+        return self.max_new_tokens * self.num_return_sequences
+
     def dialect(self) -> ChatCompletions:
         return ChatCompletions(self.num_return_sequences)
 
