@@ -22,7 +22,7 @@ from overnight.flows.report.verdict import Verdict
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS
 from overnight.tasks.config.masking import filled_in, masked
-from overnight.tasks.errors import OvernightError, explain
+from overnight.tasks.errors import BudgetReached, OvernightError, explain
 from overnight.tasks.state.run import Run
 
 
@@ -46,6 +46,8 @@ class Notice:
         report = keep_report(self.job, run, record, self.file)
         self.record = dict(report.record if report else record)
         self.events.add(str(self.record["status"]))
+        if self.record.get("error_type") == BudgetReached.__name__:
+            self.events.add("budget")
         if not report:
             return None
         self._add(report, run)

@@ -54,7 +54,5 @@ def _name(model: Predictor) -> str:
     return model.name or model.kind
 
 
-def _exchange(
-    run: Run, worker: str, model: str, settled: Sequence[Settled], wanted: Sequence[Amount]
-) -> Reply | None:
+def _exchange(run: Run, worker: str, model: str, settled: Sequence[Settled], wanted: Sequence[Amount]) -> Reply | None:
     return supervisor.ask(run, Supervisor.exchange, worker, model, list(settled), list(wanted))

@@ -20,8 +20,8 @@ from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, pas
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.link import Link, drop_heavy
-from overnight.tasks.infer.spending import begin_spending
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder
+from overnight.tasks.infer.spending import begin_spending
 from overnight.tasks.infer.trial import (
     Failed,
     Trial,

@@ -374,7 +374,7 @@ def snapshot(run: Run) -> Snapshot:
 
 
 def spent(run: Run) -> dict[str, Any]:
-    """Return what the answers of the run's generation have cost, as `spent` of its records; nothing without requests."""
+    """Return what the answers of the run's generation cost, as `spent` of its records; nothing without requests."""
     paid = ask(run, Supervisor.spent)
     if not paid or not paid.answers:
         return {}

@@ -251,7 +251,7 @@ def _quarantine_kept(run: Run) -> Iterator[None]:
 
 
 def _reason_to_end(run: Run) -> OvernightError | None:
-    """Return why the stream must end now: a user, or the run's minutes once no request is under way. None: it goes on."""
+    """Return why the stream must end now: a user, or the run's minutes once no request is under way; otherwise None."""
     if supervisor.ask(run, Supervisor.must_stop):
         return StreamStopped("A user interrupted the run.")
     if run.ends_at and time.time() >= run.ends_at and not supervisor.ask(run, Supervisor.is_asking):
@@ -281,6 +281,8 @@ def _stream(
             ) as streamed,
         ):
             try:
+                if reason := _reason_to_end(run):
+                    raise reason
                 for bundle in dataset.iter_internal_ref_bundles():
                     for block in bundle.blocks:
                         staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)

@@ -104,15 +104,20 @@ def answer_of(body: bytes, texts: int) -> Answer:
     for item in (payload, *items):
         if item.get("error"):
             raise fault_in(item["error"])
-    tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
+    usage = payload.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details, "cached_tokens") if isinstance(details, dict) else None
     if not items:
-        return Answer(None, *tokens, None, problem="a chat completion without choices")
+        return Answer(None, *tokens, None, problem="a chat completion without choices", cached_tokens=cached)
     first, *further = map(_choice, _in_order(items)[:texts])
     problem, others = first.problem, []
     for choice in further:
         problem = problem or choice.problem
         others.append((choice.text, choice.finish_reason, choice.reasoning))
-    return Answer(first.text, *tokens, first.finish_reason, first.reasoning, others=others, problem=problem)
+    text, reason = first.text, first.finish_reason
+    return Answer(text, *tokens, reason, first.reasoning, others=others, problem=problem, cached_tokens=cached)
 
 
 def _payload(body: bytes) -> dict[str, Any]:
@@ -178,9 +183,8 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _count(payload: dict[str, Any], name: str) -> int | None:
-    usage = payload.get("usage")
-    value = usage.get(name) if isinstance(usage, dict) else None
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    value = usage.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return int(value) if 0 <= value <= MOST_TOKENS else None  # NaN is in no range

@@ -25,6 +25,9 @@ class NoAccount:
     def settle(self, most: Amount, amount: Amount | None) -> None:
         """Note that a claimed request has ended, and what it cost; None without an answer."""
 
+    async def told(self) -> None:
+        """Wait until the run knows of all requests that have ended."""
+
 
 class Account(NoAccount):
     """An account for one event loop. `exchange` calls the run's supervisor, and may block."""
@@ -33,6 +36,7 @@ class Account(NoAccount):
         self._exchange = exchange
         self._wanted: list[tuple[Amount, asyncio.Future[None]]] = []
         self._settled: list[Settled] = []
+        self._waiting: list[asyncio.Future[None]] = []  # for the end of the next exchange
         self._under_way = 0
         self._news = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
@@ -53,26 +57,36 @@ class Account(NoAccount):
         self._under_way -= 1
         self._tell()
 
+    async def told(self) -> None:
+        end = asyncio.get_running_loop().create_future()
+        self._waiting.append(end)
+        self._tell()
+        await end
+
     def _tell(self) -> None:
         self._news.set()
         if self._teller is None or self._teller.done():
             self._teller = asyncio.ensure_future(self._exchange_all())
 
     async def _exchange_all(self) -> None:
-        """Exchange claims and settlements until no request is wanted or under way."""
-        while self._wanted or self._settled or self._under_way:
+        """Exchange claims and settlements until all requests have ended."""
+        while self._wanted or self._settled or self._waiting or self._under_way:
             self._news.clear()
             settled, self._settled = self._settled, []
+            waiting, self._waiting = self._waiting, []
             self._wanted = [(most, grant) for most, grant in self._wanted if not grant.done()]
             claims = list(self._wanted)
             try:
                 reply = await asyncio.to_thread(self._exchange, settled, [most for most, _ in claims])
             except Exception as error:
-                self._fail(error)
+                self._fail(error, waiting)
                 return
             if reply is None:
-                self._fail(ServiceUnavailable("the supervisor of this run has lost its counts", "infer"))
+                self._fail(ServiceUnavailable("the supervisor of this run has lost its counts", "infer"), waiting)
                 return
+            for end in waiting:
+                if not end.done():
+                    end.set_result(None)
             for most, grant in claims[: reply.granted]:
                 self._under_way += 1
                 if grant.done():
@@ -81,14 +95,14 @@ class Account(NoAccount):
                     grant.set_result(None)
             self._wanted = self._wanted[reply.granted :]
             if reply.refusal:
-                self._fail(BudgetReached(reply.refusal))
+                self._fail(BudgetReached(reply.refusal), [])
             seconds = SECONDS_BETWEEN_CLAIMS if self._wanted else SECONDS_BETWEEN_SIGNS
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
 
-    def _fail(self, error: Exception) -> None:
-        """End all claims with an error."""
-        for _, grant in self._wanted:
-            if not grant.done():
-                grant.set_exception(error)
+    def _fail(self, error: Exception, waiting: list[asyncio.Future[None]]) -> None:
+        """End all claims, and callers that wait for an exchange, with an error."""
+        for future in [*(grant for _, grant in self._wanted), *waiting]:
+            if not future.done():
+                future.set_exception(error)
         self._wanted = []

@@ -13,19 +13,24 @@ from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.workers.spending import Amount
 
-
-Price = Callable[[float, float, float], Amount]  # of tokens of the prompt, of the answer, and of the prompt's cached
+PriceOf = Callable[[float, float, float], Amount]  # of tokens of the prompt, of the answer, and of the prompt's cached
 
 
 class ConcurrentRequests(Generic[A]):
     """Sends the requests of several threads to one endpoint, by an event loop in a thread of its own."""
 
     def __init__(
-        self, dialect: Dialect[A], transport: Transport, limits: Limits, log: NoLog, account: NoAccount, price: Price
+        self,
+        dialect: Dialect[A],
+        transport: Transport,
+        limits: Limits,
+        log: NoLog,
+        account: NoAccount,
+        price_of: PriceOf,
     ) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
         self._endpoint = Endpoint(dialect, transport, limits)
-        self._account, self._price = account, price
+        self._account, self._price_of = account, price_of
         self._slots = asyncio.Semaphore(limits.concurrent_requests)  # a claim is for a request that can be sent now
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
@@ -51,6 +56,7 @@ class ConcurrentRequests(Generic[A]):
         finally:
             for task in tasks:
                 task.cancel()  # after an error that is not a row's fault
+        await self._account.told()
         for answer in answers:
             if isinstance(answer, BudgetReached):  # only now: the requests under way have their answers
                 raise answer
@@ -66,7 +72,7 @@ class ConcurrentRequests(Generic[A]):
     async def _claimed_answer(self, key: str, body: Body) -> A | Exception:
         """Return the answer of a request that the budget allows, otherwise the error of the row or the budget."""
         tokens = self._dialect.most_tokens(body)
-        most = max(self._price(tokens, 0, 0), self._price(0, tokens, 0), key=lambda amount: amount.cost)
+        most = max(self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0), key=lambda amount: amount.cost)
         try:
             await self._account.claim(most)
         except BudgetReached as error:
@@ -87,4 +93,4 @@ class ConcurrentRequests(Generic[A]):
         prompt, completion = answer.prompt_tokens, answer.completion_tokens
         if prompt is None or completion is None:
             return most
-        return self._price(prompt, completion, getattr(answer, "cached_tokens", None) or 0)
+        return self._price_of(prompt, completion, getattr(answer, "cached_tokens", None) or 0)

@@ -176,10 +176,14 @@ class Service(RemoteModel):
     ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
+    price_per_million_cached_tokens: Annotated[
+        float | None,
+        Field(ge=0, description="The price of a million tokens of prompts that the endpoint had in its cache."),
+    ] = None
 
     operational: ClassVar[tuple[str, ...]] = (
         *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute"),
-        *("price_per_million_input_tokens", "price_per_million_output_tokens"),
+        *("price_per_million_input_tokens", "price_per_million_output_tokens", "price_per_million_cached_tokens"),
     )
 
     @field_validator("base_url")
@@ -236,6 +240,8 @@ class Service(RemoteModel):
     def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
         input_price, output_price = self.price_per_million_input_tokens, self.price_per_million_output_tokens
         cost = prompt_tokens * (input_price or 0) + completion_tokens * (output_price or 0)
+        if self.price_per_million_cached_tokens is not None:
+            cost += cached_tokens * (self.price_per_million_cached_tokens - (input_price or 0))
         return Amount(prompt_tokens + completion_tokens, cost / MILLION)
 
     def has_cost(self) -> bool:
