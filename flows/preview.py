@@ -51,6 +51,7 @@ class Preview:
     # By the place in the job file, `inference.0 resnet`. The time to load a model is `inference.0 resnet: load`.
     seconds: dict[str, float]
     warnings: tuple[str, ...] = ()
+    rows_read: int = 0  # of the source
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the table: `column_names`, `to_pylist`, `to_pandas` and the like."""
@@ -115,6 +116,7 @@ class _InProcess:
             filtered=result.filtered,
             seconds=self.seconds,
             warnings=(*first.warnings, *self.warnings),
+            rows_read=len(first.block),
         )
 
     def _models(self, block: pa.Table) -> pa.Table:

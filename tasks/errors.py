@@ -53,6 +53,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
 #      ServiceUnavailable       a store, a database or another service does not answer; a later attempt may succeed
 #      AccessDenied             a service refuses this user, or has no space or quota left; a user must act
+#      BudgetReached            the run has spent the job's `budget`; a larger one goes on
 #      LedgerCorrupt            a receipt, a manifest or another record on disk cannot be read
 #      PartitionBusy            another run holds the partition (state/lease.py)
 #      LeaseLost                another run has taken the partition over (state/lease.py)
@@ -161,6 +162,12 @@ class AccessDenied(OvernightError):
 
     stage = ""
     recorded_as = "StorageRefused"
+
+
+class BudgetReached(OvernightError):
+    """The run has spent the job's `budget`. What is done is kept, and a run with a larger budget goes on."""
+
+    stage = "infer"
 
 
 class LedgerCorrupt(OvernightError):

@@ -106,7 +106,7 @@ def examine_job_file(job: Job, job_path: Path, network: bool = True) -> list[Fin
         first.setdefault(finding.found, finding)
     unique = list(first.values())
     # Only a job that can run has a next run, and Prefect's scheduler takes seconds to import.
-    return unique if failed(unique) else [*unique, *job_file.check_schedule(job)]
+    return unique if failed(unique) else [*unique, *job_file.check_budget(job), *job_file.check_schedule(job)]
 
 
 def _notify(job: Job) -> list[Check]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from overnight.flows.doctor.examine import Finding, Level
+from overnight.flows.estimate import overrun
 from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import Job
 from overnight.flows.runs.run import describe_run, refuse_foreign_files, refuse_other_job
@@ -87,6 +88,12 @@ def check_schedule(job: Job) -> Iterator[Finding]:
     partition, moment = resolve_partition(job, None, fire, fire), fire.astimezone(job.timezone)
     sentence = f"the next run starts {moment:%Y-%m-%d %H:%M %Z}, for the partition {partition}"
     yield Finding("schedule", "ok", sentence)
+
+
+def check_budget(job: Job) -> Iterator[Finding]:
+    """Find by how much a run may exceed its budget."""
+    if sentence := overrun(job):
+        yield Finding("budget", "ok", sentence)
 
 
 def check_owner(job: Job) -> Iterator[Finding]:

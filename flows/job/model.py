@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
+from overnight.flows.job.budget import Budget
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.notify import Receiver
 from overnight.flows.job.outputs import Outputs
@@ -19,7 +20,7 @@ from overnight.tasks.config.masking import filled_in, masked_in
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.kinds import COMMIT, Predictor
+from overnight.tasks.infer.kinds import COMMIT, Predictor, RemoteModel, Service
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
@@ -61,6 +62,9 @@ class Job(Settings):
     notify: Annotated[
         list[Receiver], Field(description="Who gets a message about a partition, and for which events.")
     ] = []
+    budget: Annotated[
+        Budget, Field(description="What a partition may cost in money, tokens and minutes; default: no limit.")
+    ] = Budget()
     retries: Annotated[
         Retries,
         Field(
@@ -226,6 +230,20 @@ class Job(Settings):
     def _what_is_late_has_a_deadline(self) -> "Job":
         if any("late" in receiver.on for receiver in self.notify) and not self.times.deadline:
             raise ValueError("notify: expected a schedule with a deadline, because a receiver has on: late; set one")
+        return self
+
+    @model_validator(mode="after")
+    def _what_costs_has_prices(self) -> "Job":
+        for number, entry in enumerate(self.inference):
+            if self.budget.cost and isinstance(entry, Service) and not entry.has_cost():
+                raise ValueError(
+                    f"budget.cost: expected the prices of each model at an endpoint, found none for inference.{number} "
+                    f"({entry.shown_name()}). Set price_per_million_input_tokens and price_per_million_output_tokens, "
+                    "0 for what costs nothing"
+                )
+        endpoints = [model for model in self.models if isinstance(model, RemoteModel)]
+        if (self.budget.cost or self.budget.tokens) and not endpoints:
+            raise ValueError("budget: expected a model at an endpoint for cost and tokens, found none; use minutes")
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from overnight.tasks.config.settings import Settings
 
 # A run can have several at the same time, such as published, quarantined and drift.
-Event = Literal["published", "failed", "late", "quarantined", "drift"]
+Event = Literal["published", "failed", "budget", "late", "quarantined", "drift"]
 
 
 class Receiver(Settings):
@@ -17,8 +17,9 @@ class Receiver(Settings):
         list[Event],
         Field(
             min_length=1,
-            description="published and failed: a run ended so; late: the partition is not published at "
-            "schedule.deadline; quarantined: more rows than quarantined_over; drift: the report marks a column.",
+            description="published and failed: a run ended so; budget: a run failed at the job's budget; late: the "
+            "partition is not published at schedule.deadline; quarantined: more rows than quarantined_over; drift: the "
+            "report marks a column.",
         ),
     ]
     block: Annotated[

@@ -165,10 +165,23 @@ def _interval(seconds: float, errors: Timings, spread: float) -> Interval:
     """Return the interval of 80 % around `seconds` by the logarithmic errors of earlier forecasts."""
     weight = SPREAD_WEIGHT + len(errors)
     variance = (SPREAD_WEIGHT * spread**2 + float(np.square(errors).sum())) / weight
-    return _around(seconds, math.sqrt(variance), weight)
+    return around(seconds, math.sqrt(variance), weight)
 
 
-def _around(seconds: float, spread: float, degrees: float = math.inf) -> Interval:
+def sum_of(sample: Sequence[float], count: float) -> Interval:
+    """Return the sum of `count` values like those of a sample, as an interval in their unit."""
+    values = np.array(sample, float)
+    mean = float(values.mean()) if len(values) else 0.0
+    if mean <= 0:
+        return Interval(0.0, 0.0, 0.0)
+    if len(values) < 2:
+        return around(mean * count, UNLIKE)
+    spread = float(values.std(ddof=1)) / mean / math.sqrt(len(values))
+    return around(mean * count, spread, len(values) - 1)
+
+
+def around(seconds: float, spread: float, degrees: float = math.inf) -> Interval:
+    """Return the interval of 80 % around a value, from the spread of its logarithm."""
     factor = math.exp(_quantile(degrees) * spread)
     return Interval(seconds, seconds / factor, seconds * factor)
 
@@ -210,9 +223,9 @@ def time_left(earlier: Experience, pace: Pace) -> Interval | None:
         return None
     logarithms, variances = np.array(rates).T
     rate = math.exp(np.average(logarithms, weights=1 / variances))
-    stream = _around(left / rate, math.sqrt(1 / float((1 / variances).sum())))
+    stream = around(left / rate, math.sqrt(1 / float((1 / variances).sum())))
     stream = _without_uncounted(stream, pace, rate)
-    ending = _around(earlier.ending, earlier.spread)
+    ending = around(earlier.ending, earlier.spread)
     return Interval(stream.seconds + ending.seconds, stream.low + ending.low, stream.high + ending.high)
 
 

@@ -23,7 +23,7 @@ from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS
 from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import filled_in, masked
-from overnight.tasks.errors import OvernightError, explain
+from overnight.tasks.errors import BudgetReached, OvernightError, explain
 from overnight.tasks.state.run import Run, read_json, write_json
 from overnight.tasks.storage.location import Location
 
@@ -49,6 +49,8 @@ class Notice:
         report = keep_report(self.job, run, record, self.file)
         self.record = dict(report.record if report else record)
         self.events.add(str(self.record["status"]))
+        if self.record.get("error_type") == BudgetReached.__name__:
+            self.events.add("budget")
         if not report:
             return None
         self._add(report, run)

@@ -23,6 +23,17 @@ class Use:
 
 def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
     """Return what a run used. Sums of columns are of the whole partition, and hours are of this attempt."""
+    uses = _sums_of(receipt)
+    device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
+    if device_hours:
+        uses.append(hours_priced("models on devices", device_hours, job, "price_per_gpu_hour"))
+    seconds = sum(stage.get("seconds") or 0.0 for stage in (receipt.get("stages") or {}).values())
+    worker_hours = max(seconds / 3600 - device_hours, 0.0)
+    return [*uses, hours_priced("workers on CPUs", worker_hours, job, "price_per_cpu_hour")]
+
+
+def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
+    """Return the sums of the columns of tokens and costs."""
     uses = []
     for name, record in (receipt.get("columns") or {}).items():
         for ending, title in SUMS.items():
@@ -36,12 +47,30 @@ def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
     for name, reused in (receipt.get("reused") or {}).items():
         if cost := reused.get("cost"):
             uses.append(Use(f"of these, reused ({name})", -cost, "", -cost))
-    device_hours = ((receipt.get("performance") or {}).get("device_seconds") or 0.0) / 3600
-    if device_hours:
-        uses.append(_hours("models on devices", device_hours, job, "price_per_gpu_hour"))
-    seconds = sum(stage.get("seconds") or 0.0 for stage in (receipt.get("stages") or {}).values())
-    worker_hours = max(seconds / 3600 - device_hours, 0.0)
-    return [*uses, _hours("workers on CPUs", worker_hours, job, "price_per_cpu_hour")]
+    return uses
+
+
+def spent_in(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the known tokens and cost of a partition, by its receipt or failure.
+
+    `spent` of the record also has answers of failed rows. Without it, the sums of columns count.
+    """
+    if spent := record.get("spent"):
+        return {name: spent[name] for name in ("tokens", "cost") if spent.get(name)}
+    sums: dict[str, float] = {}
+    for use in _sums_of(record):
+        name = use.unit or "cost"
+        sums[name] = sums.get(name, 0.0) + use.amount
+    return sums
+
+
+def spent_text(record: Mapping[str, Any]) -> str:
+    """Return `spent_in` as text, such as `12,000 tokens, cost 0.42`; empty if nothing is known."""
+    spent = spent_in(record)
+    parts = [f"{spent['tokens']:,.0f} tokens"] if "tokens" in spent else []
+    if "cost" in spent:
+        parts.append(f"cost {spent['cost']:,.4g}")
+    return ", ".join(parts)
 
 
 def total_of(uses: list[Use]) -> float | None:
@@ -64,7 +93,7 @@ def cost_of_1000(receipt: Mapping[str, Any]) -> float | None:
     return 1000 * total / float(receipt["rows_out"])
 
 
-def _hours(name: str, hours: float, job: Any, key: str) -> Use:
+def hours_priced(name: str, hours: float, job: Any, key: str) -> Use:
     """Return hours with their price, of the job or of the variable `OVERNIGHT_PRICE_PER_...`."""
     price: float | None = getattr(job, key, None)
     variable = f"OVERNIGHT_{key.upper()}"

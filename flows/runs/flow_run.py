@@ -17,6 +17,7 @@ from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Failed
 
+from overnight.flows.report.spending import spent_text
 from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import OvernightError, explain, first_line
 from overnight.tasks.rows import reasons
@@ -125,13 +126,18 @@ def publish_message(receipt: Mapping[str, Any], why: Reasons, verdict: str = "")
     """
     if verdict:
         reasons_told = f"Quarantined: {reasons.told(why)}. " if why else ""
-        return _short(f"{verdict} {reasons_told}{receipt['seconds']:,.1f} s")
+        return _short(f"{verdict} {reasons_told}{_seconds_and_cost(receipt)}")
     rows = _rows(receipt["rows_out"])
     parts = [f"sample of {rows}, nothing published" if receipt["limit_rows"] else f"{rows} published"]
     parts += [*_counts(receipt, why), "checks passed"]
     if warnings := len(receipt.get("warnings", [])):
         parts.append(f"{warnings} warning{'s' * (warnings > 1)}")
-    return ", ".join([*parts, f"{receipt['seconds']:,.1f} s"])
+    return ", ".join([*parts, _seconds_and_cost(receipt)])
+
+
+def _seconds_and_cost(receipt: Mapping[str, Any]) -> str:
+    seconds, spent = f"{receipt['seconds']:,.1f} s", spent_text(receipt)
+    return f"{seconds}, {spent}" if spent else seconds
 
 
 def unchanged_message(receipt: Mapping[str, Any], is_retry: bool) -> str:

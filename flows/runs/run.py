@@ -51,6 +51,7 @@ def describe_run(
         row_timeout_seconds=job.row_timeout_seconds,
         stall_timeout_seconds=job.stall_timeout_seconds,
         busy_timeout_seconds=job.busy_timeout_seconds,
+        budget=job.budget.limits,
         stores=use(job.storage),
     )
 

@@ -85,13 +85,16 @@ def followed(run: Run) -> Iterator[None]:
 
 @contextlib.contextmanager
 def incidents_kept(run: Run) -> Iterator[None]:
-    """Write the incidents of the run to `run.incidents` if the body fails, because its supervisor ends with the run."""
+    """Write the run's incidents, and what it spent, to `run.incidents` if the body fails: the supervisor ends too."""
     try:
         yield
     except BaseException:
         with dispensable("the record of the failure has no incidents"):
+            record = supervisor.spent(run)
             if incidents := supervisor.snapshot(run).incidents:
-                write_json(run.incidents, {"incidents": incidents})
+                record["incidents"] = incidents
+            if record:
+                write_json(run.incidents, record)
         raise
 
 

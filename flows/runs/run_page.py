@@ -26,6 +26,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from overnight.flows.ledger.forecast import NEWEST, Experience, Forecast, experience
 from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.report.past import Reason, group_reasons
+from overnight.flows.report.spending import spent_in
 from overnight.flows.report.verdict import NAMED, Verdict, judge
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.flow_run import Reasons
@@ -210,6 +211,7 @@ def of_published(
         title, warnings = f"{MARKS[verdict.level]} {verdict.title}", warnings[NAMED:]  # it has the first ones
     names = COUNTS | ({"rows_out": "rows in the sample"} if receipt["limit_rows"] else {})
     counts = {name: receipt[key] for key, name in names.items() if receipt.get(key) or key in ("rows_in", "rows_out")}
+    counts |= spent_in(receipt)
     stages = [
         f"| {stage} | {figures['rows']:,} | {figures['seconds']:,.1f} |"
         for stage, figures in receipt["stages"].items()

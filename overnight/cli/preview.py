@@ -15,6 +15,7 @@ from overnight.api.console import VisibleConsole
 from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json_rows_option, settings_option
 
 if TYPE_CHECKING:
+    from overnight.flows.job.model import Job
     from overnight.flows.preview import Preview
 
 
@@ -54,9 +55,12 @@ def preview(job_path: Path, rows: int, partition: str | None, settings: tuple[st
         from overnight.tasks.write.in_process import json_lines
 
         sys.stdout.buffer.writelines(json_lines(result.table))
-        show_summary(result, VisibleConsole(highlight=False, stderr=True))
+        console = VisibleConsole(highlight=False, stderr=True)
+        show_summary(result, console)
     else:
+        console = VisibleConsole(highlight=False)
         show_preview(result)
+    show_estimate(job, result, console)
     if len(result.quarantine) and not len(result):
         sys.exit(1)
 
@@ -87,3 +91,15 @@ def show_summary(preview: "Preview", console: Console) -> None:
     for stage, seconds in preview.seconds.items():
         times.add_row(Text(stage), f"{seconds:.3f}")
     console.print("", times, sep="\n")
+
+
+def show_estimate(job: "Job", preview: "Preview", console: Console) -> None:
+    """Print what 1,000 rows like these will cost and take, if models ran on them."""
+    from overnight.flows.estimate import estimate_of, overrun
+
+    if not (job.models and len(preview)):
+        return
+    lines = [*estimate_of(job, preview, None).lines(), "  for all rows: overnight validate JOB.yaml --estimate"]
+    if sentence := overrun(job, preview):
+        lines.append(f"  budget: {sentence}")
+    console.print("", *lines, sep="\n", markup=False, soft_wrap=True)

@@ -48,12 +48,16 @@ def next_steps(
     `file` is the job file as the user wrote it. The second command repeats `options` of the failed run.
     """
     from overnight.flows.ledger.results import Results
+    from overnight.flows.report.spending import spent_text
 
     partition = f"{shlex.quote(file)}{day_option(job, day)}"
     lines: list[str] = []
     try:
         results = Results(job, file, outputs)
-        if is_cancelled or results.failure(day):
+        failure = results.failure(day)
+        if text := spent_text(failure or {}):
+            lines.append(f"spent: {text}")
+        if is_cancelled or failure:
             lines += _report(outputs, day)
         if results.failed_rows(day) is not None:
             lines.append(f"look at its rows: overnight show {partition}{outputs.show_option} --quarantine")
@@ -93,6 +97,7 @@ def _show_head(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
 
 
 def _counts(receipt: dict[str, Any]) -> Iterator[str]:
+    from overnight.flows.report.spending import spent_text
     from overnight.tasks.storage import skipped_files
 
     line = f"rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered"
@@ -111,6 +116,8 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             line += f", a cost of {reused['cost']:,.4g} saved"
         yield line
     yield f"time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s"
+    if text := spent_text(receipt):
+        yield f"spent: {text}"
     if files := skipped_files.told(receipt.get("passed_over", {})):
         yield f"passed over: {files}"
 

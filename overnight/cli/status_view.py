@@ -17,6 +17,7 @@ from rich.text import Text
 from overnight.api.console import VisibleConsole
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status
+from overnight.flows.report.spending import spent_in, spent_text
 from overnight.tasks.errors import first_line
 
 STYLES: dict[Status, str] = {
@@ -28,6 +29,7 @@ STYLES: dict[Status, str] = {
 }
 WIDE = 100  # columns: a terminal of this width shows the counts of each month beside the calendar
 SECONDS_BETWEEN = 5.0
+AMOUNTS = {"tokens": "{:,.0f}", "cost": "{:,.4g}"}  # columns where a partition has them
 
 
 def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str = "") -> None:
@@ -90,6 +92,8 @@ def _show_unpublished(console: Console, ranges: Sequence[calendar_view.Partition
         line = Text.assemble(f"{partitions.name:{width}}  ", (entry.status, STYLES[entry.status]))
         if entry.since:
             line += f" since {calendar_view.minute(entry.since)}"
+        if spent := spent_text(entry.failure or {}):
+            line += f" ({spent} spent)"
         if entry.why:
             line += f": {'; '.join(map(first_line, entry.why))}"
         console.print(line, soft_wrap=True)  # one line, which is never cut
@@ -101,10 +105,14 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
     if not entries:
         return
     numbers = [Column(name, justify="right") for name in ("rows", "quarantined", "seconds")]
+    newest = [entry.receipt or {} for entry in entries[: calendar_view.PUBLISHED]]
+    spent = list(map(spent_in, newest))
+    amounts = {name: form for name, form in AMOUNTS.items() if any(name in record for record in spent)}
+    numbers += [Column(name, justify="right") for name in amounts]
     table = Table(Column("published", no_wrap=True, min_width=10), *numbers, "at (UTC)", box=None, pad_edge=False)
-    for entry in entries[: calendar_view.PUBLISHED]:
-        receipt = entry.receipt or {}
-        counts = (f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}")
+    for entry, receipt, record in zip(entries, newest, spent, strict=False):
+        counts = [f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}"]
+        counts += [form.format(record[name]) if name in record else "" for name, form in amounts.items()]
         table.add_row(entry.partition, *counts, calendar_view.minute(receipt["finished_at"]))
     console.print("", table, sep="\n")
     if len(entries) > calendar_view.PUBLISHED:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
+from overnight.tasks.infer.endpoint.settings import RemoteModel, Service
 from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.image_captioning import ImageCaptioning
@@ -26,7 +27,7 @@ from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
 from overnight.tasks.infer.predictor import COMMIT, Offer, Predictor, imports
 
-__all__ = ["COMMIT", "AnyPredictor", "Offer", "Predictor", "imports"]
+__all__ = ["COMMIT", "AnyPredictor", "Offer", "Predictor", "RemoteModel", "Service", "imports"]
 
 AnyPredictor = Annotated[
     ImageClassification

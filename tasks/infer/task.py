@@ -21,6 +21,7 @@ from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder, has_settings
+from overnight.tasks.infer.spending import begin_spending
 from overnight.tasks.infer.trial import (
     Failed,
     Trial,
@@ -93,6 +94,7 @@ def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> Sta
     try:
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()
+        begin_spending(run, [link.model for link in inference.links])
         if not run.order.exists():  # a later try, which has no early trial
             stream.plan_read(run)
             inference = replace(inference, processes=[None] * len(inference.links))

@@ -21,6 +21,7 @@ from overnight.tasks.infer.devices import peak_memory
 from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.infer.spending import answers_of, with_account
 from overnight.tasks.rows import blocks, rebatch, user_function
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome, stacked
@@ -67,7 +68,8 @@ class Worker:
 
     def _load(self) -> Predict:
         with user_output.collected(self._run, self._source):
-            predict = self._predictor.load_with(self._run.answers / (self._predictor.name or self._predictor.kind))
+            model = with_account(self._predictor, self._run)
+            predict = model.load_with(answers_of(self._run, model))
         if self._predictor.fallback:
             supervisor.report(self._run, "infer", self._predictor.fallback, is_warning=True)
         return predict

@@ -1,5 +1,6 @@
 """The first rows of a source, or rows drawn at random, in the process that calls it, without Prefect and Ray."""
 
+import tempfile
 from dataclasses import dataclass
 
 import orjson
@@ -7,18 +8,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.ingest.listing.list_files import require_arrival
-from overnight.tasks.ingest.listing.take_manifest import first_units
+from overnight.tasks.ingest.listing.take_manifest import first_units, take_manifest
 from overnight.tasks.ingest.reading.drawn_rows import DrawnRows, draw_rows
 from overnight.tasks.ingest.reading.read_units import read_units
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.job import JobRows
 from overnight.tasks.rows import rebatch
 from overnight.tasks.rows.blocks import END, data_name
-from overnight.tasks.state.manifest import WARNINGS
+from overnight.tasks.state.manifest import COUNTS, WARNINGS, read_manifest
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
 
-__all__ = ["DrawnRows", "FirstRows", "draw_rows", "first_columns", "read_first"]
+__all__ = ["DrawnRows", "FirstRows", "Inputs", "count_inputs", "draw_rows", "first_columns", "read_first"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,24 @@ def read_first(run: Run, source: Source, rows: int) -> FirstRows:
     block = rebatch.joined(read_units(pending, source, run, schema))
     warnings = orjson.loads(((schema.metadata if schema else None) or {}).get(WARNINGS, b"[]"))
     return FirstRows(block.filter(pc.not_equal(block["__state"], END)), schema, tuple(warnings))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The rows of a partition, None if only reading shows them, and its bytes."""
+
+    rows: int | None
+    size: int
+
+
+def count_inputs(source: Source, partition: str) -> Inputs:
+    """Return what a listing of the partition shows. This lists all of its inputs."""
+    with tempfile.TemporaryDirectory(prefix="overnight-listing-") as folder:
+        manifest = Location(folder) / "manifest"
+        take_manifest(manifest, source, partition, None)
+        units, _ = read_manifest(manifest, COUNTS)
+    rows = None if units["rows"].null_count else int(pc.sum(units["rows"]).as_py() or 0)
+    return Inputs(rows, int(pc.sum(units["size"]).as_py() or 0))
 
 
 def first_columns(source: Source, partition: str) -> list[str] | None:

@@ -69,6 +69,7 @@ class Run:
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
     busy_timeout_seconds: float | None = None
+    budget: Mapping[str, float] = field(default_factory=dict)  # the limits of the job's `budget` that are set
     stores: Stores = field(default_factory=in_use)  # how the processes of the run reach places in S3
 
     @property
@@ -132,6 +133,12 @@ class Run:
     @property
     def timeline(self) -> Location:
         return self.home / "attempts" / self.attempt / "timeline"
+
+    @property
+    def ends_at(self) -> float | None:
+        """Return the moment at which the run has taken its `budget.minutes`, in seconds since 1970; None: no limit."""
+        minutes = self.budget.get("minutes")
+        return datetime.fromisoformat(self.started_at).timestamp() + 60 * minutes if minutes else None
 
     def receipts_of(self, ledgers: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield the newest receipts of the job's partitions that have these ledgers.

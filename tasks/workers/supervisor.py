@@ -20,6 +20,7 @@ from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, HandBegun, PoisonRowTracker, WorkerEvent
 from overnight.tasks.workers.run_log import RunLog, text
+from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,6 +161,7 @@ class Supervisor(PoisonRowTracker):
         self._engines: dict[str, EngineCounted] = {}  # by engine, what it reported last
         self._log = RunLog()
         self._is_streaming, self._must_stop = False, False
+        self._spending: Spending | None = None
 
     def on(self, event: Event) -> None:
         """Record an event. A block or an input counts once, however often it is reported."""
@@ -218,6 +220,25 @@ class Supervisor(PoisonRowTracker):
     def must_stop(self) -> bool:
         """Return True if the run's stream must end."""
         return self._must_stop
+
+    def begin_spending(self, spending: Spending) -> None:
+        """Count the requests of the next try of a run, from what the earlier ones paid."""
+        self._spending = spending
+
+    def exchange(self, worker: str, model: str, settled: list[Settled], wanted: list[Amount]) -> Reply | None:
+        """Note requests of a worker that have ended, and return how many of `wanted` it may send; see `Spending`.
+
+        Return None if this actor has lost its counts: a new try of the run reads them again.
+        """
+        return self._spending.exchange(worker, model, settled, wanted) if self._spending else None
+
+    def spent(self) -> Paid | None:
+        """Return what all answers of the generation have cost; None in a run that sends no requests."""
+        return self._spending.total() if self._spending else None
+
+    def is_asking(self) -> bool:
+        """Return True while requests are under way."""
+        return self._spending is not None and self._spending.is_under_way
 
     def quarantined_since(self, number: int, stop: int) -> tuple[int, list[dict[str, str]]]:
         """Return how many rows this attempt quarantined, and of the first `KEPT` those from `number` to `stop`."""
@@ -368,6 +389,15 @@ def report_storage_problems(run: Run, stage: str) -> None:
 def snapshot(run: Run) -> Snapshot:
     """Return what is recorded of the run so far, with the counts of its attempt."""
     return ask(run, Supervisor.snapshot, run.attempt) or Snapshot()
+
+
+def spent(run: Run) -> dict[str, Any]:
+    """Return what the answers of the run's generation cost, as `spent` of its records; nothing without requests."""
+    paid = ask(run, Supervisor.spent)
+    if not paid or not paid.answers:
+        return {}
+    cost = round(paid.amount.cost, 9) or None  # no model has prices
+    return {"spent": {"answers": paid.answers, "tokens": round(paid.amount.tokens), "cost": cost}}
 
 
 def kept_log(run: Run) -> str | None:

@@ -1,6 +1,7 @@
 """The door of this room: stage the rows of the stream that `infer` runs, then verify and publish the staged parts."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +19,23 @@ from overnight.tasks.duplicates import decision
 from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.engine.progress import Progress
 from overnight.tasks.engine.stream import OperatorNames, Sampled, Stager, Streamed
-from overnight.tasks.errors import CheckFailed, ContractError, OvernightError, TooManyQuarantined, detached, explain
+from overnight.tasks.errors import (
+    BudgetReached,
+    CheckFailed,
+    ContractError,
+    OvernightError,
+    TooManyQuarantined,
+    detached,
+    explain,
+    find_cause,
+)
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.state import lease, read_plan, row_ranges, staged_parts
 from overnight.tasks.state.manifest import COUNTS, read_manifest, read_passed_over, read_schema, read_warnings
 from overnight.tasks.state.row_ranges import Totals
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.spending import minutes_reached
 from overnight.tasks.workers.supervisor import StreamRuns, Supervisor
 from overnight.tasks.write.checks.agreement import compare_with_published
 from overnight.tasks.write.checks.column_statistics import summary
@@ -152,6 +163,7 @@ def write(
                 refuse_other_columns(retry, ready)
             errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
             receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
+            receipt |= supervisor.spent(run)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
             if reused := reused_answers(run, settings):
                 receipt["reused"] = reused
@@ -245,6 +257,15 @@ def _quarantine_kept(run: Run) -> Iterator[None]:
         raise detached(error) from None
 
 
+def _reason_to_end(run: Run) -> OvernightError | None:
+    """Return why the stream must end now: a user, or the run's minutes once no request is under way; otherwise None."""
+    if supervisor.ask(run, Supervisor.must_stop):
+        return StreamStopped("A user interrupted the run.")
+    if run.ends_at and time.time() >= run.ends_at and not supervisor.ask(run, Supervisor.is_asking):
+        return BudgetReached(minutes_reached(run.budget["minutes"]))
+    return None
+
+
 def _stream(
     run: Run,
     counts: pa.Table,
@@ -254,7 +275,6 @@ def _stream(
     show_progress: ShowProgress,
 ) -> Streamed:
     failure = None
-    must_stop = partial(supervisor.ask, run, Supervisor.must_stop)
     supervisor.emit(run, StreamRuns(True))
     try:
         with (
@@ -264,15 +284,18 @@ def _stream(
                 names,
                 RunProgress(run, counts, staging, show).look,
                 run.stall_timeout_seconds,
-                must_stop,
+                partial(_reason_to_end, run),
             ) as streamed,
         ):
             try:
+                if reason := _reason_to_end(run):
+                    raise reason
                 for bundle in dataset.iter_internal_ref_bundles():
                     for block in bundle.blocks:
                         staging.add(block.ref, block.metadata.num_rows or 0, block.metadata.size_bytes or 0)
-            except StreamStopped:
-                staging.finish()
+            except Exception as error:
+                if isinstance(find_cause(error), StreamStopped | BudgetReached):
+                    staging.finish()
                 raise
             staging.finish()
     except Exception as error:

@@ -16,6 +16,7 @@ from overnight.cli.reference.key_tables import (
     table,
     table_of,
 )
+from overnight.flows.job.budget import Budget
 from overnight.flows.job.model import Job
 from overnight.flows.job.notify import Receiver
 from overnight.flows.job.retries import Retries
@@ -62,6 +63,12 @@ SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
         Receiver,
         "What each item of `notify` takes: who gets a message about a partition, and for which events. "
         "[Messages](../../operations/notify.md) has an example.",
+    ),
+    "budget": (
+        "Budget",
+        Budget,
+        "What `budget` takes: what a partition may cost, and how long a run may take. "
+        "[Spend no more than](../../how-to/chat.md#spend-no-more-than) has an example.",
     ),
     "retries": (
         "Retries",

@@ -61,6 +61,7 @@ class Answer:
     details: Sequence[Mapping[str, Any]] = ()
     model: str | None = None  # that answered, as the endpoint names it
     system_fingerprint: str | None = None  # of the endpoint's configuration
+    cached_tokens: int | None = None  # of the prompt, which may have a lower price
 
     @property
     def choices(self) -> list[Choice]:

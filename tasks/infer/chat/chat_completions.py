@@ -130,10 +130,12 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
     for item in (payload, *items):
         if item.get("error"):
             raise fault_in(item["error"])
-    tokens = _count(payload, "prompt_tokens"), _count(payload, "completion_tokens")
+    usage = _fields(payload, "usage")
+    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    cached = _count(_fields(usage, "prompt_tokens_details"), "cached_tokens")
     if not items:
-        return Answer(None, *tokens, None, problem="a chat completion without choices")
-    reasoning_tokens = _reasoning_tokens(payload)
+        return Answer(None, *tokens, None, problem="a chat completion without choices", cached_tokens=cached)
+    reasoning_tokens = _count(_fields(usage, "completion_tokens_details"), "reasoning_tokens")
     choices = [_choice(item, has_tools, bool(reasoning_tokens)) for item in _in_order(items)[:texts]]
     details = [choice.details for choice in choices]
     first, *further = choices
@@ -150,6 +152,7 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
         problem=problem,
         reasoning_tokens=reasoning_tokens,
         details=details if any(details) else (),
+        cached_tokens=cached,
         model=_text(payload.get("model")),
         system_fingerprint=_text(payload.get("system_fingerprint")),
     )
@@ -223,15 +226,13 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _reasoning_tokens(payload: dict[str, Any]) -> int | None:
-    usage = payload.get("usage")
-    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
-    return _count({"usage": details}, "reasoning_tokens")
+def _fields(payload: dict[str, Any], name: str) -> dict[str, Any]:
+    value = payload.get(name)
+    return value if isinstance(value, dict) else {}
 
 
-def _count(payload: dict[str, Any], name: str) -> int | None:
-    usage = payload.get("usage")
-    value = usage.get(name) if isinstance(usage, dict) else None
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    value = usage.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return int(value) if 0 <= value <= MOST_TOKENS else None  # NaN is in no range

@@ -139,6 +139,9 @@ class RemoteChat(RemoteModel, ChatSettings):
     def has_tools(self) -> bool:
         return bool(self.tools)
 
+    def most_answer_tokens(self) -> int:
+        return self.max_new_tokens * self.num_return_sequences
+
     def media_columns(self) -> list[str]:
         return [*super().media_columns(), *self.by_row.columns().values()]
 

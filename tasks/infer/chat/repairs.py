@@ -53,6 +53,8 @@ def _with_tokens_of(second: Answer, first: Answer) -> Answer:
         second,
         prompt_tokens=_sum(first.prompt_tokens, second.prompt_tokens),
         completion_tokens=_sum(first.completion_tokens, second.completion_tokens),
+        reasoning_tokens=_sum(first.reasoning_tokens, second.reasoning_tokens),
+        cached_tokens=_sum(first.cached_tokens, second.cached_tokens),
     )
 
 

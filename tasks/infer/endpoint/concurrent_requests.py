@@ -6,16 +6,20 @@ again if its neighbours change. If the endpoint refuses such a request, each hal
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol
 
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import BudgetReached, RowError
+from overnight.tasks.infer.endpoint.account import NoAccount
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect, Endpoint, Limits
 from overnight.tasks.infer.endpoint.earlier_answers import NoEarlier
 from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
+from overnight.tasks.workers.spending import Amount
+
+PriceOf = Callable[[float, float, float], Amount]  # of tokens of the prompt, of the answer, and of the prompt's cached
 
 
 class Grouping(Protocol[A]):
@@ -65,8 +69,11 @@ class ConcurrentRequests(Generic[A]):
         transports: Sequence[Transport],
         limits: Limits,
         log: NoLog,
-        grouping: Grouping[A] | None = None,
-        earlier: NoEarlier[A] | None = None,
+        *,
+        grouping: Grouping[A],
+        earlier: NoEarlier[A],
+        account: NoAccount,
+        price_of: PriceOf,
     ) -> None:
         self._dialect, self._log, self._loop = dialect, log, asyncio.new_event_loop()
         self._endpoint: Endpoint[A] | Fallback[A]
@@ -74,8 +81,9 @@ class ConcurrentRequests(Generic[A]):
             self._endpoint = Fallback(dialect, transports, limits)
         else:
             self._endpoint = Endpoint(dialect, transports[0], limits)
-        self._grouping: Grouping[A] = grouping or Alone()
-        self._earlier: NoEarlier[A] = earlier or NoEarlier()
+        self._grouping, self._earlier = grouping, earlier
+        self._account, self._price_of = account, price_of
+        self._slots = asyncio.Semaphore(limits.concurrent_requests)  # a claim is for a request that can be sent now
         self._calls, self._lock = 0, threading.Lock()  # the calls under way
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
@@ -141,6 +149,10 @@ class ConcurrentRequests(Generic[A]):
         finally:
             for task in tasks:
                 task.cancel()  # after an error that is not a row's fault
+        await self._account.told()
+        for outcome in answers.values():
+            if isinstance(outcome, BudgetReached):  # only now: the requests under way have their answers
+                raise outcome
         return [answers[row.key] for row in rows]
 
     def _groups(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -155,22 +167,41 @@ class ConcurrentRequests(Generic[A]):
 
     async def _request(self, rows: Sequence[Row]) -> dict[str, A | Exception]:
         """Return the answers of `rows` by their keys, from one request, or from several if that shows a row's fault."""
-        bodies = [row.body for row in rows]
         try:
-            answer = await self._endpoint.answer(self._grouping.joined(bodies))
+            async with self._slots:
+                answers = await self._claimed_answers(rows)
+        except BudgetReached as error:
+            return {row.key: error for row in rows}
         except RowError as error:
             if len(rows) == 1:
                 return {rows[0].key: error}
             return await self._in_halves(rows)
+        missing = [row for row in rows if row.key not in answers]
+        return answers | await self._in_halves(missing)
+
+    async def _claimed_answers(self, rows: Sequence[Row]) -> dict[str, A | Exception]:
+        """Return the answers of one request that the budget allows. The log has them before the account is settled."""
+        body = self._grouping.joined([row.body for row in rows])
+        tokens = self._dialect.most_tokens(body)
+        most = max(self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0), key=lambda amount: amount.cost)
+        await self._account.claim(most)
+        amount = None
+        try:
+            answer = await self._endpoint.answer(body)
+            amount = self._amount(answer, most)
+            return self._kept(rows, answer)
+        finally:
+            self._account.settle(most, amount)
+
+    def _kept(self, rows: Sequence[Row], answer: A) -> dict[str, A | Exception]:
+        """Put the certain answers of a request into the log, and return them by their keys."""
         answers: dict[str, A | Exception] = {}
-        missing: list[Row] = []
-        for row, part in zip(rows, self._grouping.parts(answer, bodies), strict=True):
-            if part is None:
-                missing.append(row)
-            else:
+        parts = self._grouping.parts(answer, [row.body for row in rows])
+        for row, part in zip(rows, parts, strict=True):
+            if part is not None:
                 self._log.add(row.key, asdict(part), self._earlier.note(row.id, row.body, part))
                 answers[row.key] = part
-        return answers | await self._in_halves(missing)
+        return answers
 
     async def _in_halves(self, rows: Sequence[Row]) -> dict[str, A | Exception]:
         """Return the answers of `rows` from requests for each half, one after the other."""
@@ -180,3 +211,10 @@ class ConcurrentRequests(Generic[A]):
             if half:
                 answers |= await self._request(half)
         return answers
+
+    def _amount(self, answer: A, most: Amount) -> Amount:
+        """Return what an answer cost; its maximum if the endpoint did not count its tokens."""
+        prompt, completion = answer.prompt_tokens, answer.completion_tokens
+        if prompt is None or completion is None:
+            return most
+        return self._price_of(prompt, completion, getattr(answer, "cached_tokens", None) or 0)

@@ -15,14 +15,16 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from overnight.tasks.config.masking import hide_variable
 from overnight.tasks.errors import JobError
+from overnight.tasks.infer.endpoint.account import Account, Exchange, NoAccount
 from overnight.tasks.infer.endpoint.client import Body, Dialect, Limits
-from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests, Grouping
+from overnight.tasks.infer.endpoint.concurrent_requests import Alone, ConcurrentRequests, Grouping
 from overnight.tasks.infer.endpoint.earlier_answers import EarlierAnswers, NoEarlier
 from overnight.tasks.infer.endpoint.response_log import open_log
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.reuse.settings import REUSED, Reuse
 from overnight.tasks.storage.location import VARIABLE, Location, expand
+from overnight.tasks.workers.spending import Amount
 
 MILLION = 1_000_000
 TRIES_OF_A_PREVIEW = 4  # in about 4 s, if the endpoint refuses the connection
@@ -68,6 +70,7 @@ class RemoteModel(Predictor):
     ] = {}
 
     _gives_up: bool = PrivateAttr(default=False)
+    _exchange: Exchange | None = PrivateAttr(default=None)
 
     operational: ClassVar[tuple[str, ...]] = (
         *("max_concurrent_requests", "timeout_seconds", "retry_timeout_seconds", "max_tries"),
@@ -89,6 +92,27 @@ class RemoteModel(Predictor):
         copy = self.model_copy(update={"max_tries": min(self.max_tries, TRIES_OF_A_PREVIEW)})
         copy._gives_up = True
         return copy
+
+    def charged_by(self, exchange: Exchange) -> Self:
+        """Return this model with an account, whose claims and settlements `exchange` gets."""
+        copy = self.model_copy()
+        copy._exchange = exchange
+        return copy
+
+    def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
+        """Return these tokens with their price. A server of the job's own has none."""
+        return Amount(prompt_tokens + completion_tokens)
+
+    def most_answer_tokens(self) -> int:
+        """Return the most tokens of the answer to one request; 0 for a model that writes no text."""
+        return 0
+
+    def paid_for(self, answer: Mapping[str, Any]) -> Amount:
+        """Return what an answer cost, by its fields in the log; without tokens, that of the longest answer."""
+        prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens")
+        if prompt is None or completion is None:
+            prompt, completion = 0, self.most_answer_tokens()
+        return self.price_of(prompt, completion, answer.get("cached_tokens") or 0)
 
     @abc.abstractmethod
     def protocol(self) -> Dialect[Any]:
@@ -135,7 +159,16 @@ class RemoteModel(Predictor):
         dialect = self.protocol()
         connections = self.max_concurrent_requests
         transports = [Transport(url, dialect.path, key, headers or {}, connections) for url, key in keys.items()]
-        return ConcurrentRequests(dialect, transports, limits, open_log(log_place), self.grouping(), earlier)
+        return ConcurrentRequests(
+            dialect,
+            transports,
+            limits,
+            open_log(log_place),
+            grouping=self.grouping() or Alone(),
+            earlier=earlier or NoEarlier(),
+            account=Account(self._exchange) if self._exchange else NoAccount(),
+            price_of=self.price_of,
+        )
 
 
 class Service(RemoteModel):
@@ -175,6 +208,11 @@ class Service(RemoteModel):
     ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
+    price_per_million_cached_tokens: Annotated[
+        float | None,
+        Field(ge=0, description="The price of a million tokens of prompts that the endpoint had in its cache."),
+    ] = None
+
     reuse: Annotated[
         Reuse | None,
         Field(description="Takes the answers to equal requests from earlier runs, and keeps new ones for later."),
@@ -182,7 +220,7 @@ class Service(RemoteModel):
 
     operational: ClassVar[tuple[str, ...]] = (
         *("api_key_env", "headers", "requests_per_minute", "tokens_per_minute", "reuse"),
-        *("price_per_million_input_tokens", "price_per_million_output_tokens"),
+        *("price_per_million_input_tokens", "price_per_million_output_tokens", "price_per_million_cached_tokens"),
     )
 
     @field_validator("base_url")
@@ -248,6 +286,13 @@ class Service(RemoteModel):
         return EarlierAnswers(
             self.reuse, self.protocol(), " ".join(addresses), self.is_drawn, self.whole_answers(), counted
         )
+
+    def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
+        input_price, output_price = self.price_per_million_input_tokens, self.price_per_million_output_tokens
+        cost = prompt_tokens * (input_price or 0) + completion_tokens * (output_price or 0)
+        if self.price_per_million_cached_tokens is not None:
+            cost += cached_tokens * (self.price_per_million_cached_tokens - (input_price or 0))
+        return Amount(prompt_tokens + completion_tokens, cost / MILLION)
 
     def has_cost(self) -> bool:
         """Return True if the prices are known, so that each row has its cost."""

@@ -5,16 +5,18 @@ In and out: see chat/settings.py. With both prices there is also `cost` (float64
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import pyarrow.compute as pc
+import pyarrow as pa
 from pydantic import Field
 
 from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
-from overnight.tasks.infer.endpoint.settings import MILLION, Service
+from overnight.tasks.infer.endpoint.settings import Service
 from overnight.tasks.infer.predictor import Offer, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
+
+TOKENS = ("prompt_tokens", "completion_tokens")
 
 
 class OpenAI(Service, RemoteChat):
@@ -66,10 +68,11 @@ class OpenAI(Service, RemoteChat):
         outcome = super().outcome(answers)
         if not self.has_cost():
             return outcome
-        input_price = (self.price_per_million_input_tokens or 0) / MILLION
-        output_price = (self.price_per_million_output_tokens or 0) / MILLION
-        cost = pc.add(
-            pc.multiply(outcome.columns["prompt_tokens"], input_price),
-            pc.multiply(outcome.columns["completion_tokens"], output_price),
-        )
+        tokens = zip(*(outcome.columns[name].to_pylist() for name in TOKENS), answers, strict=True)
+        cost = pa.array([self._cost(*counts) for counts in tokens], pa.float64())
         return Outcome({**outcome.columns, "cost": cost}, failed=outcome.failed)
+
+    def _cost(self, prompt_tokens: int | None, completion_tokens: int | None, answer: Any) -> float | None:
+        if prompt_tokens is None or completion_tokens is None:
+            return None
+        return self.price_of(prompt_tokens, completion_tokens, answer.cached_tokens or 0).cost

@@ -108,15 +108,15 @@ class _Steps:
     counts: list[tuple[int, int]] = field(default_factory=list)  # of rows in and out, at the last movement
     moved: float = 0.0  # seconds at the last movement
     states: list[OperatorState] = field(default_factory=list)  # at the last step
-    must_stop: bool = False
+    end: OvernightError | None = None  # the reason for which the stream must end
 
     def on_step(self, executor: Any) -> None:
-        """Update the rows and the result. Raise `StreamStopped` if the stream must stop.
+        """Update the rows and the result. Raise the reason if the stream must end.
 
         Raise `StageFailed`, of type Stalled, if no row moved for too long.
         """
-        if self.must_stop:
-            raise StreamStopped("A user interrupted the run.")
+        if self.end:
+            raise self.end
         states = self.states = list(operators(executor))
         for state in states:  # an operator into which Ray Data fused several stages counts for each of them
             self.rows.update(dict.fromkeys(_stages(state, self.names), state.rows_out))
@@ -161,11 +161,11 @@ def follow(
     names: OperatorNames,
     show: Callable[[Moment], None],
     stall_timeout_seconds: float | None = None,
-    must_stop: Callable[[], bool | None] = bool,
+    reason_to_end: Callable[[], OvernightError | None] = lambda: None,
 ) -> Iterator[Streamed]:
     """Show the progress of `dataset` from a thread while the body runs it. End its workers with the body.
 
-    Yield the stream's result. Raise `StageFailed` for a stall, and `StreamStopped` after `must_stop` returned True.
+    Yield the stream's result. Raise `StageFailed` for a stall, and the error that `reason_to_end` returns.
     """
     dataset.context.execution_no_progress_timeout_s = -1  # Ray Data's own watchdog, whose error has no stage
     steps, stop = _Steps(names, stall_timeout_seconds, rows=dict.fromkeys(names, 0)), threading.Event()
@@ -179,7 +179,7 @@ def follow(
             with contextlib.suppress(Exception):  # neither the load nor the progress may cost the run
                 load.look(steps)
             with contextlib.suppress(Exception):
-                steps.must_stop = bool(must_stop())
+                steps.end = reason_to_end()
             with contextlib.suppress(Exception):
                 if steps.seconds() >= due:
                     # Each update costs the Prefect server CPU, and a long run needs them less often.

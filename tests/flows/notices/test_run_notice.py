@@ -18,7 +18,7 @@ from overnight.flows.notices import run_notice, sending
 from overnight.flows.notices.run_notice import noticed
 from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
-from overnight.tasks.errors import InputError, StageFailed
+from overnight.tasks.errors import BudgetReached, InputError, StageFailed
 from tests import webhook as webhooks
 from tests.flows.report.runs import job_of, publish, receipt_of
 from tests.webhook import Webhook
@@ -87,6 +87,17 @@ def test_a_failure_is_told_once_and_its_text_is_harmless(webhook: Webhook, tmp_p
     assert not any(bad in post["text"] for bad in ("<", "\x1b", "\u202e"))
     assert "rows_in" not in post
     assert Path(post["report"]).exists()
+
+
+def test_a_run_at_its_budget_is_told_apart_from_other_failures(webhook: Webhook, tmp_path: Path) -> None:
+    job = told(tmp_path, {"on": ["budget"]})
+    with pytest.raises(StageFailed):
+        end(job, tmp_path, StageFailed("bad", "infer"))
+    with pytest.raises(BudgetReached):
+        end(job, tmp_path, BudgetReached("budget.cost: expected at most 5"))
+    [post] = webhook.posts
+    assert (post["events"], post["title"]) == (["budget"], f"daily/{DAY} failed")
+    assert "budget.cost: expected at most 5" in post["sentence"]
 
 
 def test_a_run_that_fails_before_it_holds_its_partition_is_told_too(webhook: Webhook, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from overnight.flows.report.spending import Use, total_of, uses_of
+from overnight.flows.report.spending import Use, spent_in, spent_text, total_of, uses_of
 from overnight.tasks.errors import JobError
 
 RECEIPT = {
@@ -37,3 +37,12 @@ def test_prices_of_the_job_come_before_those_of_the_environment(monkeypatch: pyt
     monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "cheap")
     with pytest.raises(JobError, match="expected a number, found 'cheap'"):
         uses_of(SimpleNamespace(), RECEIPT)
+
+
+def test_what_was_spent_is_that_of_all_answers_or_the_sums_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERNIGHT_PRICE_PER_CPU_HOUR", "cheap")  # of no use here, and no reason to fail
+    assert spent_in(RECEIPT) == {"tokens": 1200, "cost": 0.5}
+    spent = RECEIPT | {"spent": {"answers": 9, "tokens": 1500, "cost": 0.625}}
+    assert spent_text(spent) == "1,500 tokens, cost 0.625"
+    assert spent_text({"spent": {"answers": 9, "tokens": 1500, "cost": None}}) == "1,500 tokens"
+    assert spent_text({"columns": {}}) == ""

@@ -32,6 +32,8 @@ def test_a_run_says_its_counts_the_reasons_and_its_seconds() -> None:
     filtered = RECEIPT | {"rows_out": 1, "rows_quarantined": 0, "rows_filtered": 7, "warnings": ["a", "b"]}
     trusted = "Trust it: 2 rows published of 2 read; 2 checks passed, and no column drifted."
     assert publish_message(RECEIPT, [], trusted) == f"{trusted} 3.1 s"
+    paid = RECEIPT | {"spent": {"answers": 200, "tokens": 5000, "cost": 1.5}}
+    assert publish_message(paid, [], trusted) == f"{trusted} 3.1 s, 5,000 tokens, cost 1.5"
     assert publish_message(filtered, []) == "1 row published, 7 filtered, checks passed, 2 warnings, 3.1 s"
     sample = RECEIPT | {"rows_out": 5, "rows_quarantined": 0, "limit_rows": 5}
     assert publish_message(sample, []) == "sample of 5 rows, nothing published, checks passed, 3.1 s"

@@ -26,6 +26,7 @@ RETRIED = {"rows_quarantined_before": 3, "rows_written": 2, "rows_filtered": 0, 
         ({"limit_rows": 5}, "file: {out}/_overnight/samples/published/a.parquet"),
         ({"passed_over": {"FIFO": {"files": 1, "names": ["pipe.txt"]}}}, "passed over: 1 file; FIFO: pipe.txt"),
         ({"retried": RETRIED}, "retried: 3 quarantined before; now 2 written, 0 filtered, 1 quarantined"),
+        ({"spent": {"answers": 2, "tokens": 1234, "cost": 0.42}}, "spent: 1,234 tokens, cost 0.42"),
         ({"left_out": ["image", "pdf"]}, "columns left out: image, pdf (see sink.keep_columns)"),
     ],
 )
@@ -49,6 +50,8 @@ def test_the_last_lines_of_a_run_name_its_report(is_sample: bool, tmp_path, caps
     assert next_steps(job, "all", "job.yaml", outputs, [], is_cancelled=True)[0] == line
     (ledger / "failure.json").write_text('{"quarantine": null}')
     assert next_steps(job, "all", "job.yaml", outputs, [])[0] == line
+    (ledger / "failure.json").write_text('{"quarantine": null, "spent": {"answers": 2, "tokens": 7, "cost": null}}')
+    assert next_steps(job, "all", "job.yaml", outputs, [])[0] == "spent: 7 tokens"
 
 
 def test_a_storage_that_fails_after_the_publish_costs_only_the_line_of_the_report(

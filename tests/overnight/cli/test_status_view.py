@@ -58,6 +58,25 @@ def test_a_month_is_a_row_that_fits_and_every_status_has_a_mark_of_its_own(shown
     assert legend == "P 1 published  M 1 missing  F 1 failed  S 1 stale  R 1 running"
 
 
+def test_tokens_and_cost_have_columns_where_a_partition_has_them(shown: Any) -> None:
+    receipt = RECEIPT | {"spent": {"answers": 3, "tokens": 1500, "cost": 0.5}}
+    failure = {"spent": {"answers": 3, "tokens": 70, "cost": None}, "attempt": "a"}
+    entries = [
+        PartitionStatus("2026-01-01", "published", (), RECEIPT, None),
+        PartitionStatus("2026-01-02", "published", (), receipt, None),
+        PartitionStatus("2026-01-03", "failed", ("infer: budget.tokens",), None, failure),
+    ]
+    lines = shown(entries)
+    assert any(
+        line.split() == [*["published", "rows", "quarantined", "seconds", "tokens", "cost", "at", "(UTC)"]]
+        for line in lines
+    )
+    assert any(line.split()[:6] == ["2026-01-02", "12,345", "3", "61.5", "1,500", "0.5"] for line in lines)
+    assert any(line.split()[:5] == ["2026-01-01", "12,345", "3", "61.5", "2026-01-03"] for line in lines)
+    assert any("failed (70 tokens spent): infer: budget.tokens" in line for line in lines)
+    assert not any("tokens" in line for line in shown(entries[:1]))
+
+
 def test_two_years_take_a_line_a_month_and_years_of_nothing_take_one(shown: Any) -> None:
     many = days("2024-01-01", ["published"] * 731)
     assert sum(line.startswith("202") and "P P" in line for line in shown(many)) == 24

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.infer.endpoint.account import NoAccount
 from overnight.tasks.infer.endpoint.client import Limits
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
+from overnight.tasks.infer.endpoint.earlier_answers import NoEarlier
 from overnight.tasks.infer.endpoint.response_log import ResponseLog
 from overnight.tasks.infer.endpoint.transport import Transport
 from overnight.tasks.storage.location import Location
+from overnight.tasks.workers.spending import Amount
 from tests.tasks.infer.chat_server import Reply, refusal, server_of
 from tests.tasks.infer.retrieval_server import RetrievalServer
 
@@ -55,7 +58,16 @@ def requests_to(server: RetrievalServer, folder: Path) -> ConcurrentRequests[Wor
     limits = Limits(4, 5, 20, 2, gives_up=False, requests_per_minute=None, tokens_per_minute=None)
     dialect = Echo()
     transport = Transport(server.url, dialect.path, None, {}, 4)
-    return ConcurrentRequests(dialect, [transport], limits, ResponseLog(Location(str(folder))), dialect)
+    return ConcurrentRequests(
+        dialect,
+        [transport],
+        limits,
+        ResponseLog(Location(str(folder))),
+        grouping=dialect,
+        earlier=NoEarlier(),
+        account=NoAccount(),
+        price_of=lambda prompt, answer, cached: Amount(prompt + answer),
+    )
 
 
 def bodies_of(*texts: str) -> list[Any]:

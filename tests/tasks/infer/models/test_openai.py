@@ -1,5 +1,6 @@
 """What is asked, how fast, with which key, and what a kill repeats; faults and answers: tests/contracts/endpoints."""
 
+import json
 import os
 import signal
 import subprocess
@@ -203,3 +204,15 @@ def test_a_process_that_is_killed_half_way_repeats_only_what_was_under_way(serve
     assert asked.keys() == set(numbers(200))
     assert sum(count - 1 for count in asked.values()) <= 4
     assert max(asked.values()) <= 2
+
+
+def test_cached_tokens_of_a_prompt_have_their_own_price(server: ChatServer) -> None:
+    answer = json.loads(completion("yes", prompt=1000))
+    answer["usage"]["prompt_tokens_details"] = {"cached_tokens": 900}
+    server.always = {"cached": json.dumps(answer).encode()}
+    prices = {"price_per_million_input_tokens": 2.0, "price_per_million_output_tokens": 10.0}
+    expected = [1000 * 2e-6 + 10e-6, 7 * 2e-6 + 10e-6]
+    assert run(server, ["cached", "new"], **prices).columns["cost"].to_pylist() == pytest.approx(expected)
+    expected[0] = 100 * 2e-6 + 900 * 0.5e-6 + 10e-6
+    prices["price_per_million_cached_tokens"] = 0.5
+    assert run(server, ["cached", "new"], **prices).columns["cost"].to_pylist() == pytest.approx(expected)

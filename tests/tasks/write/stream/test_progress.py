@@ -62,7 +62,7 @@ def test_a_stream_that_must_stop_ends_with_the_blocks_so_far(ray_session: None) 
     blocks: list[Any] = []
 
     def run() -> None:
-        with follow(dataset, {}, id, must_stop=lambda: bool(blocks)):
+        with follow(dataset, {}, id, reason_to_end=lambda: StreamStopped("enough") if blocks else None):
             blocks.extend(dataset.iter_internal_ref_bundles())
 
     with pytest.raises(StreamStopped):

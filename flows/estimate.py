@@ -1,0 +1,172 @@
+"""What a run will cost and take: from a few rows that a preview ran, the rows of the listing, and earlier receipts.
+
+Amounts are sums over rows like those of the preview, each with its interval of 80 %. Without earlier receipts of the
+same settings, the time is a rough one: the slowest stage of the preview, with the workers of the job.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.forecast import UNLIKE, Experience, around, expected_rows, experience, run_seconds, sum_of
+from overnight.flows.ledger.reader import earlier_receipts
+from overnight.flows.preview import Preview
+from overnight.flows.report.spending import hours_priced
+from overnight.flows.runs.run import describe_run
+from overnight.tasks.engine.progress import Interval
+from overnight.tasks.engine.progress_text import duration
+from overnight.tasks.errors import STAGES
+from overnight.tasks.infer.kinds import Predictor, RemoteModel
+from overnight.tasks.ingest.in_process import count_inputs
+
+TOKENS = ("prompt_tokens", "completion_tokens")
+ROWS_WITHOUT_A_LISTING = 1000
+RECEIPTS = 6
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What `rows` rows need, with intervals; None for what no row of the preview showed."""
+
+    rows: int
+    is_whole: bool  # the rows are those of the partition
+    sampled: int
+    tokens: Interval | None
+    cost: Interval | None
+    time: Interval | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the estimate as lines for a terminal."""
+        about = "all " if self.is_whole else ""
+        yield f"estimate for {about}{self.rows:,} rows, from {self.sampled:,} rows that ran"
+        if self.tokens:
+            yield f"  tokens: {_text(self.tokens, '{:,.0f}')}"
+        if self.cost:
+            yield f"  cost: {_text(self.cost, '{:,.4g}')}"
+        if self.time:
+            scope = f"{duration(self.time.low)} to {duration(self.time.high)}"
+            yield f"  time: about {duration(self.time.seconds)} (80 %: {scope})"
+
+
+def estimate(job: Job, preview: Preview) -> Estimate:
+    """Return the estimate for the preview's partition. This lists its inputs."""
+    inputs = count_inputs(job.source, preview.partition)
+    run = describe_run(job, preview.partition)
+    receipts = earlier_receipts(run.state, run.partition_column, job.name, RECEIPTS, run.ledger.name)
+    earlier = experience(receipts, run.fingerprint)
+    rows = inputs.rows if inputs.rows is not None else expected_rows(earlier, inputs.size)
+    return estimate_of(job, preview, rows, earlier if earlier.is_alike else None)
+
+
+def estimate_of(job: Job, preview: Preview, rows: int | None, earlier: Experience | None = None) -> Estimate:
+    """Return the estimate for this number of rows, or for 1,000 if it is None."""
+    is_whole = rows is not None
+    rows = ROWS_WITHOUT_A_LISTING if rows is None else rows
+    time = run_seconds(earlier, rows) if earlier else None
+    time = time or _rough_seconds(job, preview, rows)
+    cost = _sum(preview, ("cost",), rows)
+    if devices := _price_of_devices(job, time.seconds):
+        cost = cost or Interval(0.0, 0.0, 0.0)
+        cost = Interval(*(amount + devices * share for amount, share in _beside(cost, time)))
+    return Estimate(rows, is_whole, preview.rows_read, _sum(preview, TOKENS, rows), cost, time)
+
+
+def overrun(job: Job, preview: Preview | None = None) -> str:
+    """Return by how much a run may exceed its budget; an empty text for a job without a budget of cost or tokens.
+
+    With a preview, the prompts are as long as its longest; otherwise only the answers have a bound.
+    """
+    if not (job.budget.cost or job.budget.tokens):
+        return ""
+    requests, tokens, cost = 0, 0.0, 0.0
+    for model in job.models:
+        if not isinstance(model, RemoteModel):
+            continue
+        count = _workers(model) * model.max_concurrent_requests
+        amount = model.price_of(_longest_prompt(job, model, preview), model.most_answer_tokens())
+        requests, tokens, cost = requests + count, tokens + count * amount.tokens, cost + count * amount.cost
+    prompts = "with prompts as the longest of these rows" if preview else "and by the prompts of these requests"
+    price = f", cost {cost:,.4g}" if cost else ""
+    return (
+        f"at the limit at most {requests:,} requests are under way, so the budget is exceeded by less than "
+        f"{tokens:,.0f} tokens{price}, {prompts}"
+    )
+
+
+def _sum(preview: Preview, endings: tuple[str, ...], rows: int) -> Interval | None:
+    """Return the sum of all columns with these endings over `rows` rows."""
+    columns = []
+    for name in preview.table.column_names:
+        if any(name == ending or name.endswith(f"_{ending}") for ending in endings):
+            columns.append(preview.table[name].to_pylist())
+    if not columns or not preview.rows_read:
+        return None
+    values = [sum(filter(None, cells)) for cells in zip(*columns, strict=True)]
+    return sum_of(values, rows * len(values) / preview.rows_read)
+
+
+def _rough_seconds(job: Job, preview: Preview, rows: int) -> Interval:
+    """Return the seconds of the slowest step or model for all rows, and of everything that happens once."""
+    once, slowest = 0.0, 0.0
+    models = {f"inference.{number} {entry.shown_name()}": entry for number, entry in _models(job)}
+    for stage, seconds in preview.seconds.items():
+        if stage.endswith(": load") or stage in STAGES:
+            once += seconds
+        elif stage in models:
+            slowest = max(slowest, _seconds_a_row(models[stage], seconds, preview))
+        else:
+            slowest = max(slowest, seconds / max(preview.rows_read, 1) / (os.cpu_count() or 1))
+    return around(once + rows * slowest, UNLIKE)
+
+
+def _seconds_a_row(model: Predictor, seconds: float, preview: Preview) -> float:
+    rows = max(preview.rows_read, 1)
+    if not isinstance(model, RemoteModel):
+        return seconds / rows / _workers(model)
+    at_once = model.max_concurrent_requests
+    latency = seconds / math.ceil(rows / at_once)
+    a_row = latency / at_once / _workers(model)
+    if per_minute := getattr(model, "requests_per_minute", None):
+        a_row = max(a_row, 60 / per_minute)
+    tokens, per_minute = _sum(preview, TOKENS, 1), getattr(model, "tokens_per_minute", None)
+    return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
+
+
+def _price_of_devices(job: Job, seconds: float) -> float:
+    """Return the price of the devices that the models reserve for this time; 0 without `price_per_gpu_hour`."""
+    devices = sum(sum(model.accelerators().values()) * _workers(model) for model in job.models)
+    if not devices:
+        return 0.0
+    return hours_priced("", devices * seconds / 3600, job, "price_per_gpu_hour").price or 0.0
+
+
+def _beside(cost: Interval, time: Interval) -> list[tuple[float, float]]:
+    shares = (1.0, time.low / time.seconds, time.high / time.seconds)
+    return list(zip((cost.seconds, cost.low, cost.high), shares, strict=True))
+
+
+def _longest_prompt(job: Job, model: RemoteModel, preview: Preview | None) -> int:
+    name = f"{model.name}_prompt_tokens" if len(job.models) > 1 else "prompt_tokens"
+    if preview is None or name not in preview.table.column_names:
+        return 0
+    return max(filter(None, preview.table[name].to_pylist()), default=0)
+
+
+def _models(job: Job) -> Iterator[tuple[int, Predictor]]:
+    for number, entry in enumerate(job.inference):
+        if isinstance(entry, Predictor):
+            yield number, entry
+
+
+def _workers(model: Predictor) -> int:
+    workers = model.workers
+    if workers is None:
+        return 1
+    return workers if isinstance(workers, int) else workers[1]
+
+
+def _text(interval: Interval, form: str) -> str:
+    likely, low, high = map(form.format, (interval.seconds, interval.low, interval.high))
+    return f"about {likely} (80 %: {low} to {high})"
