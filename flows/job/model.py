@@ -194,6 +194,18 @@ class Job(Settings):
                 )
         return chain
 
+    @field_validator("inference")
+    @classmethod
+    def _batches_are_of_the_first_model(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
+        models = [entry for entry in chain if isinstance(entry, Predictor)]
+        for model in models[1:]:
+            if getattr(model, "batch", None):
+                raise ValueError(
+                    f"expected batch only in the first model, found it in {model.name}: the requests of a batch are "
+                    "made before any model runs. Leave out batch, or read this job's table in a second job"
+                )
+        return chain
+
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
         for key, text in self.source.dated_texts():

@@ -55,6 +55,7 @@ class Answer:
     is_begun: bool = False  # the prompt ends with <think>
     others: Sequence[Sequence[Any]] = ()  # further texts: text, finish reason, reasoning if that is apart
     problem: str | None = None  # what is in the place of a text: the row fails, and the answer was paid for
+    price: float = 1.0  # of its tokens, as a share of their usual price: a batch is cheaper
 
     @property
     def choices(self) -> list[Choice]:

@@ -49,11 +49,14 @@ class RemoteChat(RemoteModel, ChatSettings):
         body = self.dialect().body(model, messages, self)
         return {name: value for name, value in (body | self.extra_body).items() if value is not None}
 
+    def bodies(self, batch: Batch) -> list[Body]:
+        """Return the JSON object of each row's request."""
+        return list(map(self.body, self.messages(batch)))
+
     def asking(self, requests: ConcurrentRequests[Any]) -> Predict:
         """Return the function that gets a batch's answers by these requests."""
 
         def predict(batch: Batch) -> Outcome:
-            bodies = list(map(self.body, self.messages(batch)))
-            return self.outcome(requests.answers(batch["row_id"].tolist(), bodies))
+            return self.outcome(requests.answers(batch["row_id"].tolist(), self.bodies(batch)))
 
         return predict

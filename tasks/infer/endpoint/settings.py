@@ -189,14 +189,15 @@ class Service(RemoteModel):
         """Return the client of the service, with this worker's share of the limits per minute."""
         workers = self.workers if isinstance(self.workers, int) else self.workers[1]
         requests, tokens = self.requests_per_minute, self.tokens_per_minute
+        url, key, headers = self.access()
         return self.requests_to(
-            expand(self.base_url),
-            self._key(),
-            log_place,
-            requests and requests / workers,
-            tokens and tokens / workers,
-            {name: _header(name, value) for name, value in self.headers.items()},
+            url, key, log_place, requests and requests / workers, tokens and tokens / workers, headers
         )
+
+    def access(self) -> tuple[str, str | None, dict[str, str]]:
+        """Return the URL, the key and the headers, with the variables of this process filled in."""
+        headers = {name: _header(name, value) for name, value in self.headers.items()}
+        return expand(self.base_url), self._key(), headers
 
     def _key(self) -> str | None:
         if self.api_key_env is None:

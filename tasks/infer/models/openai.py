@@ -5,9 +5,11 @@ In and out: see chat/settings.py. With both prices there is also `cost` (float64
 
 from typing import Annotated, Any, ClassVar, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.endpoint.settings import MILLION, Service
 from overnight.tasks.infer.predictor import Offer, Predict
@@ -26,6 +28,12 @@ class OpenAI(Service, RemoteChat):
         lambda column: {"user": f"{{{column}}}"},
     )
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
+    batch: Annotated[
+        BatchSettings | None,
+        Field(description="Sends the requests through the provider's batch API, which is slower and cheaper."),
+    ] = None
+
+    operational: ClassVar[tuple[str, ...]] = ("batch",)
 
     def body(self, messages: Any) -> dict[str, Any]:
         return self.plain_body(self.model, messages)
@@ -52,4 +60,6 @@ class OpenAI(Service, RemoteChat):
             pc.multiply(outcome.columns["prompt_tokens"], input_price),
             pc.multiply(outcome.columns["completion_tokens"], output_price),
         )
+        shares = [1.0 if isinstance(answer, Exception) else answer.price for answer in answers]
+        cost = pc.multiply(cost, pa.array(shares, pa.float64()))
         return Outcome({**outcome.columns, "cost": cost}, failed=outcome.failed)
