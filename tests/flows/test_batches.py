@@ -1,11 +1,13 @@
 """A job whose requests go through a provider's batch API: whole runs, killed, cancelled, expired, and late."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from overnight.flows.job.model import Job
 from tests import jobs
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
 from tests.tasks.infer.batch_server import BatchServer, batch_server
@@ -47,3 +49,34 @@ def test_a_run_pays_half_and_leaves_to_the_stream_what_the_provider_refuses(
     assert (batches["requests"], batches["answered"], batches["charged"], batches["repeated"]) == (24, 22, 22, 0)
     assert sum(server.charged.values()) == 22
     assert not list((tmp_path / "out/_overnight").rglob("batches/*"))
+
+
+@pytest.mark.slow
+def test_a_batch_that_expired_with_a_third_done_is_finished_online_at_finish_by(
+    tmp_path: Path, run_job: RunJob, server: BatchServer
+) -> None:
+    server.faults, server.day = {0: {"expired"}, 1: {"expired"}}, 4.0
+    server.seconds, server.cancel_seconds = 1e6, 1.0  # the third one would take days
+    soon = datetime.now(UTC) + timedelta(minutes=2)
+    receipt = run_job(job_of(tmp_path, server, then="online", finish_by=f"{soon:%H:%M}"))
+    assert_settled(receipt, written=ROWS)
+    batches = receipt["batches"]
+    assert [batch["state"] for batch in batches["batches"]] == ["expired", "expired", "cancelled"]
+    assert batches["answered"] == sum(server.charged.values()) == 6
+    assert sum(server.online.values()) == ROWS - 6
+    assert [warning for warning in receipt["warnings"] if "finish_by" in warning]
+
+
+def test_only_the_first_model_may_have_batches(tmp_path: Path) -> None:
+    mapping = jobs.job(tmp_path)
+    first = {"kind": "openai", "name": "first", "model": "m", "user": "{text}"}
+    second = first | {"name": "second", "batch": {}}
+    with pytest.raises(ValueError, match="expected batch only in the first model, found it in second"):
+        Job.model_validate({**mapping, "inference": [first, second]})
+
+
+def test_batches_change_no_generation(tmp_path: Path) -> None:
+    model = {"kind": "openai", "model": "m", "user": "{text}"}
+    online = jobs.load(tmp_path, inference=[model])
+    in_batches = jobs.load(tmp_path, inference=[model | {"batch": {"window": "24h"}}])
+    assert online.result_settings() == in_batches.result_settings()

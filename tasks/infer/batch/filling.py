@@ -297,7 +297,7 @@ class Filling:
 
     def _record(self) -> dict[str, Any]:
         """Write what the batches did and cost: `repeated` counts requests that were charged without a new answer."""
-        parts = list(self.items.values())
+        parts = [self.items[name] for name in sorted(self.items)]
         batches = [batch for part in parts for batch in part.batches]
         charged = sum(batch["charged"] for batch in batches)
         answered = self.collection.count_answers()

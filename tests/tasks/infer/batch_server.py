@@ -20,7 +20,7 @@ from email import message_from_bytes
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-DAY, LATE_SECONDS = 86400.0, 120.0
+LATE_SECONDS = 120.0
 
 
 @dataclass
@@ -49,6 +49,7 @@ class BatchServer:
     faults: dict[int, set[str]] = field(default_factory=dict)
     seconds: float = 3600.0  # of a batch
     cancel_seconds: float = 5.0
+    day: float = 86400.0  # after which a batch expires
     key: str = ""
     wraps_job: bool = False
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -110,14 +111,14 @@ class BatchServer:
             code = "token_limit_exceeded" if "token_limit" in faults else "model_not_found"
             batch.state, batch.errors = "failed", [{"code": code, "message": f"words of {code}", "line": None}]
         elif batch.cancelled_at is not None:
-            share = min((batch.cancelled_at - batch.created_at) / self.seconds, 1.0)
+            share = min((batch.cancelled_at - batch.created_at) / self.seconds, 1.0) * ("stuck" not in faults)
             batch.state = "cancelling"
             if self.now() >= batch.cancelled_at + self.cancel_seconds:
                 whole = "cancel_completes" in faults
                 self.end(batch, "completed" if whole else "cancelled", 1.0 if whole else share)
         elif "expired" in faults or "stuck" in faults:
             batch.state = "validating" if "stuck" in faults else "in_progress"
-            if age >= DAY:
+            if age >= self.day:
                 self.end(batch, "expired", 0.0 if "stuck" in faults else 1 / 3)
         elif age >= self.seconds:
             self.end(batch, "completed", 1.0)
