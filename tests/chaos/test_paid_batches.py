@@ -10,7 +10,7 @@ import pytest
 from tests import jobs
 from tests.chaos.runs import SIGINT_NOT_IGNORED, Process, Start, finish, kill_flow, started_runs, wait_for
 from tests.flows.conftest import assert_settled
-from tests.flows.test_batches import ROWS, job_of
+from tests.flows.runs.test_batches import ROWS, job_of
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
 pytestmark = pytest.mark.chaos

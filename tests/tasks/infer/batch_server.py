@@ -68,6 +68,9 @@ class BatchServer:
     def now(self) -> float:
         return time.time() + self.offset
 
+    def advance(self, seconds: float) -> None:
+        self.offset += seconds
+
     def answer(self, body: dict[str, Any], zeros: bool = False) -> dict[str, Any]:
         text = body["messages"][-1]["content"]
         message = {"role": "assistant", "content": text[::-1]}
@@ -229,7 +232,7 @@ def handle(state: BatchServer, method: str, path: str, query: dict[str, list[str
     if kind == "GET /clock":
         return {"now": state.now()}
     if kind == "POST /clock":
-        state.offset += json.loads(request())["seconds"]
+        state.advance(json.loads(request())["seconds"])
         return {"now": state.now()}
     if kind == "POST /v1/chat/completions":
         body = json.loads(request())
@@ -328,6 +331,7 @@ def batch_server() -> Iterator[BatchServer]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 2**16  # an answer in two packets takes 40 ms
 
         def do_GET(self) -> None:
             self._handle("GET")

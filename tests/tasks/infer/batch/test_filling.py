@@ -1,16 +1,12 @@
 """What becomes of the requests of batches that end early, late, in part or not at all."""
 
-import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError
-from overnight.tasks.infer.batch.settings import BatchSettings
 from tests.tasks.infer.batch.client import ROWS, answered, filling, keys, server_clock
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
@@ -115,19 +111,6 @@ def test_a_wrong_key_ends_the_run(server: BatchServer, tmp_path: Path) -> None:
         current.turn()
 
 
-def test_together_wraps_a_created_batch_and_shouts_its_states(server: BatchServer, tmp_path: Path) -> None:
-    server.wraps_job, server.faults = True, {number: {"upper_case"} for number in range(3)}
-    record = filling(server.url, tmp_path, server_clock(server.url), dialect="together").run()
-    assert (record["answered"], states_of(record)) == (ROWS, ["completed"] * 3)
-
-
-def test_azure_has_its_own_path(server: BatchServer, tmp_path: Path) -> None:
-    filling(server.url, tmp_path, server_clock(server.url), dialect="azure").turn()
-    assert {batch.endpoint for batch in server.batches.values()} == {"/chat/completions"}
-    line = json.loads(server.contents["file-00000"].splitlines()[0])
-    assert (line["custom_id"], line["method"], line["url"]) == (keys()[0], "POST", "/chat/completions")
-
-
 def test_a_second_batch_of_a_part_is_ended_and_counted(server: BatchServer, tmp_path: Path) -> None:
     """The list shows the first one later than a create is searched for."""
     server.faults = {0: {"create_dropped", "list_late"}}
@@ -140,34 +123,3 @@ def test_a_second_batch_of_a_part_is_ended_and_counted(server: BatchServer, tmp_
     assert len(server.batches) == 4
     assert record["charged"] == sum(server.charged.values())
     assert record["repeated"] == record["charged"] - ROWS > 0
-
-
-def test_the_bounds_of_a_part_are_rows_bytes_and_tokens(server: BatchServer, tmp_path: Path) -> None:
-    clock = server_clock(server.url)
-    sizes = {}
-    for name, bounds in {"rows": {"rows": 7}, "tokens": {"enqueued_tokens": 45}}.items():
-        parts = filling(server.url, tmp_path / name, clock, **bounds).items.values()
-        sizes[name] = [part.rows for part in parts]
-    assert sizes == {"rows": [7, 7, 7, 7, 2], "tokens": [4] * 7 + [2]}
-
-
-def test_finish_by_is_the_next_such_time_after_the_beginning() -> None:
-    began = datetime(2026, 11, 28, 22, 0, tzinfo=UTC)  # 23:00 in Berlin
-    zone = ZoneInfo("Europe/Berlin")
-    assert BatchSettings().deadline(began, zone) is None
-    morning = BatchSettings(finish_by="05:30").deadline(began, zone)
-    assert morning == datetime(2026, 11, 29, 4, 30, tzinfo=UTC).timestamp()
-    evening = BatchSettings(finish_by="23:30").deadline(began, zone)
-    assert evening == datetime(2026, 11, 28, 22, 30, tzinfo=UTC).timestamp()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"finish_by": "5 o'clock"}, "expected a time of day such as 05:30"),
-        ({"dialect": "together", "megabytes": 150}, "together takes files of at most 100, found 150"),
-    ],
-)
-def test_settings_that_no_provider_takes_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        BatchSettings(**settings)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from overnight.tasks.errors import JobError
-from tests.tasks.infer.batch.client import ROWS, answered, filling, keys, server_clock
+from overnight.tasks.infer.batch.filling import Clock
+from tests.tasks.infer.batch.client import ROWS, answered, filling, keys
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
 FAULTS = (
@@ -31,7 +32,7 @@ def drawn_faults(random_numbers: random.Random) -> dict[int, set[str]]:
 
 def run_until_done(server: BatchServer, folder: Path, random_numbers: random.Random) -> tuple[dict, int]:
     """Fill the log, over as many lives of the client as it takes. Return the record and the number of lives."""
-    clock, settings = server_clock(server.url), {"then": random_numbers.choice(("again", "online"))}
+    clock, settings = Clock(server.now, server.advance), {"then": random_numbers.choice(("again", "online"))}
     if random_numbers.random() < 0.5:
         settings["enqueued_tokens"] = random_numbers.choice((100, 210, 1000))
     for life in range(1, 20):
