@@ -20,7 +20,7 @@ class Collected:
 
     answered: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)  # by the provider, for what is in the row
-    useless: int = 0  # charged answers that are no answers
+    useless: int = 0  # charged answers that cannot be used
     unknown: int = 0  # lines that cannot be read, or are of no row
     lost_files: int = 0
 

@@ -4,6 +4,7 @@ Every state is in the files of `Parts`, so any process can go on at any moment. 
 provider's list has been searched for its batch for `SEARCH_SECONDS`. What no batch answers is left to the stream.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -199,7 +200,11 @@ class Filling:
             self._leave(part, part.rows)
 
     def _cancel(self, part: Part) -> None:
-        self.provider.cancel(part.batch)
+        try:
+            self.provider.cancel(part.batch)
+        except Fault as fault:
+            if fault.passes or fault.blame is Blame.KEY:
+                raise
         part.cancelled_at = self.clock.now()
         self.parts.save(part)
 
@@ -275,7 +280,8 @@ class Filling:
 
     def _collect_stray(self, part: Part, batch: Batch) -> None:
         if batch.phase is Phase.OPEN:
-            self._until_answered(lambda: self.provider.cancel(batch.id))
+            with contextlib.suppress(Fault):  # it may have ended just now
+                self.provider.cancel(batch.id)
         end = self.clock.now() + CANCEL_SECONDS
         while batch.phase is Phase.OPEN and self.clock.now() < end:
             self.clock.pause(self.settings.poll_seconds)

@@ -62,7 +62,7 @@ class Provider(Protocol):
         """Yield the batches that were created after a moment, the newest first."""
 
     def look(self, id: str) -> Batch:
-        """Return the batch as it is now. Raise `Gone` if the provider has forgotten it."""
+        """Return the batch as it is now. Raise `Gone` if the provider no longer has it."""
 
     def results(self, file: str) -> Iterator[Result | None]:
         """Yield the lines of a file of results; None for a line that cannot be read."""

@@ -297,6 +297,8 @@ def looked(state: BatchServer, batch: Batch, cancel: bool) -> Any:
         batch.polls_refused -= 1
         raise Refused(429, "slowly")
     state.move(batch)
+    if cancel and batch.state not in ("validating", "in_progress", "cancelling"):
+        raise Refused(409, f"Cannot cancel a batch with status '{batch.state}'.")
     if cancel and batch.cancelled_at is None and batch.state in ("validating", "in_progress"):
         batch.cancelled_at = state.now()
         state.move(batch)
