@@ -91,7 +91,7 @@ def test_a_client_that_dies_goes_on_and_pays_each_row_once(
 def test_a_create_without_an_answer_is_searched_and_not_repeated(server: BatchServer, client: Client) -> None:
     """4: the batch exists, and the list shows it late."""
     server.faults = {0: {"create_dropped", "list_late"}, 1: {"create_503"}}
-    assert_paid_once(server, client, client.run())
+    assert_paid_once(server, client, client.run("", "poll_seconds=30"))
     assert len(server.batches) == 3
 
 
