@@ -15,6 +15,7 @@ from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
 from overnight.flows.notices.run_notice import Notice, noticed
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
+from overnight.flows.runs.batches import wait_for_batches
 from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.flow_run import (
     in_one_sentence,
@@ -34,7 +35,7 @@ from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_partition import own_partition
-from overnight.tasks.infer.task import Inference, begin_trials, infer
+from overnight.tasks.infer.task import Inference, batched, begin_trials, infer, seal_requests
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import preprocess
 from overnight.tasks.resources.cluster import read_addable_nodes, read_nodes
@@ -115,7 +116,8 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         return receipt
     begin_imports(job)
     pipeline, sink = compile_job(job.pinned(run)), job.sink_for(run)
-    if getattr(job.source, "wait_for", None):
+    is_batched = batched(job.models, run) is not None
+    if is_batched or getattr(job.source, "wait_for", None):
         trials = [None] * len(pipeline.links)
     else:
         trials = begin_trials(run, pipeline.links, plan)
@@ -126,9 +128,15 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
         return run_task(task, job.retries, run, *arguments)
 
     rows = run_one(ingest, pipeline.source)
-    with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after ingest, because ingest may wait for inputs
+    if is_batched:
         rows = run_one(shuffle, pipeline.shuffle, rows)
         rows = run_one(preprocess, pipeline.steps, plan, rows)
+        run_one(seal_requests, inference, rows)
+        wait_for_batches(run, job)
+    with gpus_held(plan.gpus, run.busy_timeout_seconds):  # after what waits: for inputs, or for batches
+        if not is_batched:
+            rows = run_one(shuffle, pipeline.shuffle, rows)
+            rows = run_one(preprocess, pipeline.steps, plan, rows)
         stream = run_one(infer, inference, stager, rows)
     result = run_one(write, sink, job.checks, pipeline.rules, job.source.allow_empty, plan, job.settings(), stream)
     return dict(result.result())

@@ -198,6 +198,18 @@ class Job(Settings):
                 )
         return chain
 
+    @field_validator("inference")
+    @classmethod
+    def _batches_are_of_the_first_model(cls, chain: list[ModelOrStep]) -> list[ModelOrStep]:
+        models = [entry for entry in chain if isinstance(entry, Predictor)]
+        for model in models[1:]:
+            if getattr(model, "batch", None):
+                raise ValueError(
+                    f"expected batch only in the first model, found it in {model.name}: the requests of a batch are "
+                    "made before any model runs. Leave out batch, or read this job's table in a second job"
+                )
+        return chain
+
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
         for key, text in self.source.dated_texts():
@@ -244,6 +256,9 @@ class Job(Settings):
         endpoints = [model for model in self.models if isinstance(model, RemoteModel)]
         if (self.budget.cost or self.budget.tokens) and not endpoints:
             raise ValueError("budget: expected a model at an endpoint for cost and tokens, found none; use minutes")
+        batches = [model for model in endpoints if getattr(model, "batch", None)]
+        if (self.budget.cost or self.budget.tokens) and batches:
+            raise ValueError("budget: a batch is paid as a whole, so cost and tokens do not limit it. Leave them out")
         return self
 
     @model_validator(mode="after")

@@ -27,6 +27,11 @@ def pass_barriers(run: Run, stream: Stream, plan: Plan) -> Iterator[str]:
             yield barrier.take(run, _read(reading, stream, barrier.stage, plan))
 
 
+def read_for_batches(run: Run, stream: Stream, stage: Stage, plan: Plan) -> Iterator[pa.Table]:
+    """Yield the tables that `stage` makes of the rows which no staged part settles, in any order."""
+    return _read(replace(run, attempt=f"{run.attempt}-batches"), stream, stage, plan)
+
+
 def _read(run: Run, stream: Stream, stage: Stage, plan: Plan) -> Iterator[pa.Table]:
     """Yield the tables that `stage` makes of all rows of the partition, in any order."""
     stream.plan_read(run)

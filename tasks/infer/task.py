@@ -19,6 +19,9 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
+from overnight.tasks.infer.batch.filling import Clock, Filling
+from overnight.tasks.infer.batch.parts import Parts
+from overnight.tasks.infer.batch.sealing import Requests, batched, filling_of, seal
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder, has_settings
 from overnight.tasks.infer.spending import begin_spending
@@ -42,15 +45,20 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
 
 __all__ = [
+    "Clock",
     "Embedder",
+    "Filling",
     "Inference",
     "Link",
+    "batched",
     "begin_trials",
     "embed_image",
     "embed_text",
     "embedder",
+    "filling_of",
     "has_settings",
     "infer",
+    "seal_requests",
 ]
 
 ADVICE = "Correct the model; to refuse a row on purpose, raise overnight.extend.RowError."
@@ -111,6 +119,34 @@ def infer(run: Run, inference: Inference, stager: Stager, stream: Stream) -> Sta
             result.warnings += tuple(link.model.warnings())
         result.warnings += supervisor.snapshot(run).warnings
         return Completed(message=_message(run, result.seconds), data=result)
+    except Exception as error:
+        raise explain(error, "infer") from None
+
+
+@task(
+    name="infer",
+    task_run_name="infer: seal the requests of batches",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def seal_requests(run: Run, inference: Inference, stream: Stream) -> State[None]:
+    """Seal the requests of the first model for its provider's batch API, unless an earlier attempt has done so."""
+    from overnight.tasks.infer.first_reading import pass_barriers, read_for_batches  # imports Ray Data
+
+    try:
+        link = inference.links[0]
+        model = batched([link.model], run)
+        assert model
+        assert stream.sample  # preprocess has written it
+        if len(sample := read_sample(stream.sample)):
+            require_inputs(link, sample)
+        if not Parts.of(run).is_sealed():
+            for sentence in pass_barriers(run, stream, inference.plan):
+                get_run_logger().info(sentence)
+            stage = Requests(stream.steps, model)
+            sentence = seal(run, model, read_for_batches(run, stream, stage, inference.plan))
+            get_run_logger().info(sentence)
+        return Completed(message="the requests of batches are sealed")
     except Exception as error:
         raise explain(error, "infer") from None
 

@@ -27,6 +27,7 @@ from overnight.tasks.storage.stores import Stores, in_use
 #                          duplicates/<number>         Parquet: the rows that a `deduplicate` drops
 #                          answers/<model>/*.jsonl     paid answers, see infer/endpoint/response_log.py;
 #                                                      <model>.reused/: the tokens of answers of earlier runs
+#                          batches/                     requests in batches, see infer/batch/parts.py
 #                          logs/<token>.log            output of user code in the run with this token
 #                          logs/<token>.incidents.json  the incidents of the run with this token, if it failed
 #                          nodes.json                  the nodes alive in the cluster, while an attempt runs
@@ -39,6 +40,7 @@ RESUMED_FROM = {
     "parts": "staged when it was published already",
     "duplicates": "decided for rows that are published now",
     "answers": "kept for rows that are published now",
+    "batches": "sent for rows that are published now",
 }
 REPORT = "report.html"
 _NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
@@ -105,6 +107,10 @@ class Run:
     @property
     def answers(self) -> Location:
         return self.home / "answers"
+
+    @property
+    def batches(self) -> Location:
+        return self.home / "batches"
 
     @property
     def log(self) -> Location:

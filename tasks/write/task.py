@@ -214,6 +214,8 @@ def _receipt(
         "bytes_in": int(pc.sum(staged.counts["size"]).as_py() or 0),
         "samples": streamed.samples,
     }
+    if batches := read_json(run.batches / "record.json"):
+        facts["batches"] = batches
     files = sink.published(run, ready)
     if retry:
         files = [*retry.kept.files, *files]

@@ -62,6 +62,7 @@ class Answer:
     model: str | None = None  # that answered, as the endpoint names it
     system_fingerprint: str | None = None  # of the endpoint's configuration
     cached_tokens: int | None = None  # of the prompt, which may have a lower price
+    price: float = 1.0  # of its tokens, as a share of their usual price: a batch is cheaper
 
     @property
     def choices(self) -> list[Choice]:

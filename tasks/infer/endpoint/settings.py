@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
@@ -112,7 +113,8 @@ class RemoteModel(Predictor):
         prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens")
         if prompt is None or completion is None:
             prompt, completion = 0, self.most_answer_tokens()
-        return self.price_of(prompt, completion, answer.get("cached_tokens") or 0)
+        amount = self.price_of(prompt, completion, answer.get("cached_tokens") or 0)
+        return replace(amount, cost=amount.cost * answer.get("price", 1))
 
     @abc.abstractmethod
     def protocol(self) -> Dialect[Any]:
@@ -267,18 +269,20 @@ class Service(RemoteModel):
         """Return the client of the service, with this worker's share of the limits per minute."""
         workers = self.workers if isinstance(self.workers, int) else self.workers[1]
         requests, tokens = self.requests_per_minute, self.tokens_per_minute
-        urls, names = as_list(self.base_url), as_list(self.api_key_env)
-        names += [None] * (len(urls) - len(names))
+        keys, headers = self.access()
+        earlier = self.earlier_answers(log_place)
         return self.requests_to_all(
-            {expand(url): _key(name) for url, name in zip(urls, names, strict=True)},
-            log_place,
-            requests and requests / workers,
-            tokens and tokens / workers,
-            {name: _header(name, value) for name, value in self.headers.items()},
-            self._earlier_answers(log_place),
+            keys, log_place, requests and requests / workers, tokens and tokens / workers, headers, earlier
         )
 
-    def _earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
+    def access(self) -> tuple[dict[str, str | None], dict[str, str]]:
+        """Return the key of each URL, and the headers, with the variables of this process filled in."""
+        urls, names = as_list(self.base_url), as_list(self.api_key_env)
+        names += [None] * (len(urls) - len(names))
+        keys = {expand(url): _key(name) for url, name in zip(urls, names, strict=True)}
+        return keys, {name: _header(name, value) for name, value in self.headers.items()}
+
+    def earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
         if self.reuse is None:
             return NoEarlier()
         counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")

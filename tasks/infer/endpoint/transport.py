@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
@@ -46,7 +46,7 @@ class Transport:
         url = httpx.URL(base)
         self.shown_url = masked(base.rstrip("/"))
         self._url = url.copy_with(path=f"{url.path.rstrip('/')}{path}")  # before the query
-        self._secrets = _secrets(key, list(url.params.values()), headers)
+        self._secrets = secrets_of(key, list(url.params.values()), headers)
         self._proxy = proxy_of(url.scheme, url.host)
         sent_headers = {"Accept-Encoding": "gzip, deflate", **headers}
         if key:
@@ -74,10 +74,15 @@ class Transport:
 
     def shown(self, text: str) -> str:
         """Return a text of the endpoint for a message: in one line, cut, and without secrets."""
-        text = " ".join(text.encode(errors="replace").decode().split())
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        return masked(text)[:MESSAGE_CHARACTERS]
+        return without_secrets(text, self._secrets)
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text of an endpoint in one line, cut, and without these secrets."""
+    text = " ".join(text.encode(errors="replace").decode().split())
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return masked(text)[:MESSAGE_CHARACTERS]
 
 
 def _client(host: str, headers: Mapping[str, str], connections: int) -> "httpx.AsyncClient":
@@ -91,7 +96,7 @@ def _client(host: str, headers: Mapping[str, str], connections: int) -> "httpx.A
         raise JobError(f"the proxy of the environment cannot be used: {masked(str(error))}", "infer") from None
 
 
-def _secrets(key: str | None, query_values: list[str], headers: Mapping[str, str]) -> list[str]:
+def secrets_of(key: str | None, query_values: list[str], headers: Mapping[str, str]) -> list[str]:
     """Return the texts that no message may have, the longest first."""
     values = query_values
     for header in headers.values():

@@ -3,15 +3,16 @@
 In and out: see chat/settings.py. With both prices there is also `cost` (float64), in the currency of the prices.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
-from overnight.tasks.infer.endpoint.settings import Service
+from overnight.tasks.infer.endpoint.settings import Service, as_list
 from overnight.tasks.infer.predictor import Offer, Predict
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
@@ -30,6 +31,12 @@ class OpenAI(Service, RemoteChat):
         lambda column: {"user": f"{{{column}}}"},
     )
     model: Annotated[str, Field(min_length=1, description="The model's name at the endpoint.")]
+    batch: Annotated[
+        BatchSettings | None,
+        Field(description="Sends the requests through the provider's batch API, which is slower and cheaper."),
+    ] = None
+
+    operational: ClassVar[tuple[str, ...]] = ("batch",)
 
     dialect: Annotated[
         Literal["any", "openai", "mistral", "openrouter", "vllm"],
@@ -38,6 +45,14 @@ class OpenAI(Service, RemoteChat):
             "max_completion_tokens and strict schemas. any: what nearly all servers take."
         ),
     ] = "any"
+
+    @model_validator(mode="after")
+    def _batches_have_one_place(self) -> Self:
+        if self.batch and len(as_list(self.base_url)) > 1:
+            raise ValueError("batch: expected one base_url, found a list. Leave out the others")
+        if self.batch and self.reuse:
+            raise ValueError("reuse: answers of batches are not kept for other runs. Leave out reuse or batch")
+        return self
 
     def request_fields(self) -> RequestFields:
         return FAMILIES[self.dialect]
@@ -75,4 +90,5 @@ class OpenAI(Service, RemoteChat):
     def _cost(self, prompt_tokens: int | None, completion_tokens: int | None, answer: Any) -> float | None:
         if prompt_tokens is None or completion_tokens is None:
             return None
-        return self.price_of(prompt_tokens, completion_tokens, answer.cached_tokens or 0).cost
+        usual = self.price_of(prompt_tokens, completion_tokens, answer.cached_tokens or 0).cost
+        return usual * float(answer.price)

@@ -1,0 +1,1 @@
+"""The protocols of batch APIs, one file each."""

@@ -1,0 +1,143 @@
+"""Seal the requests of a run before its stream: read all rows, make the request of each, and write the parts.
+
+The first request is sent outside batches, so that a wrong key, address or model shows before a night of waiting.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from overnight.tasks.engine.row_runner import Operation, RowRunner
+from overnight.tasks.engine.stage import Loaded, Stage
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.batch.collection import Collection
+from overnight.tasks.infer.batch.connection import Connection
+from overnight.tasks.infer.batch.dialects.openai import VARIANTS, OpenAIBatches
+from overnight.tasks.infer.batch.filling import Clock, Filling
+from overnight.tasks.infer.batch.parts import Parts, Request
+from overnight.tasks.infer.batch.settings import BatchSettings
+from overnight.tasks.infer.endpoint.response_log import key_of, open_log
+from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.rows.blocks import live_rows
+from overnight.tasks.rows.expressions.parser import Expression
+from overnight.tasks.rows.result import Outcome
+from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
+from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
+
+COLUMNS = {"__key": pa.string(), "__body": pa.large_string(), "__tokens": pa.float64()}
+REQUESTS = pa.schema([("row_id", pa.string()), *COLUMNS.items()])
+
+
+@dataclass(frozen=True)
+class Requests(Stage):
+    """Runs `steps`, and makes tables (schema `REQUESTS`) with the request of each row that the model would get.
+
+    The stream quarantines the rows that have no request.
+    """
+
+    steps: Stage | None
+    model: OpenAI
+
+    label, counts_as = "requests", "preprocess"
+
+    def load(self, run: Run) -> "LoadedRequests":
+        return LoadedRequests(self, self.steps.load(run) if self.steps else None, run)
+
+
+class LoadedRequests:
+    def __init__(self, stage: Requests, steps: Loaded | None, run: Run) -> None:
+        self._model, self._steps = stage.model, steps
+        self._where = Expression(stage.model.where) if stage.model.where else None
+        self._rows = RowRunner(run, "infer", stage.label, is_trial=True)  # the stream reports failed rows
+
+    def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
+        for block in self._steps.on(blocks, isolation) if self._steps else blocks:
+            made = self._rows.run(block, [Operation("requests", lambda _: self._work)], isolation or TOGETHER)
+            rows, _ = live_rows(made)
+            if len(rows):
+                yield rows.select(REQUESTS.names).cast(REQUESTS)
+
+    def _work(self, live: pa.Table) -> Outcome:
+        keep = np.ones(len(live), bool)
+        failed: dict[int, Exception] = {}
+        if self._where:
+            keep, errors = self._where.holds(live, "requests: where", "infer")
+            failed.update(errors)
+        chosen = live.take(np.flatnonzero(keep))
+        model = self._model
+        bodies = model.bodies({name: model.given(name, chosen[name]) for name in model.inputs()})
+        row_ids = chosen["row_id"].to_pylist()
+        values: dict[str, list] = {name: [None] * len(live) for name in COLUMNS}
+        for row, row_id, body in zip(np.flatnonzero(keep).tolist(), row_ids, bodies, strict=True):
+            if isinstance(body, RowError):
+                failed[row] = body
+                continue
+            request = (key_of(row_id, body), json.dumps(body), model.protocol().most_tokens(body))
+            for name, value in zip(COLUMNS, request, strict=True):
+                values[name][row] = value
+        columns = {name: pa.array(values[name], kind) for name, kind in COLUMNS.items()}
+        return Outcome(columns, keep=np.asarray(keep), failed=failed)
+
+
+def batched(models: Iterable[object], run: Run) -> OpenAI | None:
+    """Return the model whose requests go into batches. A sample does not wait for batches."""
+    first = next(iter(models), None)
+    if isinstance(first, OpenAI) and first.batch and not run.limit_rows:
+        return first
+    return None
+
+
+def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
+    """Seal the requests in `tables` that have no answer yet, and return a sentence for the log."""
+    assert model.batch
+    parts, provider = Parts.of(run), provider_of(model, model.batch)
+    sealed = list(parts.seal(_without_answers(run, model, tables), provider.line, model.batch))
+    parts.finish(time.time())
+    rows = sum(part.rows for part in sealed)
+    return f"batch: {rows:,} requests are sealed in {len(sealed):,} parts"
+
+
+def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Iterator[Request]:
+    """Yield the requests without an answer in the log, after one that is sent now."""
+    place = answers_of(run, model)
+    log, is_tried = open_log(place), False
+    for table in tables:
+        for row_id, key, body, tokens in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if log.find(key):
+                continue
+            if is_tried:
+                yield Request(key, body, tokens)
+            else:
+                model.requests_to_service(place).answers([row_id], [json.loads(body)])
+                is_tried = True
+
+
+def answers_of(run: Run, model: OpenAI) -> Location:
+    """Return the folder of the log of the model's answers, which its workers read."""
+    return run.answers / (model.name or model.kind)
+
+
+def provider_of(model: OpenAI, settings: BatchSettings) -> OpenAIBatches:
+    keys, headers = model.access()
+    [(url, key)] = keys.items()
+    return OpenAIBatches(Connection(url, key, headers), VARIANTS[settings.dialect], settings.window)
+
+
+def filling_of(
+    run: Run,
+    model: OpenAI,
+    clock: Clock,
+    deadline: float | None,
+    guard: Callable[[], None],
+    warn: Callable[[str], None],
+) -> Filling:
+    """Return the batches of a run whose requests are sealed."""
+    assert model.batch
+    provider = provider_of(model, model.batch)
+    collection = Collection(provider, model.protocol(), answers_of(run, model), model.batch.price)
+    return Filling(Parts.of(run), provider, collection, model.batch, clock, deadline, guard, warn)

@@ -1,0 +1,82 @@
+"""A job whose requests go through a provider's batch API: whole runs, killed, cancelled, expired, and late."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overnight.flows.job.model import Job
+from tests import jobs
+from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
+from tests.tasks.infer.batch_server import BatchServer, batch_server
+
+ROWS = 25
+PRICES = {"price_per_million_input_tokens": 1.0, "price_per_million_output_tokens": 2.0}
+
+
+@pytest.fixture
+def server() -> Iterator[BatchServer]:
+    with batch_server() as server:
+        server.seconds = 3.0
+        yield server
+
+
+def job_of(folder: Path, server: BatchServer, **batch: Any) -> dict[str, Any]:
+    write_parquet(folder / "in/a.parquet", n=range(ROWS), text=[f"text {i}" for i in range(ROWS)])
+    model = {"kind": "openai", "model": "m", "user": "{text}", "base_url": server.url, **PRICES}
+    model["batch"] = {"rows": 10, "poll_seconds": 1, **batch}
+    return jobs.job(folder, source=parquet(folder), inference=[model], checks={"max_quarantined": 0.2})
+
+
+@pytest.mark.slow
+def test_a_run_pays_half_and_leaves_to_the_stream_what_the_provider_refuses(
+    tmp_path: Path, run_job: RunJob, server: BatchServer
+) -> None:
+    server.refused["text 17"] = (400, "this is too odd")
+    server.broken.add("text 9")
+    receipt = run_job(job_of(tmp_path, server, then="online"))
+    assert_settled(receipt, written=ROWS - 1)
+    [bad] = quarantine(tmp_path / "out", "all")
+    assert bad["error_message"] == "expected an answer, found HTTP 400: this is too odd"
+    table = published(receipt, tmp_path / "out").sort_by("n")
+    assert table["generated_text"].to_pylist() == [f"text {i}"[::-1] for i in range(ROWS) if i != 17]
+    # One row shows before the batches that requests succeed, and one was in no batch's answers.
+    assert sorted(table["cost"].to_pylist()) == pytest.approx([6.5e-6] * 22 + [13e-6] * 2)
+    assert server.online == {"text 0": 1, "text 17": 1, "text 9": 1}
+    batches = receipt["batches"]
+    assert (batches["requests"], batches["answered"], batches["charged"], batches["repeated"]) == (24, 22, 22, 0)
+    assert sum(server.charged.values()) == 22
+    assert not list((tmp_path / "out/_overnight").rglob("batches/*"))
+
+
+@pytest.mark.slow
+def test_a_batch_that_expired_with_a_third_done_is_finished_online_at_finish_by(
+    tmp_path: Path, run_job: RunJob, server: BatchServer
+) -> None:
+    server.faults, server.day = {0: {"expired"}, 1: {"expired"}}, 4.0
+    server.seconds, server.cancel_seconds = 1e6, 1.0  # the third one would take days
+    soon = datetime.now(UTC) + timedelta(minutes=2)
+    receipt = run_job(job_of(tmp_path, server, then="online", finish_by=f"{soon:%H:%M}"))
+    assert_settled(receipt, written=ROWS)
+    batches = receipt["batches"]
+    assert [batch["state"] for batch in batches["batches"]] == ["expired", "expired", "cancelled"]
+    assert batches["answered"] == sum(server.charged.values()) == 6
+    assert sum(server.online.values()) == ROWS - 6
+    assert [warning for warning in receipt["warnings"] if "finish_by" in warning]
+
+
+def test_only_the_first_model_may_have_batches(tmp_path: Path) -> None:
+    mapping = jobs.job(tmp_path)
+    first = {"kind": "openai", "name": "first", "model": "m", "user": "{text}"}
+    second = first | {"name": "second", "batch": {}}
+    with pytest.raises(ValueError, match="expected batch only in the first model, found it in second"):
+        Job.model_validate({**mapping, "inference": [first, second]})
+
+
+def test_batches_change_no_generation(tmp_path: Path) -> None:
+    model = {"kind": "openai", "model": "m", "user": "{text}"}
+    online = jobs.load(tmp_path, inference=[model])
+    in_batches = jobs.load(tmp_path, inference=[model | {"batch": {"window": "24h"}}])
+    assert online.result_settings() == in_batches.result_settings()

@@ -1,0 +1,39 @@
+"""What a request to a batch API raises, and that no message has a secret."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from overnight.tasks.infer.batch.connection import Connection, Gone
+from overnight.tasks.infer.endpoint.faults import Blame, Fault
+from tests.tasks.infer.batch_server import BatchServer, batch_server
+
+
+@pytest.fixture
+def server() -> Iterator[BatchServer]:
+    with batch_server() as server:
+        yield server
+
+
+def test_what_a_provider_has_forgotten_is_gone_and_a_wrong_path_is_a_wrong_setting(server: BatchServer) -> None:
+    connection = Connection(server.url, None, {})
+    with pytest.raises(Gone):
+        connection.get("/nowhere")
+    with pytest.raises(Fault) as raised:
+        connection.post("/nowhere", {})
+    assert raised.value.blame is Blame.SETTINGS
+
+
+def test_an_absent_server_is_a_fault_that_passes() -> None:
+    with pytest.raises(Fault) as raised:
+        Connection("http://127.0.0.1:9/v1", None, {}).get("/batches")
+    assert raised.value.passes
+
+
+def test_the_key_goes_into_the_header_and_into_no_message(server: BatchServer) -> None:
+    server.key = "right-key"
+    assert Connection(server.url, "right-key", {}).get("/batches")["data"] == []
+    with pytest.raises(Fault) as raised:
+        Connection(server.url, "wrong-key", {}).get("/batches")
+    assert raised.value.blame is Blame.KEY
+    assert "wrong-key" not in raised.value.sentence

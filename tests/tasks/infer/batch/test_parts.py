@@ -1,0 +1,28 @@
+"""Sealed parts: their bounds, and what is left of one."""
+
+from pathlib import Path
+
+from overnight.tasks.infer.batch.filling import Clock
+from overnight.tasks.infer.batch.parts import key_in
+from tests.tasks.infer.batch.client import filling, keys
+
+URL = "http://127.0.0.1:9/v1"  # nothing is sent
+
+
+def test_the_bounds_of_a_part_are_rows_and_tokens(tmp_path: Path) -> None:
+    sizes = {}
+    for name, bounds in {"rows": {"rows": 7}, "tokens": {"enqueued_tokens": 45}}.items():
+        parts = filling(URL, tmp_path / name, Clock(), **bounds).items.values()
+        sizes[name] = [part.rows for part in parts]
+    assert sizes == {"rows": [7, 7, 7, 7, 2], "tokens": [4] * 7 + [2]}
+
+
+def test_the_rest_of_a_part_is_sealed_the_same_however_often(tmp_path: Path) -> None:
+    parts = filling(URL, tmp_path, Clock()).parts
+    part = parts.all()[0]
+    rest = parts.seal_rest(part, set(keys()[2:4]), 2)
+    assert (rest.name, rest.rows, rest.tokens, rest.tries) == ("00000.1", 2, 20.0, 2)
+    assert list(map(key_in, parts.requests(rest).splitlines())) == keys()[2:4]
+    assert parts.seal_rest(part, set(keys()[2:4]), 2) == rest
+    assert parts.seal_rest(rest, {keys()[3]}, 3).name == "00000.2"
+    assert [each.name for each in parts.all()] == ["00000", "00000.1", "00000.2", "00001", "00002"]
