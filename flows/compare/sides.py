@@ -1,7 +1,7 @@
 """Get the rows of both sides of a comparison: computed in this process on the same drawn rows, or published ones.
 
 Nothing is published or kept. Drawn rows are read once, into a temporary folder. One side computes them after the other,
-so that the memory holds the models of one.
+so that the memory holds the models of one. The first rows show how many more `extend` must add.
 """
 
 import tempfile
@@ -32,7 +32,6 @@ from overnight.tasks.workers import user_output
 from overnight.tasks.workers.row_isolation import TOGETHER
 from overnight.tasks.write.in_process import describe, outcome, summary
 
-MOST_SHARE = 1.0  # of the rows that can differ
 NO_ROWS = pa.table({"row_id": pa.array([], pa.string())})
 
 
@@ -76,7 +75,8 @@ class Drawing:
 
     @property
     def most(self) -> int:
-        return self.rows or rows_needed(self.difference, MOST_SHARE)
+        """Return the number of rows that is always enough: even if all of them differ."""
+        return self.rows or rows_needed(self.difference, 1.0)
 
 
 class BothWays:
@@ -156,10 +156,10 @@ def _compute(side: Side, drawn: DrawnRows, files: Sequence[Path], folder: str) -
         blocks = stage.on(blocks, TOGETHER)
     tables, ends, counts = [side.table], [loaded_at], [0]
     for block in blocks:
-        light = block
-        if not job.models:
-            light = drop_heavy(block, job.sink.keep_columns, not job.source.rows_are_files)
-        result = outcome(light, run, job.sink, drawn.schema)
+        rows = block
+        if not job.models:  # otherwise the models drop the heavy columns that are not published
+            rows = drop_heavy(block, job.sink.keep_columns, not job.source.rows_are_files)
+        result = outcome(rows, run, job.sink, drawn.schema)
         tables.append(result.table)
         side.quarantined |= _reasons(result.quarantine)
         ends.append(time.perf_counter())
@@ -175,7 +175,7 @@ def _compute(side: Side, drawn: DrawnRows, files: Sequence[Path], folder: str) -
 
 
 def _loaded(job: Job, run: Run) -> list[Loaded]:
-    """Return the loaded steps and models. Steps that compare rows of the whole partition are left out."""
+    """Return the loaded steps and models, without steps that need all rows of the partition."""
     pipeline = compile_job(job)
     steps = tuple(step for step in pipeline.steps if not isinstance(step, PartitionStep))
     stages: list[Loaded] = [Steps(steps).load(run)] if steps else []

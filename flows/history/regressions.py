@@ -94,7 +94,7 @@ def find_drift(line: Line, before: Line) -> dict[str, list[Remark]]:
 
 
 def _is_chance(now: float, rows: int, before: float, rows_before: int) -> bool:
-    """Return True if two shares differ by less than three standard errors: two would mark a line of 44 by chance."""
+    """Return True for less than three standard errors: two would mark one line in 44 by chance."""
     mean = (now * rows + before * rows_before) / (rows + rows_before)
     return abs(now - before) < 3 * math.sqrt(mean * (1 - mean) * (1 / rows + 1 / rows_before))
 

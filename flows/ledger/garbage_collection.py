@@ -39,7 +39,8 @@ def collect_garbage(
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     run = describe_run(job, "all")
     cleaning = _Cleaning(keep_receipts, idle_since, run.sink.names(), dry_run)
-    ledgers = _ledgers(run, describe_run(job, "all", limit_rows=1))
+    sample_run = describe_run(job, "all", limit_rows=1)  # any limit makes it a sample
+    ledgers = _ledgers(run, sample_run)
     with ThreadPoolExecutor(16) as pool:
         partitions = list(pool.map(lambda ledger: cleaning.clean(*ledger), ledgers))
     items = list(chain.from_iterable(partition.items for partition in partitions))

@@ -1,5 +1,6 @@
 """Convert data from memory to Arrow tables: DataFrames, Arrow data, lists of dicts, or objects with an Arrow stream.
 
+`data.py` writes the tables as Parquet, the source of a run. So their types must be Parquet's.
 `overnight/tasks/rows/plain_values.py` has the table of what Python's objects become.
 """
 

@@ -50,14 +50,14 @@ class Placement:
 
 def placement(run: Run, plan: Plan, choices: Sequence[Choice]) -> Placement:
     """Return where the stages before the first model run: its workers need memory for one on each CPU."""
-    if not (choices and plan.is_beside and choices[0].pool.maximum == plan.pools[0].maximum):
+    if not (choices and plan.is_colocated and choices[0].pool.maximum == plan.pools[0].maximum):
         return Placement()
     return Placement(True, may_workers_read(run, plan))
 
 
 def may_workers_read(run: Run, plan: Plan) -> bool:
     """Return True if the first files have one row each: larger ones may be too large for one worker."""
-    if not (plan.is_beside and read_summaries(run.order)):
+    if not (plan.is_colocated and read_summaries(run.order)):
         return False
     counts = read_block(run.order, 0)["rows"]
     return counts.null_count == 0 and bool((counts.to_numpy() == 1).all())
@@ -90,7 +90,7 @@ def place(
 
 def prepare(steps: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> TaskSegment:
     """Return the segment of the stages between the read and the first model, in Ray tasks; it may have none."""
-    if steps and plan.is_beside:  # the model's workers should have run them, and now leave whole CPUs free
+    if steps and plan.is_colocated:  # the model's workers should have run them, so CPUs are free
         return TaskSegment(steps, pass_on, cpus=1)
     return in_tasks(steps, plan, pass_on)
 

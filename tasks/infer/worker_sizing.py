@@ -1,4 +1,7 @@
-"""The choices that follow from a model's trial: the number of workers and the rows per Ray task, and their reasons."""
+"""Choose the number of workers and the rows per Ray task, with reasons, after a model's trial.
+
+Only the trial shows the seconds of a row and the memory of a worker. The plan knows only CPUs.
+"""
 
 import math
 from collections.abc import Sequence
@@ -69,17 +72,18 @@ def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, 
     per_call = max(round(model.rows_at_once(model.rows_per_call()) / each), 1)
     model_seconds = trial.seconds_a_row * each if trial else 0.0
     choice = Choice(link, pool, trial, None, rows_a_block(per_call, model_seconds), each)
-    if not plan.is_beside:
+    if not plan.is_colocated:
         return replace(choice, at_once=_rows_for_device(model, work, each))
     seconds, run_seconds = None, math.inf
     if model_seconds:
         seconds = model_seconds + work.prepare_seconds
         run_seconds = work.rows * seconds
-    here = max(min(pool.initial, workers_in_memory(trial.memory if trial else 0, read_nodes())), 1)
-    most = here + pool.maximum - pool.initial  # the others are on new nodes
-    workers = int(np.clip(run_seconds / SECONDS_A_WORKER, 1, most))
-    choice = replace(choice, pool=replace(pool, maximum=most, initial=workers))
-    if work.blocks is None or most != pool.maximum:
+    memory = trial.memory if trial else 0
+    workers_here = max(min(pool.initial, workers_in_memory(memory, read_nodes())), 1)
+    most_workers = workers_here + pool.maximum - pool.initial  # the others are on new nodes
+    workers = int(np.clip(run_seconds / SECONDS_A_WORKER, 1, most_workers))
+    choice = replace(choice, pool=replace(pool, maximum=most_workers, initial=workers))
+    if work.blocks is None or most_workers < pool.maximum:  # Ray tasks read: `operators.placement`
         return choice
     most_rows = min(UNREAD_ROWS_A_TASK, work.rows_per_part or UNREAD_ROWS_A_TASK)
     rows = rows_a_task(per_call, seconds, run_seconds / workers, most_rows)
@@ -123,7 +127,7 @@ def explanation(
         cost = _milliseconds(choice.trial.seconds_a_row) if choice.trial else "nothing known of"
         costs.append(f"{cost} {choice.pool.label}")
     tasks = f"in Ray tasks of {plan.task_cpus:g} CPU"
-    if plan.is_beside and not workers_prepare and choices[0].pool.maximum < plan.pools[0].maximum:
+    if plan.is_colocated and not workers_prepare and choices[0].pool.maximum < plan.pools[0].maximum:
         tasks = "in Ray tasks of their own: memory holds fewer workers than there are CPUs"
     elif plan.task_concurrency:
         tasks += f", {plan.task_concurrency} at most"

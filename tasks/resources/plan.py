@@ -49,7 +49,7 @@ class Plan:
     pools: tuple[Pool, ...]
     notes: tuple[str, ...]  # sentences for the user
     cpus: float = 1.0  # of the cluster
-    is_beside: bool = False  # the model's workers prepare their own rows
+    is_colocated: bool = False  # the model's workers prepare their own rows
 
     @property
     def device_workers(self) -> int:

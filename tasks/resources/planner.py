@@ -102,7 +102,7 @@ def _colocated_plan(models: Sequence[Needs], nodes: Nodes, addable_nodes: Nodes)
     pool = Pool(models[0].name or models[0].kind, 1, most, 1 - READ_CPUS, 0, initial)
     note = f"up to {most} workers, one per CPU, prepare their own rows (placement: colocated)"
     reads = max(2, math.ceil(most / WORKERS_A_READ))
-    return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_beside=True)
+    return Plan(READ_CPUS, reads, (pool,), (note,), cpus=most, is_colocated=True)
 
 
 def _whole_cpus(nodes: Nodes) -> int:

@@ -115,7 +115,8 @@ def in_use() -> Stores:
 
 def joined(first: Mapping[str, Store], second: Mapping[str, Store]) -> dict[str, Store]:
     """Return the settings of two jobs. For a place that both name, the settings are those of `first`."""
-    return {**first, **second, **first}  # its keys come first, so they also decide between s3:// and s3a://
+    # `first` twice: its keys come first, which decides between s3:// and s3a://, and its values win
+    return {**first, **second, **first}
 
 
 def require_prefixes(by_prefix: Mapping[str, Store]) -> None:

@@ -27,7 +27,7 @@ class BlockLeft:
 
 
 @dataclass(frozen=True)
-class HandBegun:
+class RowsBegun:
     """A worker now runs the rows start <= n < stop of a block."""
 
     worker: str
@@ -37,8 +37,8 @@ class HandBegun:
 
 
 @dataclass(frozen=True)
-class HandEnded:
-    """The rows of the worker's last `HandBegun` did not kill it."""
+class RowsEnded:
+    """The rows of the worker's last `RowsBegun` did not kill it."""
 
     worker: str
 
@@ -52,7 +52,7 @@ class DeathExplained:
     is_certain: bool  # a row that the worker runs alone is certainly the cause, and is not tried again
 
 
-WorkerEvent = BlockLeft | HandBegun | HandEnded | DeathExplained
+WorkerEvent = BlockLeft | RowsBegun | RowsEnded | DeathExplained
 
 
 @dataclass
@@ -68,7 +68,7 @@ class PoisonRowTracker:
     """The record of one run by which poison rows are found. `worker` is a name that no other process has."""
 
     def __init__(self) -> None:
-        self._hands: dict[str, HandBegun] = {}  # by worker
+        self._reports: dict[str, RowsBegun] = {}  # by worker
         self._explanations: dict[str, DeathExplained] = {}  # by worker
         self._arrived: dict[str, Hashable] = {}  # by worker: its current block
         self._cases: dict[Hashable, _Case] = {}
@@ -78,11 +78,11 @@ class PoisonRowTracker:
         match event:
             case BlockLeft(worker):
                 self._arrived.pop(worker, None)
-            case HandBegun(worker):
-                self._hands[worker] = event
+            case RowsBegun(worker):
+                self._reports[worker] = event
                 self._explanations.pop(worker, None)
-            case HandEnded(worker):
-                self._hands.pop(worker, None)
+            case RowsEnded(worker):
+                self._reports.pop(worker, None)
             case _:
                 self._explanations[event.worker] = event
 
@@ -100,7 +100,8 @@ class PoisonRowTracker:
 
     def suspects(self, worker: str, block: Hashable) -> list[str]:
         """Return the other workers that ran rows of the block and have not ended them, so they must have died."""
-        return [name for name, hand in self._hands.items() if hand.block == block and name != worker]
+        reports = self._reports
+        return [name for name in reports if reports[name].block == block and name != worker]
 
     def judge(self, worker: str, block: Hashable, count: int) -> tuple[list[tuple[int, int]], dict[int, Reason]]:
         """Return how a block of `count` rows that may have killed a worker must run: its pieces and its poison rows.
@@ -109,27 +110,28 @@ class PoisonRowTracker:
         """
         case = self._cases.setdefault(block, _Case([_smaller(count)] * count))
         for suspect in self.suspects(worker, block):
-            self._convict(case, self._hands.pop(suspect), self._explanations.pop(suspect, None))
+            self._convict(case, self._reports.pop(suspect), self._explanations.pop(suspect, None))
         pieces: list[tuple[int, int]] = []
         for row, size in enumerate(case.pieces):
             if row in case.poison:
                 continue
-            start, stop = pieces[-1] if pieces else (0, 0)
-            if stop == row and pieces and stop - start < size == case.pieces[start]:
+            start, stop = pieces[-1] if pieces else (-1, -1)
+            if stop == row and case.pieces[start] == size and stop - start < size:
                 pieces[-1] = (start, row + 1)
             else:
                 pieces.append((row, row + 1))
         return pieces, dict(case.poison)
 
     @staticmethod
-    def _convict(case: _Case, hand: HandBegun, explanation: DeathExplained | None) -> None:
-        size = hand.stop - hand.start
+    def _convict(case: _Case, report: RowsBegun, explanation: DeathExplained | None) -> None:
+        """Cut the rows of a dead worker into smaller pieces. A single row may be poison."""
+        row, size = report.start, report.stop - report.start
         if size > 1:
-            case.pieces[hand.start : hand.stop] = [_smaller(size)] * size
+            case.pieces[row : report.stop] = [_smaller(size)] * size
             return
-        case.deaths[hand.start] = case.deaths.get(hand.start, 0) + 1
-        if (explanation and explanation.is_certain) or case.deaths[hand.start] >= DEATHS:
-            case.poison[hand.start] = explanation.reason if explanation else UNEXPLAINED
+        case.deaths[row] = case.deaths.get(row, 0) + 1
+        if (explanation and explanation.is_certain) or case.deaths[row] >= DEATHS:
+            case.poison[row] = explanation.reason if explanation else UNEXPLAINED
 
 
 def _smaller(count: int) -> int:

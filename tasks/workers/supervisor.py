@@ -18,7 +18,7 @@ from overnight.tasks.config.masking import masked
 from overnight.tasks.errors import TooManyQuarantined
 from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.workers import forked_process
-from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, HandBegun, PoisonRowTracker, WorkerEvent
+from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, PoisonRowTracker, RowsBegun, WorkerEvent
 from overnight.tasks.workers.run_log import RunLog, text
 from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
 
@@ -91,7 +91,7 @@ class BatchSizeFound:
 
 @dataclass(frozen=True)
 class EngineCounted:
-    """An engine of `model` has counted so much since it started: tokens, hits of its cache, preemptions."""
+    """An engine of `model` has counted this since its start: tokens, cache hits, preemptions."""
 
     engine: str
     model: str
@@ -112,7 +112,7 @@ class StreamRuns:
     is_running: bool
 
 
-LastWords = LinesWritten | BlockLeft | HandBegun | DeathExplained  # the process may end next, so `emit` waits
+LastWords = LinesWritten | BlockLeft | RowsBegun | DeathExplained  # the process may end next, so `emit` waits
 Event = (
     QuarantineAllowed
     | UnitsRead

@@ -22,7 +22,7 @@ from overnight.tasks.errors import RowError
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.poison_rows import DEATHS, DeathExplained, HandBegun, HandEnded, Reason
+from overnight.tasks.workers.poison_rows import DEATHS, DeathExplained, Reason, RowsBegun, RowsEnded
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 from overnight.tasks.workers.supervisor import Supervisor
 
@@ -97,7 +97,8 @@ class Watchdog:
             tables[row] = blocks.quarantine(block[row : row + 1], error, self._stage)
         for start, stop in pieces:
             piece = block[start:stop]
-            with self.in_hand(block, start, stop), self._row_limited(int(blocks.counts(piece).sum())):
+            rows = int(blocks.counts(piece).sum())
+            with self.rows_reported(block, start, stop), self._row_limited(rows):
                 tables[start] = self._timed(piece, work)
         return rebatch.joined(tables[start] for start in sorted(tables))
 
@@ -111,11 +112,11 @@ class Watchdog:
         return pieces, {row: _error(*reason) for row, reason in reasons.items()}
 
     @contextlib.contextmanager
-    def in_hand(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
+    def rows_reported(self, block: pa.Table, start: int, stop: int) -> Iterator[None]:
         """Record that these rows of the block run. If the process ends in the body, one of them is the cause."""
-        supervisor.emit(self._run, HandBegun(self._worker, self._name(block), start, stop))
+        supervisor.emit(self._run, RowsBegun(self._worker, self._name(block), start, stop))
         yield
-        supervisor.emit(self._run, HandEnded(self._worker))
+        supervisor.emit(self._run, RowsEnded(self._worker))
 
     @contextlib.contextmanager
     def _row_limited(self, count: int) -> Iterator[None]:

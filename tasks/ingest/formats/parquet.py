@@ -1,4 +1,8 @@
-"""A Parquet file's row groups, and the rows of a group. This file does not use the columns that a source expects."""
+"""A Parquet file's row groups, and the rows of a group in batches that fit into memory.
+
+A column with a dictionary is small in the file, but each row may hold its longest value. So its
+batches are planned small, and small batches are joined.
+"""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +52,7 @@ def row_groups(file: pq.ParquetFile, handle: Any) -> list[RowRange]:
 def rows_of(file: pq.ParquetFile, handle: Any, group: int, columns: Sequence[str] | None) -> Iterator[Judged]:
     """Yield the rows of a row group of `file`, which reads `handle`, with the chosen columns in plain types."""
     if group == BROKEN:
-        row_groups(file, handle)
+        row_groups(file, handle)  # raises the error that it raised when the file was listed
         return
     count = 0
     with translate_corruption(f"row group {group} of a Parquet file as it was written"):

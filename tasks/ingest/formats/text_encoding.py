@@ -1,4 +1,7 @@
-"""The setting of a file's character set, and the bytes of a file in another character set as UTF-8."""
+"""The setting of a file's character set, and the bytes of a file as UTF-8.
+
+The readers of CSV and JSON Lines look for bytes of UTF-8, such as line ends.
+"""
 
 import codecs
 from encodings.aliases import aliases
@@ -39,13 +42,13 @@ class Recoded:
 
     def __init__(self, handle: Any, encoding: str) -> None:
         codecs.register_error("overnight-mark", lambda error: (NO_CHARACTER, error.end))  # type: ignore[attr-defined]
-        self._opened = handle
+        self._handle = handle
         self._decoder = codecs.getincrementaldecoder(encoding)("overnight-mark")
 
     def read(self, size: int) -> bytes:
         """Return the text of the next `size` bytes; none at the end."""
         text = ""
-        while not text and (piece := self._opened.read(size)):
+        while not text and (piece := self._handle.read(size)):
             text = self._decoder.decode(piece)
         if not text:
             text = self._decoder.decode(b"", final=True)

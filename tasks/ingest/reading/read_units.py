@@ -106,11 +106,11 @@ def _one_by_one(
         with translate_storage_errors("read", source.place(run.partition)):
             tables = source.rows(units[start:stop], schema)
             while True:
-                with guard.in_hand(rows, start, stop):
+                with guard.rows_reported(rows, start, stop):
                     table = next(tables, None)
                 if table is None:
                     break
-                yield table  # outside of `in_hand`: the work of the consumer does not count
+                yield table  # outside of `rows_reported`: the work of the consumer does not count
 
 
 def _read(source: Source, units: pa.Table, schema: pa.Schema | None, partition: str) -> Iterator[pa.Table]:

@@ -3,7 +3,6 @@
 They change no value and drop no row. `row_id` and `uri`, which name rows, always stay under their names.
 """
 
-from itertools import filterfalse
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -48,8 +47,8 @@ class DropColumns(ColumnsStep):
         return ColumnEffect(self.columns, removes=self.columns)
 
     def outcome(self, table: pa.Table) -> Outcome:
-        names_without = {*self.columns, *IDENTITY}
-        return Outcome(order=list(filterfalse(names_without.__contains__, table.column_names)))
+        exclusions = {*self.columns, *IDENTITY}
+        return Outcome(order=[name for name in table.column_names if name not in exclusions])
 
 
 class RenameColumns(ColumnsStep):

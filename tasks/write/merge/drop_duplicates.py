@@ -60,8 +60,9 @@ def drop_duplicates(
         if part.dropped.any():
             records[number] = replace(part.record, dropped=part.dropped)
             filtered_ranges.append(part.filtered())
+    # Filtered ranges come first, so that they replace those of the parts. Their part becomes -1.
     ranges = row_ranges.merge([pa.concat_tables(filtered_ranges), *(record.ranges for record in records)])
-    part_numbers = pa.array(ranges["part"].to_numpy() - 1)  # the filtered rows are in no part
+    part_numbers = pa.array(ranges["part"].to_numpy() - 1)
     return records, ranges.set_column(ranges.column_names.index("part"), "part", part_numbers), count
 
 
@@ -81,25 +82,24 @@ class _StagedPart:
         return keyed(table, rule, units[stays], rows[stays], places_of(units, rows)[stays])
 
     def drop(self, duplicates: pa.Table) -> None:
-        """Drop the rows `duplicates` (schema `PLACES`, in manifest order)."""
+        """Drop the rows `duplicates` (schema `places.PLACES`, in manifest order)."""
         units, rows, stays = self._identity()
         if len(units):
             near = between(duplicates, int(units.min()), int(units.max()))
             self.dropped |= stays & found_in(near, units, rows, places_of(units, rows))
 
     def filtered(self) -> pa.Table:
-        """Return the ranges of the source rows without a row that stays, if one was dropped."""
+        """Return the ranges of the source rows that lost a row as a duplicate, and keep none."""
         units, rows, stays = self._identity()
-        is_first = places_of(units, rows) == 0
-        source = np.cumsum(is_first) - 1
-        staying = np.bincount(source, weights=stays, minlength=is_first.sum())
-        duplicates = np.bincount(source, weights=self.dropped, minlength=is_first.sum())
-        empty = np.flatnonzero(is_first)[(staying == 0) & (duplicates > 0)]
-        block = {"__unit": units[empty], "__row": rows[empty], "__state": np.full(len(empty), blocks.FILTERED)}
+        starts = np.flatnonzero(places_of(units, rows) == 0)  # of each source row's output rows
+        has_duplicate = np.logical_or.reduceat(self.dropped, starts)
+        positions = starts[has_duplicate & ~np.logical_or.reduceat(stays, starts)]
+        block = {"__unit": units[positions], "__row": rows[positions]}
+        block["__state"] = np.full(len(positions), blocks.FILTERED)
         return row_ranges.ranges_of(pa.table(block))
 
     def _identity(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return unit and row of each row, and whether it stays so far: another part may have it."""
+        """Return unit and row of each row, and if it stays so far: two parts may have one row."""
         table = read_part(self.parts, self.record, SOURCE_ROW)
         units, rows = table["__unit"].to_numpy(), table["__row"].to_numpy()
         return units, rows, row_ranges.inside(units, rows, self.ranges) & ~self.dropped

@@ -55,7 +55,7 @@ class IcebergSink(DirectorySink):
         refuse_far_times(table)  # pyiceberg converts them to Python's own, for its statistics
 
     def foreign(self, run: Run, known: set[str]) -> list[str]:
-        table = self._opened().open(run)
+        table = self._entry().open(run)
         if table is None:
             return files_without_table(run)
         iceberg.refuse_other_layout(table, run)
@@ -64,7 +64,7 @@ class IcebergSink(DirectorySink):
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         """Merge the run's parts into data files in the table's directory. Readers ignore them until the commit."""
         schema = iceberg.iceberg_schema(published_schema(records))
-        table = self._opened().open(run)
+        table = self._entry().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
         day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
@@ -74,27 +74,28 @@ class IcebergSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        iceberg.commit(self._opened(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+        iceberg.commit(self._entry(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
-        table = self._opened().open(run)
+        table = self._entry().open(run)
         return rows_lost(sum(iceberg.partition_files(table, run).values()) if table else 0, rows)
 
     def is_committed(self, run: Run, files: list[str], old: list[str]) -> bool:
-        return iceberg.fence(self._opened(), run)
+        return iceberg.fence(self._entry(), run)
 
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         """Keep replaced files, because earlier snapshots of the table need them."""
 
     def version(self, run: Run) -> dict[str, Any]:
-        table = self._opened().open(run)
+        table = self._entry().open(run)
         snapshot = iceberg.committed(table, run) if table else None
         return {"table_version": snapshot} if snapshot else {}
 
     def discard(self, run: Run) -> None:
-        table = self._opened().open(run)
+        table = self._entry().open(run)
         if not (table and iceberg.committed(table, run)):
             remove_files(run)
 
-    def _opened(self) -> iceberg.Opened:
-        return iceberg.Opened(self.catalog, self.catalog_name, self.table, Location(self.path))
+    def _entry(self) -> iceberg.CatalogEntry:
+        location = Location(self.path)
+        return iceberg.CatalogEntry(self.catalog, self.catalog_name, self.table, location)

@@ -35,7 +35,7 @@ COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 
 @dataclass(frozen=True)
-class Opened:
+class CatalogEntry:
     """The table `name` (`namespace.table`) in the catalogue `catalog_name` of the database at `url`.
 
     `sink` is the directory of the table.
@@ -135,7 +135,7 @@ def committed(table: "Table", run: Run) -> int | None:
     return None
 
 
-def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
+def commit(entry: CatalogEntry, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
     """Replace the run's partition by `files` of these columns, in one snapshot; with `keep`, add the files instead.
 
     Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table's columns changed meanwhile.
@@ -166,17 +166,17 @@ def commit(opened: Opened, run: Run, files: list[MergedFile], schema: pa.Schema,
         optimistic_commit.commit(
             run,
             CommitFailedException,
-            lambda: opened.open_or_create(run, schema),
+            lambda: entry.open_or_create(run, schema),
             lambda table: committed(table, run) is not None,
             replace,
         )
 
 
-def fence(opened: Opened, run: Run) -> bool:
+def fence(entry: CatalogEntry, run: Run) -> bool:
     """Return True if the run's attempt has committed. Otherwise make its commit impossible, and return False."""
     from pyiceberg.exceptions import CommitFailedException
 
-    def take_its_place(table: "Table") -> None:
+    def commit_empty_snapshot(table: "Table") -> None:
         transaction = table.transaction()
         with transaction.update_snapshot(snapshot_properties={FENCED_OFF: run.attempt}).fast_append():
             pass
@@ -185,9 +185,9 @@ def fence(opened: Opened, run: Run) -> bool:
     with translate_publish_errors(str(run.target)):
         return optimistic_commit.fence(
             CommitFailedException,
-            lambda: opened.open(run),
+            lambda: entry.open(run),
             lambda table: committed(table, run) is not None,
-            take_its_place,
+            commit_empty_snapshot,
         )
 
 

@@ -197,7 +197,7 @@ def rows_in_table(run: Run, sink: Sink) -> pa.Table:
     """The rows of the run's partition, as the library of the table reads them; nothing without a table."""
     if isinstance(sink, IcebergSink):
         try:
-            catalog = iceberg.Opened(sink.catalog, "default", sink.table, run.sink).catalog()
+            catalog = iceberg.CatalogEntry(sink.catalog, "default", sink.table, run.sink).catalog()
             found = catalog.load_table(sink.table).scan().to_arrow()
         except NoSuchTableError:
             return pa.table({})

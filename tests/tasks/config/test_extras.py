@@ -33,7 +33,7 @@ from overnight.tasks.search.ann import LanceTable
 from overnight.tasks.storage.credentials import require_credentials
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.tables import delta, lance
-from overnight.tasks.write.tables.iceberg import Opened
+from overnight.tasks.write.tables.iceberg import CatalogEntry
 from overnight.tasks.write.tables.sql import engine
 from tests import jobs
 
@@ -113,7 +113,7 @@ def load(kind: str, **settings: Any) -> Callable[[Path], Any]:
 
 
 def open_catalog(here: Path) -> None:
-    Opened(f"sqlite:///{here}/c.db", "c", "t", Location(str(here))).catalog()
+    CatalogEntry(f"sqlite:///{here}/c.db", "c", "t", Location(str(here))).catalog()
 
 
 # library, kind, stage, what needs the library

@@ -10,7 +10,7 @@ from overnight.tasks.errors import TooManyQuarantined
 from overnight.tasks.rows import blocks
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.poison_rows import DeathExplained, HandBegun
+from overnight.tasks.workers.poison_rows import DeathExplained, RowsBegun
 from overnight.tasks.workers.row_isolation import APART, TOGETHER
 from tests.tasks.engine.stages import Half
 from tests.tasks.runs import make_run
@@ -51,7 +51,7 @@ def test_operations_run_one_after_another_and_each_failed_row_is_quarantined_and
 
 def test_a_row_that_killed_its_workers_is_reported_too(tmp_path: Path, state: supervisor.Supervisor) -> None:
     runner, block = RowRunner(make_run(tmp_path), "preprocess", "steps"), Half.block(x=range(3))
-    state.on(HandBegun("dead", ("steps", 0, 0, 3), 1, 2))
+    state.on(RowsBegun("dead", ("steps", 0, 0, 3), 1, 2))
     state.on(DeathExplained("dead", ("RowTimeout", "slow"), is_certain=True))
     done = runner.run(block, [below(9)], APART)
     assert done["__error_type"].to_pylist() == [None, "RowTimeout", None]

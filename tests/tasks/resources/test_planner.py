@@ -142,20 +142,20 @@ def test_workers_use_what_the_nodes_have_and_leave_room_for_reading(
 def test_a_model_that_prepares_its_own_rows_gets_a_worker_a_cpu():
     beside = Model(placement="colocated")
     plan = make_plan([beside], [node(4), node(2.5), {"GPU": 1}])
-    assert (plan.is_beside, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
+    assert (plan.is_colocated, plan.pools[0].maximum, plan.pools[0].initial) == (True, 6, 6)
     assert plan.needs()["CPU"] == pytest.approx(1)
     growing = make_plan([beside], [node(2)], [node(62)])
     assert (growing.pools[0].initial, growing.pools[0].maximum) == (2, 64)
-    assert not make_plan([Model()], [node(4)]).is_beside
+    assert not make_plan([Model()], [node(4)]).is_colocated
 
 
 def test_the_only_model_on_cpus_that_reserves_nothing_prepares_its_own_rows():
     auto = Model(placement="auto")
-    assert make_plan([auto], [node(4)]).is_beside
-    assert not make_plan([auto, auto], [node(4)]).is_beside
-    assert not make_plan([auto], [node(0.5), node(0.5)]).is_beside
+    assert make_plan([auto], [node(4)]).is_colocated
+    assert not make_plan([auto, auto], [node(4)]).is_colocated
+    assert not make_plan([auto], [node(0.5), node(0.5)]).is_colocated
     for asked in ({"workers": 2}, {"num_cpus": 0}, {"num_gpus": 1}, {"memory": 1}, {"resources": {"NPU": 1}}):
-        assert not make_plan([Model(placement="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)]).is_beside
+        assert not make_plan([Model(placement="auto", **asked)], [node(4, GPU=1, memory=9, NPU=1)]).is_colocated
 
 
 def test_memory_limits_how_many_workers_there_are():
@@ -254,7 +254,7 @@ def test_a_cluster_whose_head_has_no_cpu_is_planned_with_the_nodes_to_come():
     plan = make_plan([Model(workers=2)], [{"memory": 1.0}], [node(4)] * 2)
     assert (plan.pools[0].initial, plan.task_cpus) == (2, 1), "Ray Data hands out whole CPUs: less would leave one idle"
     plan = make_plan([Model(placement="auto")], [{"memory": 1.0}], [node(4)] * 2)
-    assert (plan.is_beside, plan.pools[0].initial, plan.pools[0].maximum) == (True, 1, 8)
+    assert (plan.is_colocated, plan.pools[0].initial, plan.pools[0].maximum) == (True, 1, 8)
 
 
 def test_a_large_cluster_is_planned_in_a_moment():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.tasks.workers import poison_rows
-from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, HandBegun, PoisonRowTracker
+from overnight.tasks.workers.poison_rows import DEATHS, PIECES, UNEXPLAINED, PoisonRowTracker, RowsBegun
 
 
 def run_until_done(
@@ -16,13 +16,13 @@ def run_until_done(
         pieces, condemned = suspects.judge(worker, "block", count)
         assert sorted([*condemned, *(row for start, stop in pieces for row in range(start, stop))]) == [*range(count)]
         for start, stop in pieces:
-            suspects.on(HandBegun(worker, "block", start, stop))
+            suspects.on(RowsBegun(worker, "block", start, stop))
             if killers.intersection(range(start, stop)):
                 if certain:
                     suspects.on(poison_rows.DeathExplained(worker, ("RowTimeout", "too long"), True))
                 break
         else:
-            suspects.on(poison_rows.HandEnded(worker))
+            suspects.on(poison_rows.RowsEnded(worker))
             return set(condemned), deaths
     raise AssertionError("never done")
 
@@ -46,10 +46,10 @@ def test_a_row_that_certainly_took_too_long_is_not_tried_twice():
 def test_a_worker_killed_by_somebody_else_condemns_nobody():
     suspects = PoisonRowTracker()
     pieces, _ = suspects.judge("first", "block", 3)
-    suspects.on(HandBegun("first", "block", *pieces[0]))
+    suspects.on(RowsBegun("first", "block", *pieces[0]))
     assert suspects.judge("second", "block", 3) == (pieces, {})
-    suspects.on(HandBegun("second", "block", *pieces[0]))
-    suspects.on(poison_rows.HandEnded("second"))
+    suspects.on(RowsBegun("second", "block", *pieces[0]))
+    suspects.on(poison_rows.RowsEnded("second"))
     assert suspects.judge("third", "block", 3) == (pieces, {})
 
 
@@ -57,13 +57,13 @@ def test_the_reason_that_a_worker_gave_is_the_one_recorded():
     suspects = PoisonRowTracker()
     for worker in range(DEATHS):
         suspects.judge(str(worker), "block", 1)
-        suspects.on(HandBegun(str(worker), "block", 0, 1))
+        suspects.on(RowsBegun(str(worker), "block", 0, 1))
         if worker:
             suspects.on(poison_rows.DeathExplained(str(worker), ("AcceleratorError", "device lost"), False))
     assert suspects.judge("last", "block", 1) == ([], {0: ("AcceleratorError", "device lost")})
     for worker in range(DEATHS):
         suspects.judge(str(worker), "other", 1)
-        suspects.on(HandBegun(str(worker), "other", 0, 1))
+        suspects.on(RowsBegun(str(worker), "other", 0, 1))
     assert suspects.judge("last", "other", 1) == ([], {0: UNEXPLAINED})
 
 

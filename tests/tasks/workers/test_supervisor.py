@@ -19,7 +19,7 @@ from overnight.tasks.rows import blocks
 from overnight.tasks.storage import failed_requests
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import in_process_of_its_own
-from overnight.tasks.workers.poison_rows import HandBegun
+from overnight.tasks.workers.poison_rows import RowsBegun
 from overnight.tasks.workers.supervisor import (
     DETAILS_AT_ONCE,
     KEPT,
@@ -130,7 +130,7 @@ def test_what_a_worker_of_ray_reports_before_it_ends_is_recorded(ray_session: No
 
     @ray.remote(max_retries=0)
     def end() -> None:
-        supervisor.emit(run, HandBegun("worker", "block", 0, 1))
+        supervisor.emit(run, RowsBegun("worker", "block", 0, 1))
         os._exit(1)
 
     with supervisor.supervised(run):
