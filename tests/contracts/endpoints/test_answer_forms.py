@@ -11,7 +11,7 @@ from overnight.tasks.infer.chat.answer_form import FIELD
 from overnight.tasks.infer.chat.repairs import REQUEST
 from overnight.tasks.storage.location import Location
 from tests.contracts.endpoints.answers import CALL, body, choice
-from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask
+from tests.contracts.endpoints.suite import ENDPOINTS, NO_CHAT, Adapter, ask
 from tests.tasks.infer.chat_server import MOOD, ChatServer, Reply, completion, refusal
 
 CHOICES = {"choices": ["good", "bad"]}
@@ -36,7 +36,9 @@ def column(done: Any, name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@ENDPOINTS.promise("an answer without the required form costs its row, with the reason and the tokens, and no other")
+@ENDPOINTS.promise(
+    "an answer without the required form costs its row, with the reason and the tokens, and no other", **NO_CHAT
+)
 def test_forms(leaf: Adapter, name: str, server: ChatServer) -> None:
     form, right, wrong = FORMS[name]
     server.always = {
@@ -55,7 +57,7 @@ def test_forms(leaf: Adapter, name: str, server: ChatServer) -> None:
     assert "found reasoning that does not end. It ends at max_new_tokens. It took 7" in str(done.failed[0])
 
 
-@ENDPOINTS.promise("each wrong answer to a choice is quarantined, and a choice in a JSON object is a choice")
+@ENDPOINTS.promise("each wrong answer to a choice is quarantined, and a choice in a JSON object is a choice", **NO_CHAT)
 def test_wrong_choices(leaf: Adapter, server: ChatServer) -> None:
     server.always = {name: completion(text) for name, text in FAULTS.items()}
     server.always["object"] = completion(json.dumps({FIELD: "bad"}))
@@ -65,7 +67,9 @@ def test_wrong_choices(leaf: Adapter, server: ChatServer) -> None:
     assert column(done, "generated_text")[-1] == "bad"
 
 
-@ENDPOINTS.promise("an answer that does not fit is shown with its error, once; tokens of both count, and both are kept")
+@ENDPOINTS.promise(
+    "an answer that does not fit is shown with its error, once; tokens of both count, and both are kept", **NO_CHAT
+)
 def test_repairs(leaf: Adapter, server: ChatServer, tmp_path: Path) -> None:
     server.always = {"right": completion(GOOD, prompt=7), "cut": completion('{"mood":', reason="length")}
     server.faults = {"wrong": [completion(ODD, prompt=10)], "twice": [completion(ODD, prompt=10)]}
@@ -87,7 +91,7 @@ def test_repairs(leaf: Adapter, server: ChatServer, tmp_path: Path) -> None:
     assert [messages[2] for messages in repairs] == [{"role": "user", "content": expected}] * 2
 
 
-@ENDPOINTS.promise("a repair that the server refuses costs its row, with both reasons")
+@ENDPOINTS.promise("a repair that the server refuses costs its row, with both reasons", **NO_CHAT)
 def test_a_refused_repair(leaf: Adapter, server: ChatServer) -> None:
     server.faults = {"wrong": [completion(ODD)]}
     server.down = refusal(400, "maximum context length is 8 tokens")
@@ -101,7 +105,9 @@ def several(*texts: str) -> Reply:
     return body(*(choice({"content": text}, index=number) for number, text in enumerate(texts)))
 
 
-@ENDPOINTS.promise("of several texts the most frequent one is kept with its share; texts that do not fit are no votes")
+@ENDPOINTS.promise(
+    "of several texts the most frequent one is kept with its share; texts that do not fit are no votes", **NO_CHAT
+)
 def test_majority(leaf: Adapter, server: ChatServer) -> None:
     settings = {"num_return_sequences": 3, "temperature": 1}
     server.always = {
@@ -119,7 +125,9 @@ def test_majority(leaf: Adapter, server: ChatServer) -> None:
     assert column(done, "agreement") == [pytest.approx(1 / 3)]
 
 
-@ENDPOINTS.promise("of several texts the best by an expression over its fields is kept, with the tokens of all")
+@ENDPOINTS.promise(
+    "of several texts the best by an expression over its fields is kept, with the tokens of all", **NO_CHAT
+)
 def test_best(leaf: Adapter, server: ChatServer) -> None:
     fields = {"stars": {"type": ["integer", "null"]}, "title": {"type": "string"}}
     schema = {"type": "object", "properties": fields, "required": ["stars", "title"]}
@@ -142,7 +150,9 @@ def scored(*tokens: tuple[str, float], text: str = "good", top: Any = ()) -> Rep
     return body(choice({"content": text}, logprobs={"content": content} if content else None))
 
 
-@ENDPOINTS.promise("the mean log probability is a column; an endpoint that returns none is named as the cause")
+@ENDPOINTS.promise(
+    "the mean log probability is a column; an endpoint that returns none is named as the cause", **NO_CHAT
+)
 def test_logprobs(leaf: Adapter, server: ChatServer) -> None:
     server.always = {"a": scored(("go", -0.5), ("od", -1.5)), "b": scored()}
     done = ask(leaf, server, ["a", "b"], logprobs=True)
@@ -152,7 +162,7 @@ def test_logprobs(leaf: Adapter, server: ChatServer) -> None:
     assert all(sent["logprobs"] is True and "top_logprobs" not in sent for sent in server.bodies)
 
 
-@ENDPOINTS.promise("the probabilities of choices are those of the first token, in all its forms")
+@ENDPOINTS.promise("the probabilities of choices are those of the first token, in all its forms", **NO_CHAT)
 def test_label_scores(leaf: Adapter, server: ChatServer) -> None:
     # of 0.4 + 0.1 and 0.25; 0.2 is neither
     top = [("good", -0.916291), (" g", -2.302585), ("b", -1.386294), ("maybe", -1.609438), (" ", -9.0)]
@@ -165,7 +175,7 @@ def test_label_scores(leaf: Adapter, server: ChatServer) -> None:
     assert all(sent["top_logprobs"] == 20 and "response_format" not in sent for sent in server.bodies)
 
 
-@ENDPOINTS.promise("a call of a tool is a column of JSON beside a text, and costs no row")
+@ENDPOINTS.promise("a call of a tool is a column of JSON beside a text, and costs no row", **NO_CHAT)
 def test_tools(leaf: Adapter, server: ChatServer) -> None:
     tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
     server.always = {
@@ -209,7 +219,7 @@ def test_tools(leaf: Adapter, server: ChatServer) -> None:
         ({"tools": [{"type": "function"}], "answer": CHOICES}, "Leave one out"),
     ],
 )
-@ENDPOINTS.promise("settings that contradict each other are refused before the first request")
+@ENDPOINTS.promise("settings that contradict each other are refused before the first request", **NO_CHAT)
 def test_refused_settings(leaf: Adapter, settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         leaf.make("http://127.0.0.1:9/v1", user="{text}", **settings)
