@@ -41,7 +41,7 @@ def test_calls_of_other_sizes_and_a_slow_first_call_do_not_count() -> None:
     assert not batch.measure(5, 0.1)
     assert [batch.measure(16, seconds) for seconds in [9.0] + [1.6] * (CALLS - 1)] == [False] * (CALLS - 1) + [True]
     assert batch.rows == 32
-    assert "16 rows at 100.00 ms a row" in batch.reason
+    assert "16 rows at a time took 100.00 ms a row" in batch.reason
 
 
 def test_a_call_that_is_too_large_for_the_memory_ends_the_search_with_half_of_its_rows() -> None:

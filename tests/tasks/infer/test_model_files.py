@@ -47,7 +47,7 @@ def chat(model: Any, **settings: Any) -> Chat:
 
 
 def answers(model: Chat) -> list[str]:
-    found: Any = model.load()({"text": np.array(["a b c", "d"], object)})
+    found: Any = model.load()({"text": np.array(["a b c", "d"], object), "row_id": np.array(["a", "b"], object)})
     return list(found.columns["generated_text"])
 
 
