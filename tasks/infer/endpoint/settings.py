@@ -128,9 +128,9 @@ class RemoteModel(Predictor):
         """Return True if the answers to this body, for several rows, are to differ."""
         return False
 
-    def whole_answers(self) -> Callable[[Any], bool]:
-        """Return a function that returns True if an answer is complete, and its row does not fail by it."""
-        return lambda answer: True
+    @abc.abstractmethod
+    def whole_answers(self) -> Callable[[Body, Any], bool]:
+        """Return a function that returns True if the answer to a body is complete, and its row does not fail by it."""
 
     def requests_to(self, url: str, key: str | None, log_place: Location | None) -> ConcurrentRequests[Any]:
         """Return the client of the endpoint at `url`, without limits per minute."""

@@ -9,10 +9,13 @@ import pytest
 
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.rerank import Rerank
 from overnight.tasks.write.publish.reused import keep_answers, reused_answers
 from tests.contracts.endpoints.suite import batch_of
-from tests.tasks.infer.chat_server import MOOD, ChatServer, completion
+from tests.tasks.infer.chat_server import MOOD, ChatServer, completion, server_of
+from tests.tasks.infer.retrieval_server import RetrievalServer
 from tests.tasks.runs import make_run
 
 TEXTS = [f"text {number}" for number in range(20)]
@@ -149,3 +152,30 @@ def test_on_an_object_store_the_answers_of_the_last_call_are_in_the_log_immediat
     runs.run(["a"], ["b", "c"], ["d"], ["e"])  # within the five seconds of a file
     asked, reused = runs.run(["a", "b"], ["c"], ["d", "e", "f"])
     assert (asked, reused["answers"]) == (["f"], 5)
+
+
+def test_vectors_and_scores_that_fail_their_row_are_asked_for_again(tmp_path: Path) -> None:
+    with server_of(RetrievalServer()) as server:
+        first = {"base_url": server.url, "reuse": {"path": str(tmp_path / "answers")}, "model": "small"}
+        embedding = EndpointEmbedding(text_column="text", inputs_per_request=1, **first)
+        rerank = Rerank(query="a", documents_column="text", **first)
+        good, counts = server.changed, []
+        for number, change in enumerate([without_values, good, good]):
+            server.changed = change
+            run = make_run(tmp_path, generation=f"generation-{number}")
+            before = len(server.bodies)
+            for model in (embedding, rerank):
+                predict: Any = model.load_with(run.answers / model.kind)
+                assert bool(predict(batch_of(["a", "b"])).failed) == (change is without_values)
+            counts.append(len(server.bodies) - before)
+            settings = {"inference": [embedding.model_dump(mode="json"), rerank.model_dump(mode="json")]}
+            keep_answers(run, {"finished_at": f"2999-01-02T00:00:{number:02}.000Z", "settings": settings})
+    assert counts == [4, 4, 0]
+
+
+def without_values(answer: Any) -> Any:
+    for item in answer.get("data", []):
+        item["embedding"] = [float("nan")]
+    for item in answer.get("results", []):
+        item["relevance_score"] = None
+    return answer
