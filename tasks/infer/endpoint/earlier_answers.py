@@ -8,7 +8,7 @@ from typing import Any, Generic
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect
 from overnight.tasks.infer.endpoint.response_log import NoLog
 from overnight.tasks.reuse.kept_answers import KeptAnswers
-from overnight.tasks.reuse.settings import Reuse, reuse_key
+from overnight.tasks.reuse.settings import TOKENS, Reuse, reuse_key
 from overnight.tasks.storage.location import Location
 
 
@@ -57,7 +57,7 @@ class EarlierAnswers(NoEarlier[A]):
             return None
         if not self._is_whole(body, answer):  # the settings that are not in the body have changed
             return None
-        tokens = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+        tokens = {name: getattr(answer, name, None) for name in TOKENS}
         self._counted.add(key, tokens)
         return answer
 
