@@ -286,9 +286,10 @@ class Service(RemoteModel):
         if self.reuse is None:
             return NoEarlier()
         counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
-        addresses = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
+        address = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
+        address.append(getattr(self, "model", ""))  # TEI's requests do not have it
         return EarlierAnswers(
-            self.reuse, self.protocol(), " ".join(addresses), self.is_drawn, self.whole_answers(), counted
+            self.reuse, self.protocol(), " ".join(address), self.is_drawn, self.whole_answers(), counted
         )
 
     def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
