@@ -183,7 +183,8 @@ class VectorLength:
         if len(vector) != self._length:
             raise JobError(
                 f"expected vectors of {self._length} numbers ({self._origin}), found one of {len(vector)}. The "
-                "endpoint may have another model than before: correct model or dimensions, and run with --force.",
+                "endpoint may have another model than before, and reuse may have answers of that one: correct model or "
+                "dimensions, and run with --force.",
                 "infer",
             )
         return vector
