@@ -17,7 +17,7 @@ from overnight.tasks.infer.endpoint.earlier_answers import NoEarlier
 from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
-from overnight.tasks.workers.spending import Amount
+from overnight.tasks.workers.spending import Amount, Paid
 
 PriceOf = Callable[[float, float, float], Amount]  # of tokens of the prompt, of the answer, and of the prompt's cached
 
@@ -187,12 +187,13 @@ class ConcurrentRequests(Generic[A]):
         """Return the answers of one request that the budget allows. The log has them before the account is settled."""
         body = self._grouping.joined([row.body for row in rows])
         tokens = self._dialect.most_tokens(body)
-        most = max(self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0), key=lambda amount: amount.cost)
+        amounts = self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0)
+        most = Paid(len(rows), max(amounts, key=lambda amount: amount.cost))
         await self._account.claim(most)
         amount = None
         try:
             answer = await self._endpoint.answer(body)
-            amount = self._amount(answer, most)
+            amount = self._amount(answer, most.amount)
             return self._kept(rows, answer)
         finally:
             self._account.settle(most, amount)
