@@ -108,6 +108,10 @@ class RemoteModel(Predictor):
         """Return the most tokens of the answer to one request; 0 for a model that writes no text."""
         return 0
 
+    def rows_per_request(self) -> int:
+        """Return the most rows that share a request."""
+        return 1
+
     def paid_for(self, answer: Mapping[str, Any]) -> Amount:
         """Return what an answer cost, by its fields in the log; without tokens, that of the longest answer."""
         prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens")

@@ -98,6 +98,9 @@ class EndpointEmbedding(Service):
     def forward_batch_size(self) -> int:
         return REQUESTS_A_CALL * self.inputs_per_request if self.batch_size == "auto" else self.batch_size
 
+    def rows_per_request(self) -> int:
+        return self.inputs_per_request
+
     def calls_at_once(self) -> int:
         return math.ceil(self.max_concurrent_requests * self.inputs_per_request / self.forward_batch_size()) + 1
 
