@@ -82,10 +82,10 @@ class Spending:
         """
         self.last_times[worker] = time.monotonic()
         self._end_silent_workers()
-        place = worker, model
+        requester = worker, model
         for request in settled:
-            left = self.under_way.get(place, Paid()) + request.most.times(-1)
-            self.under_way[place] = left if left.answers > 0 else Paid()
+            remainder = self.under_way.get(requester, Paid()) + request.most.times(-1)
+            self.under_way[requester] = remainder if remainder.answers > 0 else Paid()
             if request.amount is not None:
                 self._pay(model, Paid(request.most.answers, request.amount))
         for number, most in enumerate(wanted):
@@ -93,7 +93,7 @@ class Spending:
                 if not self.is_under_way:
                     self.refusal = reason
                 return Reply(number, self.refusal)
-            self.under_way[place] = self.under_way.get(place, Paid()) + most
+            self.under_way[requester] = self.under_way.get(requester, Paid()) + most
         return Reply(len(wanted))
 
     @property
@@ -119,12 +119,12 @@ class Spending:
         if self.ends_at and time.time() >= self.ends_at:
             return minutes_reached(self.limits["minutes"])
         total = self.total()
-        expected = total.amount + self._expected(model, most)
+        amount = total.amount + self._expected(model, most)
         for (_, name), requests in self.under_way.items():
-            expected += self._expected(name, requests)
+            amount += self._expected(name, requests)
         for key in ("cost", "tokens"):
             limit = self.limits.get(key)
-            if limit is not None and getattr(expected, key) > limit:
+            if limit is not None and getattr(amount, key) > limit:
                 return budget_reached(key, limit, total)
         return ""
 

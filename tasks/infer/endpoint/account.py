@@ -72,12 +72,12 @@ class Account(NoAccount):
         """Exchange claims and settlements until all requests have ended."""
         while self._wanted or self._settled or self._waiting or self._under_way:
             self._news.clear()
-            settled, self._settled = self._settled, []
+            ends, self._settled = self._settled, []
             waiting, self._waiting = self._waiting, []
             self._wanted = [(most, grant) for most, grant in self._wanted if not grant.done()]
             claims = list(self._wanted)
             try:
-                reply = await asyncio.to_thread(self._exchange, settled, [most for most, _ in claims])
+                reply = await asyncio.to_thread(self._exchange, ends, [most for most, _ in claims])
             except Exception as error:
                 self._fail(error, waiting)
                 return

@@ -93,10 +93,9 @@ class ConcurrentRequests(Generic[A]):
         return self._dialect.kept(fields) if fields else None
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
-        """Return for each row the answer of its request, or its own `RowError`. Raise other failures.
+        """Return for each row its answer, of the log, an earlier run or a request, or its own `RowError`.
 
-        Answers of the log or of earlier runs are not requested. An answer or an exception in place of a body is
-        returned as it is.
+        Raise other failures. An answer or an exception in place of a body is returned as it is.
         """
         self._count(1)
         try:

@@ -233,7 +233,7 @@ class Service(RemoteModel):
     @classmethod
     def _holds_no_secret(cls, url: str | list[str]) -> str | list[str]:
         urls = as_list(url)
-        if any("@" in one for one in urls):
+        if any("@" in item for item in urls):
             raise ValueError("expected a URL without user and password; name a variable in api_key_env")
         if len({*urls}) < len(urls):
             raise ValueError("expected each URL once")
@@ -289,12 +289,10 @@ class Service(RemoteModel):
     def earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
         if self.reuse is None:
             return NoEarlier()
-        counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
+        log = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
         address = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
         address.append(getattr(self, "model", ""))  # TEI's requests do not have it
-        return EarlierAnswers(
-            self.reuse, self.protocol(), " ".join(address), self.is_drawn, self.whole_answers(), counted
-        )
+        return EarlierAnswers(self.reuse, self.protocol(), " ".join(address), self.is_drawn, self.whole_answers(), log)
 
     def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
         input_price, output_price = self.price_per_million_input_tokens, self.price_per_million_output_tokens

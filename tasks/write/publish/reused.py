@@ -25,24 +25,24 @@ _log = logging.getLogger("overnight.reuse")
 
 def reused_answers(run: Run, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return for each model that reuses answers how many it reused, their tokens, and their cost if it is known."""
-    reused: dict[str, dict[str, Any]] = {}
+    savings: dict[str, dict[str, Any]] = {}
     for name, model in _models(settings):
         keys, *tokens = array("Q"), array("q"), array("q"), array("q")
         for line in _lines(run.answers / f"{name}{REUSED}"):
             keys.append(int(line["key"][:16], 16))
-            for column, counted in zip(tokens, TOKENS, strict=True):
-                column.append(line["answer"].get(counted) or 0)
+            for column, field in zip(tokens, TOKENS, strict=True):
+                column.append(line["answer"].get(field) or 0)
         _, first = np.unique(np.array(keys), return_index=True)  # the stream runs the rows of a trial again
-        prompt, completion, cached = (int(np.array(column)[first].sum()) for column in tokens)
-        reused[name] = {"answers": len(first), "prompt_tokens": prompt, "completion_tokens": completion}
+        prompt, completion, cache = (int(np.array(column)[first].sum()) for column in tokens)
+        savings[name] = {"answers": len(first), "prompt_tokens": prompt, "completion_tokens": completion}
         input_price, output_price, cached_price = map(model.get, PRICES)
         if input_price is None or (output_price is None and completion):  # an embedding has only input
             continue
         cost = prompt * input_price + completion * (output_price or 0)
         if cached_price is not None:
-            cost += cached * (cached_price - input_price)
-        reused[name]["cost"] = cost / MILLION
-    return reused
+            cost += cache * (cached_price - input_price)
+        savings[name]["cost"] = cost / MILLION
+    return savings
 
 
 def keep_answers(run: Run, receipt: Mapping[str, Any]) -> None:
