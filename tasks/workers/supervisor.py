@@ -91,7 +91,7 @@ class BatchSizeFound:
 
 @dataclass(frozen=True)
 class EngineCounted:
-    """An engine of `model` has counted so much since it started: tokens, hits of its cache, preemptions."""
+    """The counts of an engine of `model` since its start: tokens, hits of its cache, preemptions."""
 
     engine: str
     model: str

@@ -133,7 +133,7 @@ def engine_figures(
 ) -> dict[str, dict[str, Any]]:
     """Return the receipt's `performance.engines`, by model: the counters of its engines, and rates.
 
-    `gpus` are those that the workers of each model reserve, and `seconds` those of the stream at its full rate.
+    `gpus` has the GPUs that the workers of each model reserve, and `seconds` those of the stream at its full rate.
     """
     figures: dict[str, dict[str, Any]] = {}
     for model, counters in engines.items():
