@@ -85,7 +85,8 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
         if not isinstance(model, RemoteModel):
             continue
         count = _workers(model) * model.max_concurrent_requests
-        amount = model.price_of(_longest_prompt(job, model, preview), model.most_answer_tokens())
+        prompt_tokens = _longest_prompt(job, model, preview) * model.rows_per_request()
+        amount = model.price_of(prompt_tokens, model.most_answer_tokens())
         requests, tokens, cost = requests + count, tokens + count * amount.tokens, cost + count * amount.cost
     prompts = "with prompts as the longest of these rows" if preview else "and by the prompts of these requests"
     price = f", cost {cost:,.4g}" if cost else ""

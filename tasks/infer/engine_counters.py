@@ -3,6 +3,7 @@
 vLLM serves its counters, from the server's start, in the format of Prometheus.
 """
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class EnginePredict:
 
 
 def read_counters(url: str) -> dict[str, float]:
-    """Return the sums of the counters that the server at `url` has; none if it does not answer."""
+    """Return the sums of the counters that the server at `url` has; none if it does not answer with counters."""
     import httpx
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -43,8 +44,9 @@ def read_counters(url: str) -> dict[str, float]:
         text = httpx.get(f"{url}/metrics", timeout=ANSWER_SECONDS, trust_env=False).raise_for_status().text
     except httpx.HTTPError:
         return counters
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if name := COUNTERS.get(sample.name):
-                counters[name] = counters.get(name, 0) + sample.value
+    with contextlib.suppress(ValueError):  # another page
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if name := COUNTERS.get(sample.name):
+                    counters[name] = counters.get(name, 0) + sample.value
     return counters

@@ -55,7 +55,7 @@ def embed_text(model: Embedder, text: str) -> np.ndarray:
     if not text.strip():
         raise JobError("text: expected a text, found an empty one.")
     if isinstance(model, EndpointEmbedding):
-        model = model.for_preview().model_copy(update={"prompt": None})  # its columns are those of a row
+        model = model.for_preview().model_copy(update={"prompt": None, "reuse": None})  # these are for rows
     if isinstance(model, TEXTS):
         return _embedding(model, {model.text_column: np.array([text], object), "row_id": np.array(["query"], object)})
     return _embed_beside_images(model.checkpoint(), model.dtype, text)

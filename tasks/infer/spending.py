@@ -12,7 +12,7 @@ from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import supervisor
-from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
+from overnight.tasks.workers.spending import Paid, Reply, Settled, Spending
 from overnight.tasks.workers.supervisor import Supervisor
 
 
@@ -54,5 +54,5 @@ def _name(model: Predictor) -> str:
     return model.name or model.kind
 
 
-def _exchange(run: Run, worker: str, model: str, settled: Sequence[Settled], wanted: Sequence[Amount]) -> Reply | None:
+def _exchange(run: Run, worker: str, model: str, settled: Sequence[Settled], wanted: Sequence[Paid]) -> Reply | None:
     return supervisor.ask(run, Supervisor.exchange, worker, model, list(settled), list(wanted))

@@ -12,6 +12,7 @@ from overnight.tasks.config.settings import Settings
 
 FORMAT_VERSION = 1  # of the keys and the kept answers
 REUSED = ".reused"  # after a model's name: the log of the tokens of answers that a generation reused
+TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")  # in this log
 FULL = re.compile(r"(?!hf:|https?:)(/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 

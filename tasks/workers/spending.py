@@ -31,13 +31,16 @@ class Amount:
 
 @dataclass(frozen=True)
 class Paid:
-    """Answers, and what they cost together."""
+    """Answers, and what they cost together. A request for several rows has an answer for each."""
 
     answers: int = 0
     amount: Amount = Amount()
 
     def __add__(self, other: Paid) -> Paid:
         return Paid(self.answers + other.answers, self.amount + other.amount)
+
+    def times(self, factor: int) -> Paid:
+        return Paid(self.answers * factor, self.amount.times(factor))
 
     @property
     def mean(self) -> Amount | None:
@@ -47,9 +50,9 @@ class Paid:
 
 @dataclass(frozen=True)
 class Settled:
-    """A request that has ended: its maximum, and what its answer cost, or None without an answer."""
+    """A request that has ended: its maximum, and what its answers cost, or None without an answer."""
 
-    most: Amount
+    most: Paid
     amount: Amount | None
 
 
@@ -72,25 +75,25 @@ class Spending:
     last_times: dict[str, float] = field(default_factory=dict)  # of the workers
     refusal: str = ""  # once the budget is reached
 
-    def exchange(self, worker: str, model: str, settled: Iterable[Settled], wanted: Sequence[Amount]) -> Reply:
+    def exchange(self, worker: str, model: str, settled: Iterable[Settled], wanted: Sequence[Paid]) -> Reply:
         """Note the requests of a worker that have ended, and return how many of `wanted` it may send now.
 
         A request that does not fit waits while others are under way, because these may cost less.
         """
         self.last_times[worker] = time.monotonic()
         self._end_silent_workers()
-        place = worker, model
+        requester = worker, model
         for request in settled:
-            left = self.under_way.get(place, Paid()) + Paid(-1, request.most.times(-1))
-            self.under_way[place] = left if left.answers > 0 else Paid()
+            remainder = self.under_way.get(requester, Paid()) + request.most.times(-1)
+            self.under_way[requester] = remainder if remainder.answers > 0 else Paid()
             if request.amount is not None:
-                self._pay(model, Paid(1, request.amount))
+                self._pay(model, Paid(request.most.answers, request.amount))
         for number, most in enumerate(wanted):
             if reason := self.refusal or self._reason(model, most):
                 if not self.is_under_way:
                     self.refusal = reason
                 return Reply(number, self.refusal)
-            self.under_way[place] = self.under_way.get(place, Paid()) + Paid(1, most)
+            self.under_way[requester] = self.under_way.get(requester, Paid()) + most
         return Reply(len(wanted))
 
     @property
@@ -107,18 +110,21 @@ class Spending:
     def _mean(self, model: str) -> Amount | None:
         return self.paid.get(model, Paid()).mean
 
-    def _reason(self, model: str, most: Amount) -> str:
+    def _expected(self, model: str, requests: Paid) -> Amount:
+        mean = self._mean(model)
+        return mean.times(requests.answers) if mean else requests.amount
+
+    def _reason(self, model: str, most: Paid) -> str:
         """Return why a request must not be sent now; an empty text if it may."""
         if self.ends_at and time.time() >= self.ends_at:
             return minutes_reached(self.limits["minutes"])
         total = self.total()
-        expected = total.amount + (self._mean(model) or most)
+        amount = total.amount + self._expected(model, most)
         for (_, name), requests in self.under_way.items():
-            mean = self._mean(name)
-            expected += mean.times(requests.answers) if mean else requests.amount
+            amount += self._expected(name, requests)
         for key in ("cost", "tokens"):
             limit = self.limits.get(key)
-            if limit is not None and getattr(expected, key) > limit:
+            if limit is not None and getattr(amount, key) > limit:
                 return budget_reached(key, limit, total)
         return ""
 
@@ -127,9 +133,8 @@ class Spending:
         oldest = time.monotonic() - SILENT_SECONDS
         for worker, model in list(self.under_way):
             if self.last_times[worker] < oldest:
-                requests, mean = self.under_way.pop((worker, model)), self._mean(model)
-                amount = mean.times(requests.answers) if mean else requests.amount
-                self._pay(model, Paid(0, amount))
+                requests = self.under_way.pop((worker, model))
+                self._pay(model, Paid(0, self._expected(model, requests)))
 
 
 def budget_reached(key: str, limit: float, total: Paid) -> str:

@@ -20,7 +20,7 @@ from overnight.tasks.storage.failed_requests import take_problems
 from overnight.tasks.workers import forked_process
 from overnight.tasks.workers.poison_rows import BlockLeft, DeathExplained, PoisonRowTracker, RowsBegun, WorkerEvent
 from overnight.tasks.workers.run_log import RunLog, text
-from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
+from overnight.tasks.workers.spending import Paid, Reply, Settled, Spending
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -225,7 +225,7 @@ class Supervisor(PoisonRowTracker):
         """Count the requests of the next try of a run, from what the earlier ones paid."""
         self._spending = spending
 
-    def exchange(self, worker: str, model: str, settled: list[Settled], wanted: list[Amount]) -> Reply | None:
+    def exchange(self, worker: str, model: str, settled: list[Settled], wanted: list[Paid]) -> Reply | None:
         """Note requests of a worker that have ended, and return how many of `wanted` it may send; see `Spending`.
 
         Return None if this actor has lost its counts: a new try of the run reads them again.

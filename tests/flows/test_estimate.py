@@ -84,6 +84,12 @@ def test_the_overrun_is_what_all_workers_have_under_way(tmp_path: Path) -> None:
     assert overrun(job_of(tmp_path, asking(), budget={"minutes": 3})) == ""
 
 
+def test_the_overrun_of_embeddings_counts_each_text_of_a_request(tmp_path: Path) -> None:
+    settings = {"model": "m", "text_column": "text", "inputs_per_request": 128, "max_concurrent_requests": 2}
+    job = job_of(tmp_path, {"kind": "endpoint_embedding", **settings}, budget={"tokens": 1000})
+    assert f"less than {2 * 128 * 10:,} tokens" in overrun(job, rows_of({"prompt_tokens": [3, 10]}, 2))
+
+
 def test_the_rows_are_those_of_the_listing(tmp_path: Path) -> None:
     write_parquet(tmp_path / "in/a.parquet", text=[f"t{number}" for number in range(500)])
     with chat_server() as server:

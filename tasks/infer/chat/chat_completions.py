@@ -14,14 +14,14 @@ from overnight.tasks.infer.chat.label_scores import token_details
 from overnight.tasks.infer.chat.messages import Message
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, put
 from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
-from overnight.tasks.infer.endpoint.client import Body
-from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_in, words_of_text
+from overnight.tasks.infer.endpoint.client import CHARACTERS_A_TOKEN, Body
+from overnight.tasks.infer.endpoint.faults import fault_in
+from overnight.tasks.infer.endpoint.json_answers import count_in, not_an_answer, payload_of
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
 MESSAGE_CHARACTERS = 300
-MOST_TOKENS = 2**63 - 1
+EXPECTED = "a chat completion"
 TOKENS_A_MEDIUM = 1000  # about that of an image of 1024 x 1024 pixels, or of a minute of speech
-CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
 
 
@@ -123,19 +123,23 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
 
     Raise `Fault` for an error with status 200, and for a body that is not a chat completion.
     """
-    payload = _payload(body)
+    payload = payload_of(body, EXPECTED)
+    if not isinstance(payload, dict) or "choices" not in payload:
+        raise not_an_answer(payload, EXPECTED)
     items = []
     if isinstance(payload.get("choices"), list):
         items = [item for item in payload["choices"] if isinstance(item, dict)]
-    for item in (payload, *items):
+    for item in items:
         if item.get("error"):
             raise fault_in(item["error"])
-    usage = _fields(payload, "usage")
-    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    cached = _count(_fields(usage, "prompt_tokens_details"), "cached_tokens")
+    usage = payload.get("usage")
+    if not isinstance(usage, dict):
+        usage = {}
+    tokens = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
+    cached = count_in(usage.get("prompt_tokens_details"), "cached_tokens")
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices", cached_tokens=cached)
-    reasoning_tokens = _count(_fields(usage, "completion_tokens_details"), "reasoning_tokens")
+    reasoning_tokens = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
     choices = [_choice(item, has_tools, bool(reasoning_tokens)) for item in _in_order(items)[:texts]]
     details = [choice.details for choice in choices]
     first, *further = choices
@@ -156,17 +160,6 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
         model=_text(payload.get("model")),
         system_fingerprint=_text(payload.get("system_fingerprint")),
     )
-
-
-def _payload(body: bytes) -> dict[str, Any]:
-    try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
-        words = words_of_text(body[:2000].decode(errors="replace"))[:80]
-        raise Fault(Blame.SERVER, f"expected a chat completion, found {words!r}") from None
-    if not isinstance(payload, dict) or ("choices" not in payload and not payload.get("error")):
-        raise Fault(Blame.SERVER, f"expected a chat completion, found {str(payload)[:80]!r}")
-    return payload
 
 
 def _in_order(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -224,18 +217,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, list):
         return "".join(_content(value).texts)
     return None
-
-
-def _fields(payload: dict[str, Any], name: str) -> dict[str, Any]:
-    value = payload.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _count(usage: dict[str, Any], name: str) -> int | None:
-    value = usage.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return int(value) if 0 <= value <= MOST_TOKENS else None  # NaN is in no range
 
 
 def _excerpt(value: Any) -> str:

@@ -211,10 +211,10 @@ class RemoteChat(RemoteModel, ChatSettings):
     def is_drawn(self, body: Body) -> bool:
         return bool(body.get("temperature", 1) != 0)
 
-    def whole_answers(self) -> Callable[[Any], bool]:
+    def whole_answers(self) -> Callable[[Body, Any], bool]:
         schema = answer_schema(self.output_schema)
 
-        def is_whole(answer: Answer) -> bool:
+        def is_whole(body: Body, answer: Answer) -> bool:
             try:
                 list(self._values(answer, schema))
             except RowError:

@@ -8,21 +8,21 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from overnight.tasks.errors import BudgetReached, ServiceUnavailable
-from overnight.tasks.workers.spending import Amount, Reply, Settled
+from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled
 
 SECONDS_BETWEEN_CLAIMS = 0.2  # of a request that does not fit while others are under way
 SECONDS_BETWEEN_SIGNS = 5.0  # of a worker whose requests are under way
 
-Exchange = Callable[[list[Settled], Sequence[Amount]], Reply | None]
+Exchange = Callable[[list[Settled], Sequence[Paid]], Reply | None]
 
 
 class NoAccount:
     """The interface of an account. This class counts nothing and refuses nothing."""
 
-    async def claim(self, most: Amount) -> None:
+    async def claim(self, most: Paid) -> None:
         """Wait until a request that costs at most this may be sent. Raise `BudgetReached` if it may not."""
 
-    def settle(self, most: Amount, amount: Amount | None) -> None:
+    def settle(self, most: Paid, amount: Amount | None) -> None:
         """Note that a claimed request has ended, and what it cost; None without an answer."""
 
     async def told(self) -> None:
@@ -34,25 +34,25 @@ class Account(NoAccount):
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._wanted: list[tuple[Amount, asyncio.Future[None]]] = []
+        self._wanted: list[tuple[Paid, asyncio.Future[None]]] = []
         self._settled: list[Settled] = []
         self._waiting: list[asyncio.Future[None]] = []  # for the end of the next exchange
         self._under_way = 0
         self._news = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
 
-    async def claim(self, most: Amount) -> None:
+    async def claim(self, most: Paid) -> None:
         grant = asyncio.get_running_loop().create_future()
         self._wanted.append((most, grant))
         self._tell()
         try:
             await grant
         except asyncio.CancelledError:
-            if grant.done() and not grant.cancelled():
+            if grant.done() and not grant.cancelled() and not grant.exception():
                 self.settle(most, None)
             raise
 
-    def settle(self, most: Amount, amount: Amount | None) -> None:
+    def settle(self, most: Paid, amount: Amount | None) -> None:
         self._settled.append(Settled(most, amount))
         self._under_way -= 1
         self._tell()
@@ -72,12 +72,12 @@ class Account(NoAccount):
         """Exchange claims and settlements until all requests have ended."""
         while self._wanted or self._settled or self._waiting or self._under_way:
             self._news.clear()
-            settled, self._settled = self._settled, []
+            ends, self._settled = self._settled, []
             waiting, self._waiting = self._waiting, []
             self._wanted = [(most, grant) for most, grant in self._wanted if not grant.done()]
             claims = list(self._wanted)
             try:
-                reply = await asyncio.to_thread(self._exchange, settled, [most for most, _ in claims])
+                reply = await asyncio.to_thread(self._exchange, ends, [most for most, _ in claims])
             except Exception as error:
                 self._fail(error, waiting)
                 return

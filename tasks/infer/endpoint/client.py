@@ -19,6 +19,7 @@ from overnight.tasks.infer.endpoint.transport import Transport
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 TEST_SECONDS = 20.0
 SECONDS_BETWEEN_WARNINGS = 60.0
+CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 
 Body = dict[str, Any]  # the JSON object of a request
 

@@ -6,7 +6,7 @@ again if its neighbours change. If the endpoint refuses such a request, each hal
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol
 
@@ -17,7 +17,7 @@ from overnight.tasks.infer.endpoint.earlier_answers import NoEarlier
 from overnight.tasks.infer.endpoint.fallback import Fallback
 from overnight.tasks.infer.endpoint.response_log import NoLog, key_of
 from overnight.tasks.infer.endpoint.transport import Transport
-from overnight.tasks.workers.spending import Amount
+from overnight.tasks.workers.spending import Amount, Paid
 
 PriceOf = Callable[[float, float, float], Amount]  # of tokens of the prompt, of the answer, and of the prompt's cached
 
@@ -133,15 +133,14 @@ class ConcurrentRequests(Generic[A]):
     async def _of_rows(self, rows: Sequence[Row]) -> list[A | Exception]:
         """Return the answers of the log and of earlier runs, and of requests for the other rows."""
         answers: dict[str, A | Exception] = {}
-        missing: list[Row] = []
-        for row in rows:
-            if fields := self._log.find(row.key):
-                answers[row.key] = self._dialect.kept(fields)
-            elif answer := await self._earlier.find(row.key, row.id, row.body):
-                answers[row.key] = answer
+        missing: dict[str, Row] = {}
+        kept_answers = await asyncio.gather(*map(self._kept_answer, rows))
+        for row, answer in zip(rows, kept_answers, strict=True):
+            if answer is None:
+                missing[row.key] = row
             else:
-                missing.append(row)
-        tasks = [asyncio.ensure_future(self._request(group)) for group in self._groups(missing)]
+                answers[row.key] = answer
+        tasks = [asyncio.ensure_future(self._request(group)) for group in self._groups(missing.values())]
         try:
             for group_answers in await asyncio.gather(*tasks):
                 answers |= group_answers
@@ -154,7 +153,12 @@ class ConcurrentRequests(Generic[A]):
                 raise outcome
         return [answers[row.key] for row in rows]
 
-    def _groups(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+    async def _kept_answer(self, row: Row) -> A | None:
+        if fields := self._log.find(row.key):
+            return self._dialect.kept(fields)
+        return await self._earlier.find(row.key, row.id, row.body)
+
+    def _groups(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
         group: list[Row] = []
         for row in rows:
             if group and not self._grouping.fits([member.body for member in [*group, row]]):
@@ -182,12 +186,13 @@ class ConcurrentRequests(Generic[A]):
         """Return the answers of one request that the budget allows. The log has them before the account is settled."""
         body = self._grouping.joined([row.body for row in rows])
         tokens = self._dialect.most_tokens(body)
-        most = max(self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0), key=lambda amount: amount.cost)
+        amounts = self._price_of(tokens, 0, 0), self._price_of(0, tokens, 0)
+        most = Paid(len(rows), max(amounts, key=lambda amount: amount.cost))
         await self._account.claim(most)
         amount = None
         try:
             answer = await self._endpoint.answer(body)
-            amount = self._amount(answer, most)
+            amount = self._amount(answer, most.amount)
             return self._kept(rows, answer)
         finally:
             self._account.settle(most, amount)

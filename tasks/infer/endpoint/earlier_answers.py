@@ -8,7 +8,7 @@ from typing import Any, Generic
 from overnight.tasks.infer.endpoint.client import A, Body, Dialect
 from overnight.tasks.infer.endpoint.response_log import NoLog
 from overnight.tasks.reuse.kept_answers import KeptAnswers
-from overnight.tasks.reuse.settings import Reuse, reuse_key
+from overnight.tasks.reuse.settings import TOKENS, Reuse, reuse_key
 from overnight.tasks.storage.location import Location
 
 
@@ -40,7 +40,7 @@ class EarlierAnswers(NoEarlier[A]):
         dialect: Dialect[A],
         address: str,
         is_drawn: Callable[[Body], bool],
-        is_whole: Callable[[A], bool],
+        is_whole: Callable[[Body, A], bool],
         counted: NoLog,
     ) -> None:
         self._dialect, self._address, self._counted = dialect, address, counted
@@ -55,14 +55,14 @@ class EarlierAnswers(NoEarlier[A]):
             answer = self._dialect.kept(fields)
         except TypeError:  # of another version, whose answers have other fields
             return None
-        if not self._is_whole(answer):  # the settings that are not in the body have changed
+        if not self._is_whole(body, answer):  # the settings that are not in the body have changed
             return None
-        tokens = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+        tokens = {name: getattr(answer, name, None) for name in TOKENS}
         self._counted.add(key, tokens)
         return answer
 
     def note(self, row_id: str, body: Body, answer: A) -> dict[str, Any] | None:
-        if not self._is_whole(answer):
+        if not self._is_whole(body, answer):
             return None
         return {"key": self._key(row_id, body), "at": int(time.time())}
 

@@ -26,11 +26,13 @@ def not_an_answer(found: Any, expected: str) -> Fault:
 
 def tokens_in(payload: Any, *names: str) -> int | None:
     """Return the first of these counts in `usage` of an answer; None if the endpoint did not count."""
-    usage = payload.get("usage") if isinstance(payload, dict) else None
-    if not isinstance(usage, dict):
-        return None
+    return count_in(payload.get("usage"), *names) if isinstance(payload, dict) else None
+
+
+def count_in(fields: Any, *names: str) -> int | None:
+    """Return the first of these fields of an object that is a count; None without one."""
     for name in names:
-        value = usage.get(name)
+        value = fields.get(name) if isinstance(fields, dict) else None
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS:
             return int(value)  # not NaN, which is in no range
     return None

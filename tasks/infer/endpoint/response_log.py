@@ -27,7 +27,7 @@ from overnight.tasks.storage.location import Location
 SECONDS_A_FILE = 5.0
 FIRST_ANSWERS = 1000  # of a process, which it finds itself: the stream requests those of a trial again
 
-SIGNED_QUERY = re.compile(r"(?<=[^\s\"])\?[^\s\"]*X-Amz-Signature=[^\s\"]*")
+SIGNED_QUERY = re.compile(r"(?<=[^\s\"])\?[^\s\"?]*X-Amz-Signature=[^\s\"]*")
 
 INDEX = np.dtype([("key", np.uint64), ("file", np.int32), ("start", np.int64), ("length", np.int64)])
 

@@ -108,6 +108,10 @@ class RemoteModel(Predictor):
         """Return the most tokens of the answer to one request; 0 for a model that writes no text."""
         return 0
 
+    def rows_per_request(self) -> int:
+        """Return the most rows that share a request."""
+        return 1
+
     def paid_for(self, answer: Mapping[str, Any]) -> Amount:
         """Return what an answer cost, by its fields in the log; without tokens, that of the longest answer."""
         prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens")
@@ -128,9 +132,9 @@ class RemoteModel(Predictor):
         """Return True if the answers to this body, for several rows, are to differ."""
         return False
 
-    def whole_answers(self) -> Callable[[Any], bool]:
-        """Return a function that returns True if an answer is complete, and its row does not fail by it."""
-        return lambda answer: True
+    @abc.abstractmethod
+    def whole_answers(self) -> Callable[[Body, Any], bool]:
+        """Return a function that returns True if the answer to a body is complete, and its row does not fail by it."""
 
     def requests_to(self, url: str, key: str | None, log_place: Location | None) -> ConcurrentRequests[Any]:
         """Return the client of the endpoint at `url`, without limits per minute."""
@@ -229,7 +233,7 @@ class Service(RemoteModel):
     @classmethod
     def _holds_no_secret(cls, url: str | list[str]) -> str | list[str]:
         urls = as_list(url)
-        if any("@" in one for one in urls):
+        if any("@" in item for item in urls):
             raise ValueError("expected a URL without user and password; name a variable in api_key_env")
         if len({*urls}) < len(urls):
             raise ValueError("expected each URL once")
@@ -285,11 +289,10 @@ class Service(RemoteModel):
     def earlier_answers(self, log_place: Location | None) -> NoEarlier[Any]:
         if self.reuse is None:
             return NoEarlier()
-        counted = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
-        addresses = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
-        return EarlierAnswers(
-            self.reuse, self.protocol(), " ".join(addresses), self.is_drawn, self.whole_answers(), counted
-        )
+        log = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
+        address = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
+        address.append(getattr(self, "model", ""))  # TEI's requests do not have it
+        return EarlierAnswers(self.reuse, self.protocol(), " ".join(address), self.is_drawn, self.whole_answers(), log)
 
     def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
         input_price, output_price = self.price_per_million_input_tokens, self.price_per_million_output_tokens

@@ -6,7 +6,7 @@ as the endpoint counts them. The texts of a request share its tokens by their by
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import Service
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.retrieval.columns import bodies_of, failure, token_columns
+from overnight.tasks.infer.retrieval.columns import bodies_of, failure, holds, token_columns
 from overnight.tasks.infer.retrieval.embeddings import EmbeddingRequests, Embeddings, Encoding, dialect_of
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
@@ -98,6 +98,9 @@ class EndpointEmbedding(Service):
     def forward_batch_size(self) -> int:
         return REQUESTS_A_CALL * self.inputs_per_request if self.batch_size == "auto" else self.batch_size
 
+    def rows_per_request(self) -> int:
+        return self.inputs_per_request
+
     def calls_at_once(self) -> int:
         return math.ceil(self.max_concurrent_requests * self.inputs_per_request / self.forward_batch_size()) + 1
 
@@ -145,16 +148,18 @@ class EndpointEmbedding(Service):
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                self._refuse_cut(answer, bodies[row])
-                vectors[row] = lengths.checked(answer.vector())
+                vectors[row] = lengths.checked(self._vector(bodies[row], answer))
                 tokens[row] = answer.prompt_tokens
             except RowError as error:
                 errors[row] = failure(error, answer)
         columns = {"embedding": vectors, **token_columns(tokens, self.price_per_million_input_tokens)}
         return Outcome(columns, failed=errors)
 
-    def _refuse_cut(self, answer: Embeddings, body: Body) -> None:
-        """Raise `RowError` if the endpoint may have read only the beginning of the row's text."""
+    def whole_answers(self) -> Callable[[Body, Embeddings], bool]:
+        return holds(self._vector)
+
+    def _vector(self, body: Body, answer: Embeddings) -> np.ndarray:
+        """Return a row's vector. Raise `RowError` if the endpoint may have read only the beginning of its text."""
         dialect, limit = self.protocol(), self.max_input_tokens
         is_long = limit is not None and dialect.may_be_cut(body[dialect.texts][0])
         if limit and is_long and (answer.prompt_tokens is None or answer.prompt_tokens >= limit):
@@ -162,6 +167,7 @@ class EndpointEmbedding(Service):
                 f"expected a text of fewer than {limit} tokens (max_input_tokens), found {answer.prompt_tokens}: the "
                 "endpoint may have cut it. Split the text before the model (split_text)."
             )
+        return answer.vector()
 
 
 class VectorLength:
@@ -180,7 +186,8 @@ class VectorLength:
         if len(vector) != self._length:
             raise JobError(
                 f"expected vectors of {self._length} numbers ({self._origin}), found one of {len(vector)}. The "
-                "endpoint may have another model than before: correct model or dimensions, and run with --force.",
+                "endpoint may have another model than before, and reuse may have answers of that one: correct model or "
+                "dimensions, and run with --force.",
                 "infer",
             )
         return vector

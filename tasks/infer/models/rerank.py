@@ -5,7 +5,7 @@ In: the columns that `query` names, and `documents_column`: a list of strings, o
 a price.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import Service
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.infer.retrieval.columns import bodies_of, failure, token_columns
+from overnight.tasks.infer.retrieval.columns import bodies_of, failure, holds, token_columns
 from overnight.tasks.infer.retrieval.rankings import Ranking, RankingRequests, dialect_of
 from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
@@ -117,6 +117,12 @@ class Rerank(Service):
             return NO_DOCUMENTS
         return self.body(query, texts(documents, self.documents_column))
 
+    def whole_answers(self) -> Callable[[Body, Ranking], bool]:
+        return holds(self._scores)
+
+    def _scores(self, body: Body, answer: Ranking) -> list[float]:
+        return answer.in_order(len(body[self.protocol().documents]))
+
     def _outcome(self, answers: Sequence[Ranking | Exception], bodies: Sequence[Any]) -> Outcome:
         scores: list[list[float] | None] = [None] * len(answers)
         tokens: list[int | None] = [None] * len(answers)
@@ -125,8 +131,8 @@ class Rerank(Service):
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                count = len(bodies[row][self.protocol().documents]) if answer is not NO_DOCUMENTS else 0
-                scores[row], tokens[row] = answer.in_order(count), answer.prompt_tokens
+                scores[row] = [] if answer is NO_DOCUMENTS else self._scores(bodies[row], answer)
+                tokens[row] = answer.prompt_tokens
             except RowError as error:
                 errors[row] = failure(error, answer)
         columns = token_columns(tokens, self.price_per_million_input_tokens)

@@ -1,13 +1,13 @@
 """The parts that both kinds share: requests of a batch's rows, failures of rows, and columns of tokens and cost."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.endpoint.client import Counted
+from overnight.tasks.infer.endpoint.client import A, Body, Counted
 from overnight.tasks.rows.tensors import Column
 
 MILLION = 1_000_000
@@ -23,6 +23,19 @@ def bodies_of(body: Callable[[int], B], rows: int) -> list[B | Exception]:
         except RowError as error:
             bodies.append(error)
     return bodies
+
+
+def holds(value: Callable[[Body, A], Any]) -> Callable[[Body, A], bool]:
+    """Return a function that returns True if an answer has this value, which raises `RowError` otherwise."""
+
+    def is_whole(body: Body, answer: A) -> bool:
+        try:
+            value(body, answer)
+        except RowError:
+            return False
+        return True
+
+    return is_whole
 
 
 def failure(error: RowError, answer: Counted | Exception) -> RowError:

@@ -13,10 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.endpoint.client import Body
+from overnight.tasks.infer.endpoint.client import CHARACTERS_A_TOKEN, Body
 from overnight.tasks.infer.endpoint.json_answers import not_an_answer, payload_of, tokens_in
 
-CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
 SPECIAL_TOKENS = 8  # at most, which a tokenizer adds to a text
 EXPECTED = "embeddings"
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from overnight.tasks.errors import RowError
-from overnight.tasks.infer.endpoint.client import Body
+from overnight.tasks.infer.endpoint.client import CHARACTERS_A_TOKEN, Body
 from overnight.tasks.infer.endpoint.json_answers import not_an_answer, payload_of, tokens_in
 
-CHARACTERS_A_TOKEN = 4
 EXPECTED = "scores of documents"
 
 

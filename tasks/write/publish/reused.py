@@ -11,35 +11,38 @@ import numpy as np
 
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.reuse.kept_answers import keep, remove_old
-from overnight.tasks.reuse.settings import REUSED, Reuse
+from overnight.tasks.reuse.settings import REUSED, TOKENS, Reuse
 from overnight.tasks.state.run import Run
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 
 FILES_AT_ONCE = 64  # of an object store, each with the answers of a few seconds
-TOKENS = ("prompt_tokens", "completion_tokens")
-PRICES = ("price_per_million_input_tokens", "price_per_million_output_tokens")
+PRICES = ("price_per_million_input_tokens", "price_per_million_output_tokens", "price_per_million_cached_tokens")
 MILLION = 1_000_000
 
 _log = logging.getLogger("overnight.reuse")
 
 
 def reused_answers(run: Run, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return for each model that reuses answers how many it reused, their tokens, and their cost with both prices."""
-    reused: dict[str, dict[str, Any]] = {}
+    """Return for each model that reuses answers how many it reused, their tokens, and their cost if it is known."""
+    savings: dict[str, dict[str, Any]] = {}
     for name, model in _models(settings):
-        keys, *tokens = array("Q"), array("q"), array("q")
+        keys, *tokens = array("Q"), array("q"), array("q"), array("q")
         for line in _lines(run.answers / f"{name}{REUSED}"):
             keys.append(int(line["key"][:16], 16))
-            for column, counted in zip(tokens, TOKENS, strict=True):
-                column.append(line["answer"][counted] or 0)
+            for column, field in zip(tokens, TOKENS, strict=True):
+                column.append(line["answer"].get(field) or 0)
         _, first = np.unique(np.array(keys), return_index=True)  # the stream runs the rows of a trial again
-        sums = [int(np.array(column)[first].sum()) for column in tokens]
-        reused[name] = {"answers": len(first), **dict(zip(TOKENS, sums, strict=True))}
-        prices = [model[price] for price in PRICES if price in model]
-        if len(prices) == len(PRICES):
-            reused[name]["cost"] = float(np.dot(sums, prices)) / MILLION
-    return reused
+        prompt, completion, cache = (int(np.array(column)[first].sum()) for column in tokens)
+        savings[name] = {"answers": len(first), "prompt_tokens": prompt, "completion_tokens": completion}
+        input_price, output_price, cached_price = map(model.get, PRICES)
+        if input_price is None or (output_price is None and completion):  # an embedding has only input
+            continue
+        cost = prompt * input_price + completion * (output_price or 0)
+        if cached_price is not None:
+            cost += cache * (cached_price - input_price)
+        savings[name]["cost"] = cost / MILLION
+    return savings
 
 
 def keep_answers(run: Run, receipt: Mapping[str, Any]) -> None:

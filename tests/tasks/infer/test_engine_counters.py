@@ -51,3 +51,5 @@ def test_a_server_that_does_not_answer_has_no_counters() -> None:
     with page_server(503, PAGE) as url:
         assert read_counters(url) == {}
     assert read_counters(url) == {}
+    with page_server(200, "<html>a proxy {</html>") as url:
+        assert read_counters(url) == {}

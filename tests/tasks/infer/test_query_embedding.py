@@ -118,7 +118,7 @@ def test_a_query_that_the_model_cannot_embed_is_refused(tmp_path: Path) -> None:
 def test_a_query_is_embedded_by_the_endpoint_of_the_job_alone_and_without_its_prompt() -> None:
     with server_of(RetrievalServer()) as server:
         settings = {"model": "m", "base_url": server.url, "text_column": "text", "prompt": "passage: {text} {title}"}
-        model = EndpointEmbedding(**settings)
+        model = EndpointEmbedding(**settings, reuse={"path": "/dev/null/answers"})  # type: ignore[arg-type]
         assert embedder([model], None) == (model, "embedding")
         np.testing.assert_array_equal(embed_text(model, "a query"), vector_of("a query"))
         assert [server.asked(body) for body in server.bodies] == [["a query"]]

@@ -7,7 +7,7 @@ import pytest
 from overnight.tasks.workers import spending
 from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
 
-MOST = Amount(10, 10.0)
+MOST = Paid(1, Amount(10, 10.0))
 
 
 def within(limits: dict[str, float], answers: int = 0, cost: float = 0.0, ends_at: float | None = None) -> Spending:
@@ -27,6 +27,14 @@ def test_requests_after_enough_answers_count_with_the_mean() -> None:
     assert run.exchange("a", "chat", [], [MOST] * 20).granted == 10
 
 
+def test_a_request_for_several_rows_counts_with_the_mean_of_each() -> None:
+    run, three = within({"cost": 110.0}, answers=100, cost=100.0), Paid(3, Amount(30, 30.0))
+    assert run.exchange("a", "chat", [], [three] * 5).granted == 3
+    assert run.exchange("a", "chat", [Settled(three, Amount(3, 3.0))] * 3, []) == Reply(0)
+    assert run.total().answers == 109, "as the log counts them after a crash"
+    assert not run.is_under_way
+
+
 def test_a_request_is_refused_only_when_none_is_under_way_and_then_for_good() -> None:
     run = within({"cost": 15.0})
     assert run.exchange("a", "chat", [], [MOST, MOST]) == Reply(1)
@@ -34,7 +42,7 @@ def test_a_request_is_refused_only_when_none_is_under_way_and_then_for_good() ->
     assert reply.granted == 0
     assert "budget.cost: expected at most 15" in reply.refusal
     assert "found 9 spent" in reply.refusal
-    assert run.exchange("b", "chat", [], [Amount(1, 1.0)]).refusal == reply.refusal
+    assert run.exchange("b", "chat", [], [Paid(1, Amount(1, 1.0))]).refusal == reply.refusal
 
 
 def test_tokens_have_a_limit_of_their_own_and_models_share_it() -> None:

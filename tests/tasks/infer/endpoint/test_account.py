@@ -10,7 +10,7 @@ from overnight.tasks.errors import BudgetReached, ServiceUnavailable
 from overnight.tasks.infer.endpoint.account import Account
 from overnight.tasks.workers.spending import Amount, Paid, Reply, Settled, Spending
 
-MOST = Amount(10, 10.0)
+MOST = Paid(1, Amount(10, 10.0))
 
 
 def accounts(count: int, cost: float) -> tuple[Spending, list[Account]]:
@@ -81,7 +81,7 @@ def test_a_worker_that_has_told_its_requests_may_end() -> None:
 
 
 def test_a_supervisor_without_counts_ends_the_try_of_the_run() -> None:
-    def lost(settled: list[Settled], wanted: Sequence[Amount]) -> Reply | None:
+    def lost(settled: list[Settled], wanted: Sequence[Paid]) -> Reply | None:
         return None
 
     async def ask() -> None:

@@ -1,5 +1,6 @@
 """Rows that share a request: what a refusal, a fault of the run and the log make of them."""
 
+import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,12 @@ class Echo:
         return [Words([f"{body['input'][0]}@{word}"]) for body, word in zip(bodies, answer.words, strict=True)]
 
 
-def requests_to(server: RetrievalServer, folder: Path) -> ConcurrentRequests[Words]:
+NO_EARLIER: NoEarlier[Words] = NoEarlier()
+
+
+def requests_to(
+    server: RetrievalServer, folder: Path, earlier: NoEarlier[Words] = NO_EARLIER
+) -> ConcurrentRequests[Words]:
     limits = Limits(4, 5, 20, 2, gives_up=False, requests_per_minute=None, tokens_per_minute=None)
     dialect = Echo()
     transport = Transport(server.url, dialect.path, None, {}, 4)
@@ -64,7 +70,7 @@ def requests_to(server: RetrievalServer, folder: Path) -> ConcurrentRequests[Wor
         limits,
         ResponseLog(Location(str(folder))),
         grouping=dialect,
-        earlier=NoEarlier(),
+        earlier=earlier,
         account=NoAccount(),
         price_of=lambda prompt, answer, cached: Amount(prompt + answer),
     )
@@ -110,3 +116,28 @@ def test_a_fault_of_the_whole_run_ends_the_call_and_splits_nothing(tmp_path: Pat
         with pytest.raises(JobError, match="no such model"):
             requests_to(server, tmp_path).answers(["1", "2", "3"], bodies_of("a", "b", "c"))
         assert len(server.bodies) == 1
+
+
+class Slow(NoEarlier[Words]):
+    """A folder of answers, far away, which is searched for two rows at the same time."""
+
+    def __init__(self) -> None:
+        self._both = asyncio.Barrier(2)
+
+    async def find(self, key: str, row_id: str, body: Any) -> Words | None:
+        await asyncio.wait_for(self._both.wait(), 5)
+        return Words(["earlier"])
+
+
+def test_earlier_answers_of_a_call_are_searched_at_the_same_time(tmp_path: Path) -> None:
+    with server_of(RetrievalServer()) as server:
+        answers = requests_to(server, tmp_path, Slow()).answers(["1", "2"], bodies_of("a", "b"))
+        assert answers == [Words(["earlier"])] * 2
+        assert not server.bodies
+
+
+def test_a_row_that_is_twice_in_a_call_is_paid_once(tmp_path: Path) -> None:
+    with server_of(RetrievalServer()) as server:
+        answers = requests_to(server, tmp_path).answers(["1", "2", "1"], bodies_of("a", "b", "a"))
+        assert answers == [Words(["a@0"]), Words(["b@1"]), Words(["a@0"])]
+        assert list(map(server.asked, server.bodies)) == [["a", "b"]]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.models.rerank import Rerank
 from overnight.tasks.write.publish.reused import keep_answers, reused_answers
 from tests.contracts.endpoints.suite import batch_of
-from tests.tasks.infer.chat_server import MOOD, ChatServer, completion
+from tests.tasks.infer.chat_server import MOOD, ChatServer, completion, server_of
+from tests.tasks.infer.retrieval_server import RetrievalServer
 from tests.tasks.runs import make_run
 
 TEXTS = [f"text {number}" for number in range(20)]
@@ -149,3 +153,59 @@ def test_on_an_object_store_the_answers_of_the_last_call_are_in_the_log_immediat
     runs.run(["a"], ["b", "c"], ["d"], ["e"])  # within the five seconds of a file
     asked, reused = runs.run(["a", "b"], ["c"], ["d", "e", "f"])
     assert (asked, reused["answers"]) == (["f"], 5)
+
+
+class Searches:
+    """Runs of a job that embeds texts and scores them, one after another, each of which publishes."""
+
+    def __init__(self, server: RetrievalServer, folder: Path) -> None:
+        self.server, self.folder, self.count = server, folder, 0
+
+    def run(self, **settings: Any) -> tuple[int, bool]:
+        """Return the number of requests, and whether rows failed."""
+        self.count += 1
+        run, before, has_failed = make_run(self.folder, generation=f"g-{self.count}"), len(self.server.bodies), False
+        first = {
+            "base_url": self.server.url,
+            "reuse": {"path": str(self.folder / "answers")},
+            "model": "small",
+        } | settings
+        embedding = EndpointEmbedding(text_column="text", inputs_per_request=1, **first)  # type: ignore[arg-type]
+        rerank = Rerank(query="a", documents_column="text", **first | {"api": API[embedding.api]})  # type: ignore[arg-type]
+        for model in (embedding, rerank):
+            predict: Any = model.load_with(run.answers / model.kind)
+            has_failed |= bool(predict(batch_of(["a", "b"])).failed)
+        job = {"inference": [embedding.model_dump(mode="json"), rerank.model_dump(mode="json")]}
+        keep_answers(run, {"finished_at": f"2999-01-02T00:00:{self.count:02}.000Z", "settings": job})
+        return len(self.server.bodies) - before, has_failed
+
+
+API = {"openai": "cohere", "tei": "tei"}
+
+
+@pytest.fixture
+def searches(tmp_path: Path) -> Iterator[Searches]:
+    with server_of(RetrievalServer()) as server:
+        yield Searches(server, tmp_path)
+
+
+def test_vectors_and_scores_that_fail_their_row_are_asked_for_again(searches: Searches) -> None:
+    good, searches.server.changed = searches.server.changed, without_values
+    assert searches.run() == (4, True)
+    searches.server.changed = good
+    assert searches.run() == (4, False)
+    assert searches.run() == (0, False)
+
+
+def test_answers_of_another_model_do_not_serve_although_the_requests_are_the_same(searches: Searches) -> None:
+    assert searches.run(api="tei") == (4, False)
+    assert searches.run(api="tei") == (0, False)
+    assert searches.run(api="tei", model="large") == (4, False)
+
+
+def without_values(answer: Any) -> Any:
+    for item in answer.get("data", []):
+        item["embedding"] = [float("nan")]
+    for item in answer.get("results", []):
+        item["relevance_score"] = None
+    return answer

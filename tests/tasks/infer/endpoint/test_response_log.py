@@ -1,5 +1,6 @@
 """Paid answers are found again: by the process that got them, and by those after it."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,16 @@ def test_without_a_place_nothing_is_kept() -> None:
     log = open_log(None)
     log.add("k", 1)
     assert log.find("k") is None
+
+
+def test_another_signature_of_the_same_link_has_the_same_key() -> None:
+    links = [f"https://b/photo.jpg?X-Amz-Date={day}&X-Amz-Signature={day}" for day in (1, 2)]
+    first, second = (key_of("a", {"text": "What is it?", "url": link}) for link in links)
+    assert first == second
+    assert first != key_of("a", {"text": "What is it?", "url": "https://b/other.jpg?X-Amz-Signature=1"})
+
+
+def test_the_key_of_a_text_with_many_question_marks_takes_no_time() -> None:
+    start = time.monotonic()
+    key_of("a", {"text": "?" * 50_000})
+    assert time.monotonic() - start < 1, "a search from each mark to the end takes 9 s"

@@ -47,6 +47,26 @@ def test_each_reused_answer_is_counted_once_for_its_model(tmp_path: Path) -> Non
     assert reused_answers(run, {"inference": [{"kind": "openai"}]}) == {}
 
 
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [((2, 10, None), 130), ((2, 10, 1), 90), ((2, None, None), None), ((None, 10, None), None), ((2, 0, 0), 40)],
+)
+def test_what_was_reused_costs_what_its_rows_have_in_the_column_cost(
+    tmp_path: Path, prices: tuple[float | None, ...], cost: float | None
+) -> None:
+    run, job = numbered(tmp_path, 1), settings(tmp_path, "a", "vectors")
+    for model in job["inference"][1:]:
+        for kind, price in zip(("input", "output", "cached"), prices, strict=True):
+            if price is not None:
+                model[f"price_per_million_{kind}_tokens"] = price
+    tokens = {"prompt_tokens": 60, "completion_tokens": 1, "cached_tokens": 40}
+    write_log(run, "a.reused", {"key": "0" * 64, "answer": tokens})
+    write_log(run, "vectors.reused", {"key": "0" * 64, "answer": {"prompt_tokens": 60, "completion_tokens": 0}})
+    reused = reused_answers(run, job)
+    assert reused["a"].get("cost") == (cost and pytest.approx(cost / 1e6))
+    assert reused["vectors"].get("cost") == (prices[0] and pytest.approx(60 * prices[0] / 1e6))
+
+
 def test_a_publish_that_is_killed_before_it_keeps_its_answers_keeps_them_when_it_is_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
