@@ -126,8 +126,8 @@ class RemoteChat(RemoteModel, ChatSettings):
         has_form = self.answer is not None or self.output_schema is not None
         if self.repairs and (not has_form or self.num_return_sequences > 1):
             raise ValueError("repairs: expected output_schema or answer, and one text for each row")
-        if self.tools and has_form:
-            raise ValueError("tools: a call of a tool does not have the form of output_schema or answer. Leave one out")
+        if self.tools and (has_form or self.keep_rule()):
+            raise ValueError("tools: expected no output_schema, answer or keep, which a call of a tool does not fit")
         if self.label_scores and self.answer:
             refuse_ambiguous(self.answer.choices or ())
         return self

@@ -351,11 +351,9 @@ class ChatSettings(Predictor):
         if schema is not None:
             return schema.value_of(choice)
         text = choice.parts().answer
-        if not self.answer:
-            return text
         if text is None:
-            raise RowError("answer: expected a text in the form of answer, found reasoning that does not end.")
-        return self.answer.value(text)
+            raise RowError("answer: expected a text, found reasoning that does not end.")
+        return self.answer.value(text) if self.answer else text
 
     def _in_form(self, form: AnswerForm, answer: Answer) -> list[str | None]:
         """Return the texts in the form of the answer. Raise `RowError`, with the tokens, if one does not fit."""
@@ -392,8 +390,9 @@ class ChatSettings(Predictor):
         return self.reasoning.keep if isinstance(self.reasoning, ReasoningSettings) else self.reasoning
 
     def _check(self, answer: Answer) -> None:
-        """Raise `RowError` for an answer with too few texts."""
-        if answer.problem:
+        """Raise `RowError` for an answer with too few texts. With `keep`, one text is enough."""
+        is_enough = self.keep_rule() and any(choice.text is not None for choice in answer.choices)
+        if answer.problem and not is_enough:
             raise RowError(f"expected a text as answer, found {answer.problem}.{answer.usage}")
         count, number = len(answer.choices), self.num_return_sequences
         if count < number:
@@ -401,6 +400,8 @@ class ChatSettings(Predictor):
                 f"expected {number} texts, found {count}: the endpoint returns fewer than the request requires. "
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{answer.usage}"
             )
+        if is_enough:
+            return
         for choice in answer.choices:
             if choice.text is None and not self.keeps_reasoning() and "tool_calls" not in choice.details:
                 raise RowError(
