@@ -231,7 +231,7 @@ class RemoteChat(RemoteModel, ChatSettings):
             row_ids = batch["row_id"].tolist()
             answers = requests.answers(row_ids, bodies)
             if self.repairs:
-                answers = repaired(requests, row_ids, bodies, answers, self.misfit)
+                answers = repaired(requests, row_ids, bodies, answers, self.misfit, self.price_of)
             return self.outcome(answers)
 
         return predict
