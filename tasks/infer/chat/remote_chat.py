@@ -7,6 +7,8 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag
@@ -17,7 +19,7 @@ from overnight.tasks.infer.chat.chat_completions import ChatCompletions
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
 from overnight.tasks.infer.chat.messages import MEDIA, Message
-from overnight.tasks.infer.chat.prompts import fixed_text_after_columns
+from overnight.tasks.infer.chat.prompts import as_objects, fixed_text_after_columns
 from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
 from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
@@ -96,7 +98,9 @@ class RemoteChat(RemoteModel, ChatSettings):
             raise ValueError(
                 "by_row_models: expected the names of models beside model in by_row, and only there. Set both, or none"
             )
-        if twice := sorted({*self.by_row.columns()} & {*self.extra_body}):
+        fields = self.request_fields()
+        names = {"max_new_tokens": fields.limit, "seed": fields.seed}
+        if twice := sorted({names.get(setting, setting) for setting in self.by_row.columns()} & {*self.extra_body}):
             raise ValueError(f"extra_body: by_row already sets {', '.join(twice)}. Leave one of them out")
         return self
 
@@ -144,6 +148,11 @@ class RemoteChat(RemoteModel, ChatSettings):
 
     def media_columns(self) -> list[str]:
         return [*super().media_columns(), *self.by_row.columns().values()]
+
+    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        if name in self.by_row.columns().values() and name not in self.prompt_columns():
+            return as_objects(column)
+        return super().given(name, column)
 
     def request_fields(self) -> RequestFields:
         """Return the names of the fields that the server takes."""

@@ -33,7 +33,7 @@ from overnight.tasks.infer.chat.messages import (
     parts_of,
     text_columns,
 )
-from overnight.tasks.infer.chat.prompts import as_texts
+from overnight.tasks.infer.chat.prompts import as_objects, as_texts
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
 
@@ -233,10 +233,7 @@ class ChatSettings(Predictor):
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         if name == self.messages:
-            values = np.empty(len(column), object)
-            for row, value in enumerate(column.to_pylist()):
-                values[row] = value
-            return values
+            return as_objects(column)
         if name in self.prompt_columns():
             return as_texts(column, name)
         return super().given(name, column)
