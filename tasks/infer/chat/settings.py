@@ -324,7 +324,7 @@ class ChatSettings(Predictor):
         if self.answer:
             yield "generated_text", self._in_form(self.answer, answer)
         if self.logprobs:
-            yield "mean_logprob", [mean_logprob(choice.details) for choice in answer.choices]
+            yield "mean_logprob", list(map(mean_logprob, answer.choices))
         if self.has_tools():
             yield "tool_calls", [choice.details.get("tool_calls") for choice in answer.choices]
         if self.label_scores and self.answer:

@@ -171,6 +171,9 @@ def test_logprobs(leaf: Adapter, server: ChatServer) -> None:
     assert column(done, "mean_logprob")[0] == -1.0
     assert isinstance(done.failed[1], InvalidValues)
     assert "Leave out logprobs" in str(done.failed[1])
+    server.always = {"call": body(choice({"content": None, "tool_calls": [CALL]}, logprobs=None)), "": scored(text="")}
+    done = ask(leaf, server, ["call", ""], logprobs=True, tools=[{}])
+    assert (column(done, "mean_logprob"), done.failed) == ([None, None], {})
     assert all(sent["logprobs"] is True and "top_logprobs" not in sent for sent in server.bodies)
 
 
