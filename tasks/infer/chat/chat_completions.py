@@ -22,7 +22,11 @@ MESSAGE_CHARACTERS = 300
 MOST_TOKENS = 2**63 - 1
 TOKENS_A_MEDIUM = 1000  # about that of an image of 1024 x 1024 pixels, or of a minute of speech
 CHARACTERS_A_TOKEN = 4  # for tokens per minute, until the response has the number
-ONLY_OF_ROWS = ("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice")  # not in a test request
+# not in a test request, which has one token: a budget of reasoning has to be smaller
+ONLY_OF_ROWS = (
+    *("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice"),
+    *("reasoning", "thinking_token_budget"),
+)
 
 
 @dataclass(frozen=True)

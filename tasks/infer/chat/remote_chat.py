@@ -18,7 +18,7 @@ from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
-from overnight.tasks.infer.chat.messages import MEDIA, Message
+from overnight.tasks.infer.chat.messages import MEDIA, Message, parts_of
 from overnight.tasks.infer.chat.prompts import as_objects, fixed_text_after_columns
 from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
@@ -207,7 +207,9 @@ class RemoteChat(RemoteModel, ChatSettings):
         """Return the fields of a request that make the endpoint keep to `form`; without any, answers are checked."""
 
     def remarks(self) -> list[str]:
-        templates = [text for text in (self.system, self.user) if isinstance(text, str)]
+        templates = []
+        for part in (*parts_of(self.system), *parts_of(self.user)):
+            templates.append(part.text if part.text is not None else f"{{{part.column}}}")
         characters = fixed_text_after_columns(templates)
         if characters < WORTH_A_PREFIX:
             return []
