@@ -202,9 +202,12 @@ class RemoteChat(RemoteModel, ChatSettings):
             fields |= self.answer_fields(self.answer)
         return fields
 
-    @abc.abstractmethod
     def answer_fields(self, form: AnswerForm) -> Body:
         """Return the fields of a request that make the endpoint keep to `form`; without any, answers are checked."""
+        if not self.request_fields().has_forms:
+            return {}
+        [(name, value)] = form.model_dump(mode="json", exclude_none=True).items()
+        return {"structured_outputs": {name.replace("choices", "choice"): value}}
 
     def remarks(self) -> list[str]:
         templates = []

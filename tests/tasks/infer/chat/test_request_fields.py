@@ -43,6 +43,14 @@ def test_fixed_text_behind_a_column_is_remarked_also_in_parts(user: Any) -> None
     assert not OpenAI(model="m", user=user[::-1] if isinstance(user, list) else "x" * 1000 + "{a}").remarks()
 
 
+@pytest.mark.parametrize("form", [{"choice": ["a", "b"]}, {"regex": "a+"}, {"grammar": 'start: "a"'}])
+def test_vllm_gets_the_form_of_an_answer_also_behind_an_address(form: dict[str, Any]) -> None:
+    answer = {name.replace("choice", "choices"): value for name, value in form.items()}
+    body = OpenAI(**SETTINGS, dialect="vllm", answer=answer).body([])
+    assert body["structured_outputs"] == form
+    assert "response_format" not in body
+
+
 ITEM = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 
