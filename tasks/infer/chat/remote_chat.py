@@ -132,6 +132,8 @@ class RemoteChat(RemoteModel, ChatSettings):
             raise ValueError("repairs: expected output_schema or answer, and one text for each row")
         if self.tools and (has_form or self.keep_rule()):
             raise ValueError("tools: expected no output_schema, answer or keep, which a call of a tool does not fit")
+        if self.label_scores and self.reasoning is True:
+            raise ValueError("label_scores: expected no reasoning: the first token would be one of it, not of a choice")
         if self.label_scores and self.answer:
             refuse_ambiguous(self.answer.choices or ())
         return self

@@ -231,6 +231,7 @@ def test_tools(leaf: Adapter, server: ChatServer) -> None:
         ),
         ({"label_scores": True}, "expected answer: {choices"),
         ({"label_scores": True, "answer": {"choices": ["good", "great"]}}, "differ in their first character"),
+        ({"label_scores": True, "answer": CHOICES, "reasoning": True}, "expected no reasoning"),
         ({"tools": [{}], "answer": CHOICES}, "expected no output_schema, answer or keep"),
         ({"tools": [{}], "keep": "majority", "num_return_sequences": 2, "temperature": 1}, "expected no output_schema"),
     ],
