@@ -18,6 +18,7 @@ LARGEST_INTEGER = 10**18 - 1  # the largest range of llguidance 1.9 within int64
 SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ESCAPES = re.compile(r"(\\.)|/", re.DOTALL)  # a regular expression of Lark is between slashes
 VALUES = ("enum", "const", "default", "examples")  # these keywords have values, and not schemas
+NAMED = ("properties", "$defs", "definitions")  # these have schemas by names, which may be those of keywords
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,12 @@ def _with_bounds(schema: Any, is_closed: bool) -> Any:
         return [_with_bounds(inner, is_closed) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    bounded = {name: inner if name in VALUES else _with_bounds(inner, is_closed) for name, inner in schema.items()}
+    bounded: dict[str, Any] = {}
+    for name, inner in schema.items():
+        if name in NAMED and isinstance(inner, dict):
+            bounded[name] = {key: _with_bounds(named, is_closed) for key, named in inner.items()}
+        else:
+            bounded[name] = inner if name in VALUES else _with_bounds(inner, is_closed)
     if is_closed and isinstance(schema.get("properties"), dict) and "patternProperties" not in schema:
         bounded.setdefault("additionalProperties", False)
     kind = schema.get("type")

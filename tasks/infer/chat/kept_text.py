@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from overnight.tasks.errors import RowError
+from overnight.tasks.errors import ContractError, RowError
 from overnight.tasks.rows.expressions.parser import Expression
 
 ALL = "all"
@@ -37,12 +37,20 @@ class KeepRule:
         missing = [self.of] if self.of and self.of not in fields else []
         if self.name == "best":
             lower_fields = {field.lower() for field in fields}
-            missing = [name for name in Expression(self.of).required if name.lower() not in lower_fields]
+            required = Expression(self.of).required if fields else [self.of]
+            missing = [name for name in required if name.lower() not in lower_fields]
         if missing:
             raise ValueError(
                 f"keep: expected a field of output_schema, found {', '.join(missing)}; "
                 f"the fields are {', '.join(fields) or 'none'}"
             )
+        if self.name == "best":
+            try:
+                result = self._results([], kind)[0].type
+            except (ContractError, RowError) as error:
+                raise ValueError(str(error)) from None
+            if pa.types.is_nested(result):
+                raise ValueError(f"keep: expected an expression whose value is a number or a text, found {result}")
 
     def choose(self, values: Mapping[int, Any], kind: pa.DataType | None, count: int) -> Kept:
         """Return the text to keep. `values`: number of a text that fits -> its value; `count`: of all texts."""
@@ -55,11 +63,15 @@ class KeepRule:
     def _part(self, value: Any) -> Any:
         return (value or {}).get(self.of) if self.of else value
 
+    def _results(self, values: Sequence[Any], kind: pa.DataType | None) -> Any:
+        """Return the expression's result for each value, and the errors of rows."""
+        fields = [pa.field(name, kind.field(name).type) for name in _fields(kind)] if kind else []
+        table = pa.Table.from_pylist([value or {} for value in values], pa.schema(fields))
+        return Expression(self.of).evaluate(table, "keep", "infer")
+
     def _best(self, values: Mapping[int, Any], kind: pa.DataType | None) -> int:
         """Return the first text with the largest result. A text without one is not the best."""
-        fields = [pa.field(name, kind.field(name).type) for name in _fields(kind)] if kind else []
-        table = pa.Table.from_pylist([value or {} for value in values.values()], pa.schema(fields))
-        results, errors = Expression(self.of).evaluate(table, "keep", "infer")
+        results, errors = self._results(list(values.values()), kind)
         ranks = [
             (result, -number) for number, result in zip(values, results.to_pylist(), strict=True) if result is not None
         ]

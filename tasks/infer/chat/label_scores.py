@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overnight.tasks.errors import InvalidValues
+from overnight.tasks.infer.chat.answer import Choice
 
 MOST_TOP_LOGPROBS = 20  # the largest `top_logprobs` of OpenAI, and of vLLM without --max-logprobs
 
@@ -41,16 +42,17 @@ def refuse_ambiguous(choices: Sequence[str]) -> None:
 
 def of_first_tokens(choices: Sequence[str], details: Mapping[str, Any]) -> dict[str, float]:
     """Return choice -> probability among the choices. A choice that is not among the likeliest tokens has 0."""
-    weights = dict.fromkeys(choices, 0.0)
+    weights, tokens = dict.fromkeys(choices, 0.0), []
     for token, logprob in details.get("first_tokens", ()):
+        tokens.append(token)
         for choice in choices:
             if token.strip() and choice.startswith(token.strip()):
                 weights[choice] += math.exp(logprob)
     total = sum(weights.values())
     if not total:
         raise InvalidValues(
-            "expected top_logprobs that have the first token of a choice, found none: the endpoint does not support "
-            "them. Leave out label_scores."
+            f"expected top_logprobs that have the first token of a choice, found {tokens or 'none'!s:.200}: the "
+            "endpoint does not support them, or the model reasons first. Leave out label_scores."
         )
     return {choice: weight / total for choice, weight in weights.items()}
 
@@ -62,11 +64,13 @@ def of_log_probabilities(choices: Sequence[str], logs: Sequence[float]) -> dict[
     return {choice: weight / sum(weights) for choice, weight in zip(choices, weights, strict=True)}
 
 
-def mean_logprob(details: Mapping[str, Any]) -> float:
-    """Return the mean log probability of a text's tokens. Raise `InvalidValues` without one."""
-    if "mean_logprob" not in details:
-        raise InvalidValues(
-            "expected the log probabilities of the answer's tokens, found none: the endpoint does not return them. "
-            "Leave out logprobs."
-        )
-    return float(details["mean_logprob"])
+def mean_logprob(choice: Choice) -> float | None:
+    """Return the mean log probability of a text's tokens; None for no text. Raise `InvalidValues` without one."""
+    if "mean_logprob" in choice.details:
+        return float(choice.details["mean_logprob"])
+    if not choice.text:
+        return None
+    raise InvalidValues(
+        "expected the log probabilities of the answer's tokens, found none: the endpoint does not return them. "
+        "Leave out logprobs."
+    )

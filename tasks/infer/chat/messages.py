@@ -122,6 +122,8 @@ def conversation(value: Any, column: str) -> list[Message]:
     else:
         value = without_nulls(value)
     if isinstance(value, Mapping):
+        if value.get("tools"):
+            raise RowError(f"{column}: expected messages alone, found tools beside them. Set tools in the job file.")
         value = value.get("messages")
     if not isinstance(value, list) or not value:
         raise RowError(f"{column}: expected a list of messages, found {_shown(value)}.")

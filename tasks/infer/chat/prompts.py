@@ -79,6 +79,14 @@ def filled(template: str, batch: Batch, setting: str = "prompt") -> list[str]:
     return prompts
 
 
+def as_objects(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column's values as an object array: NumPy would make floats of whole numbers beside null."""
+    array = np.empty(len(column), object)
+    for row, value in enumerate(column.to_pylist()):
+        array[row] = value
+    return array
+
+
 def as_texts(column: pa.ChunkedArray, name: str = "the column") -> np.ndarray:
     """Return a column's values as an object array of texts, with None for null and NaN."""
     refuse_bytes(name, column)

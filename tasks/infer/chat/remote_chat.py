@@ -7,6 +7,8 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag
@@ -16,8 +18,8 @@ from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
-from overnight.tasks.infer.chat.messages import MEDIA, Message
-from overnight.tasks.infer.chat.prompts import fixed_text_after_columns
+from overnight.tasks.infer.chat.messages import MEDIA, Message, parts_of
+from overnight.tasks.infer.chat.prompts import as_objects, fixed_text_after_columns
 from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
 from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
@@ -96,7 +98,9 @@ class RemoteChat(RemoteModel, ChatSettings):
             raise ValueError(
                 "by_row_models: expected the names of models beside model in by_row, and only there. Set both, or none"
             )
-        if twice := sorted({*self.by_row.columns()} & {*self.extra_body}):
+        fields = self.request_fields()
+        names = {"max_new_tokens": fields.limit, "seed": fields.seed}
+        if twice := sorted({names.get(setting, setting) for setting in self.by_row.columns()} & {*self.extra_body}):
             raise ValueError(f"extra_body: by_row already sets {', '.join(twice)}. Leave one of them out")
         return self
 
@@ -126,8 +130,10 @@ class RemoteChat(RemoteModel, ChatSettings):
         has_form = self.answer is not None or self.output_schema is not None
         if self.repairs and (not has_form or self.num_return_sequences > 1):
             raise ValueError("repairs: expected output_schema or answer, and one text for each row")
-        if self.tools and has_form:
-            raise ValueError("tools: a call of a tool does not have the form of output_schema or answer. Leave one out")
+        if self.tools and (has_form or self.keep_rule()):
+            raise ValueError("tools: expected no output_schema, answer or keep, which a call of a tool does not fit")
+        if self.label_scores and self.reasoning is True:
+            raise ValueError("label_scores: expected no reasoning: the first token would be one of it, not of a choice")
         if self.label_scores and self.answer:
             refuse_ambiguous(self.answer.choices or ())
         return self
@@ -144,6 +150,11 @@ class RemoteChat(RemoteModel, ChatSettings):
 
     def media_columns(self) -> list[str]:
         return [*super().media_columns(), *self.by_row.columns().values()]
+
+    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        if name in self.by_row.columns().values() and name not in self.prompt_columns():
+            return as_objects(column)
+        return super().given(name, column)
 
     def request_fields(self) -> RequestFields:
         """Return the names of the fields that the server takes."""
@@ -193,12 +204,17 @@ class RemoteChat(RemoteModel, ChatSettings):
             fields |= self.answer_fields(self.answer)
         return fields
 
-    @abc.abstractmethod
     def answer_fields(self, form: AnswerForm) -> Body:
         """Return the fields of a request that make the endpoint keep to `form`; without any, answers are checked."""
+        if not self.request_fields().has_forms:
+            return {}
+        [(name, value)] = form.model_dump(mode="json", exclude_none=True).items()
+        return {"structured_outputs": {name.replace("choices", "choice"): value}}
 
     def remarks(self) -> list[str]:
-        templates = [text for text in (self.system, self.user) if isinstance(text, str)]
+        templates = []
+        for part in (*parts_of(self.system), *parts_of(self.user)):
+            templates.append(part.text if part.text is not None else f"{{{part.column}}}")
         characters = fixed_text_after_columns(templates)
         if characters < WORTH_A_PREFIX:
             return []
@@ -231,7 +247,7 @@ class RemoteChat(RemoteModel, ChatSettings):
             row_ids = batch["row_id"].tolist()
             answers = requests.answers(row_ids, bodies)
             if self.repairs:
-                answers = repaired(requests, row_ids, bodies, answers, self.misfit)
+                answers = repaired(requests, row_ids, bodies, answers, self.misfit, self.price_of)
             return self.outcome(answers)
 
         return predict

@@ -14,6 +14,7 @@ class RequestFields:
     is_strict: bool = False  # the server promises answers that fit a schema of a strict form
     effort: str = "reasoning_effort"
     budget: str | None = None
+    has_forms: bool = False  # structured_outputs, for answers that are not JSON
 
 
 FAMILIES = {
@@ -21,7 +22,7 @@ FAMILIES = {
     "openai": RequestFields(limit="max_completion_tokens", is_strict=True),  # and Azure; both refuse max_tokens
     "mistral": RequestFields(seed="random_seed"),
     "openrouter": RequestFields(effort="reasoning.effort", budget="reasoning.max_tokens"),
-    "vllm": RequestFields(budget="thinking_token_budget"),
+    "vllm": RequestFields(budget="thinking_token_budget", has_forms=True),
 }
 
 

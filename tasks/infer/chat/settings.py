@@ -33,7 +33,7 @@ from overnight.tasks.infer.chat.messages import (
     parts_of,
     text_columns,
 )
-from overnight.tasks.infer.chat.prompts import as_texts
+from overnight.tasks.infer.chat.prompts import as_objects, as_texts
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
 
@@ -233,10 +233,7 @@ class ChatSettings(Predictor):
 
     def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         if name == self.messages:
-            values = np.empty(len(column), object)
-            for row, value in enumerate(column.to_pylist()):
-                values[row] = value
-            return values
+            return as_objects(column)
         if name in self.prompt_columns():
             return as_texts(column, name)
         return super().given(name, column)
@@ -327,7 +324,7 @@ class ChatSettings(Predictor):
         if self.answer:
             yield "generated_text", self._in_form(self.answer, answer)
         if self.logprobs:
-            yield "mean_logprob", [mean_logprob(choice.details) for choice in answer.choices]
+            yield "mean_logprob", list(map(mean_logprob, answer.choices))
         if self.has_tools():
             yield "tool_calls", [choice.details.get("tool_calls") for choice in answer.choices]
         if self.label_scores and self.answer:
@@ -351,11 +348,9 @@ class ChatSettings(Predictor):
         if schema is not None:
             return schema.value_of(choice)
         text = choice.parts().answer
-        if not self.answer:
-            return text
         if text is None:
-            raise RowError("answer: expected a text in the form of answer, found reasoning that does not end.")
-        return self.answer.value(text)
+            raise RowError("answer: expected a text, found reasoning that does not end.")
+        return self.answer.value(text) if self.answer else text
 
     def _in_form(self, form: AnswerForm, answer: Answer) -> list[str | None]:
         """Return the texts in the form of the answer. Raise `RowError`, with the tokens, if one does not fit."""
@@ -392,8 +387,9 @@ class ChatSettings(Predictor):
         return self.reasoning.keep if isinstance(self.reasoning, ReasoningSettings) else self.reasoning
 
     def _check(self, answer: Answer) -> None:
-        """Raise `RowError` for an answer with too few texts."""
-        if answer.problem:
+        """Raise `RowError` for an answer with too few texts. With `keep`, one text is enough."""
+        is_enough = self.keep_rule() and any(choice.text is not None for choice in answer.choices)
+        if answer.problem and not is_enough:
             raise RowError(f"expected a text as answer, found {answer.problem}.{answer.usage}")
         count, number = len(answer.choices), self.num_return_sequences
         if count < number:
@@ -401,6 +397,8 @@ class ChatSettings(Predictor):
                 f"expected {number} texts, found {count}: the endpoint returns fewer than the request requires. "
                 f"Set num_return_sequences: {count}, or use an endpoint that supports n.{answer.usage}"
             )
+        if is_enough:
+            return
         for choice in answer.choices:
             if choice.text is None and not self.keeps_reasoning() and "tool_calls" not in choice.details:
                 raise RowError(

@@ -182,6 +182,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return json.dumps(value)
     if pa.types.is_integer(kind):
         return int(value)  # for JSON schema 3.0 is an integer
+    if pa.types.is_floating(kind):
+        return float(value)  # 3 and 3.0 are one value of a majority
     return value
 
 

@@ -62,8 +62,9 @@ class OpenAI(Service, RemoteChat):
 
     def answer_fields(self, form: AnswerForm) -> dict[str, Any]:
         """Put choices into a JSON schema, which more endpoints support; scores of labels need the plain text."""
-        if form.choices is None or self.label_scores:
-            return {}
+        fields = super().answer_fields(form)
+        if fields or form.choices is None or self.label_scores:
+            return fields
         schema = {"name": "answer", "schema": form.choice_schema(), "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 

@@ -18,7 +18,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.errors import JobError, ServiceUnavailable
-from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
 from overnight.tasks.infer.chat.server_process import ChildServer
@@ -145,13 +144,6 @@ class VLLM(SavedModel, RemoteChat):
             return self.tensor_parallel_size
         devices = max(self.accelerators().values(), default=1)
         return max(int(devices) // self.pipeline_parallel_size, 1)
-
-    def answer_fields(self, form: AnswerForm) -> dict[str, Any]:
-        if form.choices:
-            return {"structured_outputs": {"choice": list(form.choices)}}
-        if form.regex:
-            return {"structured_outputs": {"regex": form.regex}}
-        return {"structured_outputs": {"grammar": form.grammar}}
 
     def load(self) -> Predict:
         if self.python is None and importlib.util.find_spec("vllm") is None:

@@ -125,6 +125,18 @@ def test_majority(leaf: Adapter, server: ChatServer) -> None:
     assert column(done, "agreement") == [pytest.approx(1 / 3)]
 
 
+@ENDPOINTS.promise("a refusal, and reasoning without an answer, are no votes beside texts that fit", **NO_CHAT)
+def test_votes_without_a_text(leaf: Adapter, server: ChatServer) -> None:
+    thought = choice({"content": None, "reasoning": "hm"}, "length")
+    refusal = choice({"content": None, "refusal": "no"})
+    server.always = {"a": body(refusal, thought, thought, choice({"content": "bad"})), "b": body(*[thought] * 4)}
+    settings: dict[str, Any] = {"num_return_sequences": 4, "temperature": 1, "keep": "majority"}
+    for form in ({"reasoning": True}, {"answer": CHOICES}):
+        done = ask(leaf, server, ["a", "b"], **settings, **form)
+        assert (column(done, "generated_text")[0], column(done, "agreement")[0]) == ("bad", 0.25)
+        assert list(done.failed) == [1]
+
+
 @ENDPOINTS.promise(
     "of several texts the best by an expression over its fields is kept, with the tokens of all", **NO_CHAT
 )
@@ -159,6 +171,9 @@ def test_logprobs(leaf: Adapter, server: ChatServer) -> None:
     assert column(done, "mean_logprob")[0] == -1.0
     assert isinstance(done.failed[1], InvalidValues)
     assert "Leave out logprobs" in str(done.failed[1])
+    server.always = {"call": body(choice({"content": None, "tool_calls": [CALL]}, logprobs=None)), "": scored(text="")}
+    done = ask(leaf, server, ["call", ""], logprobs=True, tools=[{}])
+    assert (column(done, "mean_logprob"), done.failed) == ([None, None], {})
     assert all(sent["logprobs"] is True and "top_logprobs" not in sent for sent in server.bodies)
 
 
@@ -216,7 +231,9 @@ def test_tools(leaf: Adapter, server: ChatServer) -> None:
         ),
         ({"label_scores": True}, "expected answer: {choices"),
         ({"label_scores": True, "answer": {"choices": ["good", "great"]}}, "differ in their first character"),
-        ({"tools": [{"type": "function"}], "answer": CHOICES}, "Leave one out"),
+        ({"label_scores": True, "answer": CHOICES, "reasoning": True}, "expected no reasoning"),
+        ({"tools": [{}], "answer": CHOICES}, "expected no output_schema, answer or keep"),
+        ({"tools": [{}], "keep": "majority", "num_return_sequences": 2, "temperature": 1}, "expected no output_schema"),
     ],
 )
 @ENDPOINTS.promise("settings that contradict each other are refused before the first request", **NO_CHAT)

@@ -97,3 +97,9 @@ def test_new_settings_at_their_defaults_change_no_fingerprint() -> None:
     assert Chat(model="m", user="{text}", **settings).content_settings() == plain
     changed = Chat(model="m", user="{text}", answer={"choices": ["a", "b"]}).content_settings()
     assert json.loads(json.dumps(changed)) == {**plain, "answer": {"choices": ["a", "b"]}}
+
+
+@pytest.mark.parametrize("name", ["default", "enum", "a"])
+def test_a_property_with_the_name_of_a_keyword_has_bounds_too(name: str) -> None:
+    grammar = of_schema({"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]})
+    assert fits(grammar, f'{{"{name}": 7}}', f'{{"{name}": {10**19}}}') == [True, False]

@@ -65,3 +65,19 @@ def test_a_field_that_the_schema_lacks_is_refused(keep: str) -> None:
 def test_a_row_fails_if_no_text_has_a_result(keep: str, reason: str) -> None:
     with pytest.raises(RowError, match=rf"keep: expected a value of .* for one of the texts, found .*{reason}"):
         choose(keep, {0: value("a", None), 1: value("b", None)})
+
+
+@pytest.mark.parametrize(
+    ("keep", "kind", "reason"),
+    [
+        ("best(author)", KIND, r"a number or a text, found struct<name"),
+        ("best([stars])", KIND, "a number or a text, found list"),
+        ("best(mood * 2)", KIND, r"keep: .*mood \* 2"),
+        ("best(1)", None, "the fields are none"),
+    ],
+)
+def test_an_expression_whose_values_have_no_order_is_refused_before_the_run(keep: str, kind: Any, reason: str) -> None:
+    rule = keep_rule(keep)
+    assert rule is not None
+    with pytest.raises(ValueError, match=reason):
+        rule.refuse_fields(kind)

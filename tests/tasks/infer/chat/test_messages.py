@@ -61,6 +61,7 @@ def test_the_system_message_comes_first_unless_the_conversation_has_its_own_and_
         ("[]", "chat: expected a list of messages, found list"),
         ("3", "chat: expected a list of messages, found int 3"),
         ([{"from": "human", "value": "Hi"}], "found the keys from, value"),
+        (json.dumps({"messages": TURNS, "tools": [CALL]}), "expected messages alone, found tools beside them"),
         (["Hi"], r"chat\[0\]: expected a message with role and content, found str 'Hi'"),
         ([{"role": "user", "content": None}], r"chat\[0\]: expected a text or parts as content, found none"),
         ([{"role": "user", "content": "Hi"}, {"role": "user", "content": 3}], r"chat\[1\].*found int 3"),

@@ -27,6 +27,30 @@ def test_a_dialect_has_the_fields_of_its_servers(dialect: str, reasoning: Any, f
     assert body == {"model": "m", "messages": [], "temperature": 0, **fields}
 
 
+@pytest.mark.parametrize("dialect", ["openrouter", "vllm"])
+def test_a_test_request_of_one_token_has_no_budget_of_reasoning(dialect: str) -> None:
+    model = OpenAI(**SETTINGS, dialect=dialect, reasoning={"budget_tokens": 5})  # type: ignore[arg-type]
+    short = model.protocol().test_body(model.body([]))
+    assert short.keys() == {"model", "messages", "max_tokens", "temperature", "seed"}
+
+
+@pytest.mark.parametrize(
+    "user", ["{a}" + "x" * 1000, [{"text": "{a}"}, {"text": "x" * 1000}], [{"image": "a"}, {"text": "x" * 1000}]]
+)
+def test_fixed_text_behind_a_column_is_remarked_also_in_parts(user: Any) -> None:
+    [remark] = OpenAI(model="m", user=user).remarks()
+    assert "1,000 characters of fixed text come behind the first column" in remark
+    assert not OpenAI(model="m", user=user[::-1] if isinstance(user, list) else "x" * 1000 + "{a}").remarks()
+
+
+@pytest.mark.parametrize("form", [{"choice": ["a", "b"]}, {"regex": "a+"}, {"grammar": 'start: "a"'}])
+def test_vllm_gets_the_form_of_an_answer_also_behind_an_address(form: dict[str, Any]) -> None:
+    answer = {name.replace("choice", "choices"): value for name, value in form.items()}
+    body = OpenAI(**SETTINGS, dialect="vllm", answer=answer).body([])
+    assert body["structured_outputs"] == form
+    assert "response_format" not in body
+
+
 ITEM = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 

@@ -164,3 +164,7 @@ def test_only_a_job_whose_columns_are_typed_anew_has_another_fingerprint(field: 
     settings = OpenAI(model="m", user="{text}", output_schema=schema).content_settings()
     assert settings.pop("answer_types", None) == ("alternatives" if is_changed else None)
     assert settings == {"kind": "openai", "model": "m", "user": "{text}", "output_schema": schema}
+
+
+def test_equal_numbers_are_written_alike_so_that_a_majority_counts_them_together() -> None:
+    assert repr(AnswerSchema({"type": "number"}).value("3")) == "3.0"
