@@ -6,7 +6,7 @@ same settings, the time is a rough one: the slowest stage of the preview, with t
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from overnight.flows.job.model import Job
@@ -16,7 +16,7 @@ from overnight.flows.preview import Preview
 from overnight.flows.report.spending import hours_priced
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.engine.progress import Interval
-from overnight.tasks.engine.progress_text import duration
+from overnight.tasks.engine.progress_text import cost_text, duration
 from overnight.tasks.errors import STAGES
 from overnight.tasks.infer.kinds import Predictor, RemoteModel
 from overnight.tasks.ingest.in_process import count_inputs
@@ -42,9 +42,9 @@ class Estimate:
         about = "all " if self.is_whole else ""
         yield f"estimate for {about}{self.rows:,} rows, from {self.sampled:,} rows that ran"
         if self.tokens:
-            yield f"  tokens: {_text(self.tokens, '{:,.0f}')}"
+            yield f"  tokens: {_text(self.tokens, '{:,.0f}'.format)}"
         if self.cost:
-            yield f"  cost: {_text(self.cost, '{:,.4g}')}"
+            yield f"  cost: {_text(self.cost, cost_text)}"
         if self.time:
             scope = f"{duration(self.time.low)} to {duration(self.time.high)}"
             yield f"  time: about {duration(self.time.seconds)} (80 %: {scope})"
@@ -88,7 +88,7 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
         amount = model.price_of(_longest_prompt(job, model, preview), model.most_answer_tokens())
         requests, tokens, cost = requests + count, tokens + count * amount.tokens, cost + count * amount.cost
     prompts = "with prompts as the longest of these rows" if preview else "and by the prompts of these requests"
-    price = f", cost {cost:,.4g}" if cost else ""
+    price = f", cost {cost_text(cost)}" if cost else ""
     return (
         f"at the limit at most {requests:,} requests are under way, so the budget is exceeded by less than "
         f"{tokens:,.0f} tokens{price}, {prompts}"
@@ -167,6 +167,6 @@ def _workers(model: Predictor) -> int:
     return workers if isinstance(workers, int) else workers[1]
 
 
-def _text(interval: Interval, form: str) -> str:
-    likely, low, high = map(form.format, (interval.seconds, interval.low, interval.high))
+def _text(interval: Interval, form: Callable[[float], str]) -> str:
+    likely, low, high = map(form, (interval.seconds, interval.low, interval.high))
     return f"about {likely} (80 %: {low} to {high})"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from overnight.tasks.engine.progress_text import cost_text
 from overnight.tasks.errors import JobError
 
 SUMS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "cost": "cost of answers"}
@@ -69,7 +70,7 @@ def spent_text(record: Mapping[str, Any]) -> str:
     spent = spent_in(record)
     parts = [f"{spent['tokens']:,.0f} tokens"] if "tokens" in spent else []
     if "cost" in spent:
-        parts.append(f"cost {spent['cost']:,.4g}")
+        parts.append(f"cost {cost_text(spent['cost'])}")
     return ", ".join(parts)
 
 

@@ -134,8 +134,9 @@ class Spending:
 
 def budget_reached(key: str, limit: float, total: Paid) -> str:
     """Return the message of a run that has spent its budget."""
+    spent = round(getattr(total.amount, key), 6)
     return (
-        f"budget.{key}: expected at most {limit:,.12g} for this partition, found {getattr(total.amount, key):,.6g} "
+        f"budget.{key}: expected at most {limit:,.12g} for this partition, found {spent:,.12g} "
         f"spent, and the next request may exceed it. Raise budget.{key} and run again: {total.answers:,} answers are "
         "kept. Nothing was published."
     )

@@ -46,3 +46,8 @@ def test_what_was_spent_is_that_of_all_answers_or_the_sums_of_columns(monkeypatc
     assert spent_text(spent) == "1,500 tokens, cost 0.625"
     assert spent_text({"spent": {"answers": 9, "tokens": 1500, "cost": None}}) == "1,500 tokens"
     assert spent_text({"columns": {}}) == ""
+
+
+@pytest.mark.parametrize(("cost", "text"), [(0.0042, "0.0042"), (98.434, "98.43"), (12_345.6, "12,346")])
+def test_a_cost_is_a_plain_number(cost: float, text: str) -> None:
+    assert spent_text({"spent": {"answers": 3, "tokens": 1500, "cost": cost}}) == f"1,500 tokens, cost {text}"
