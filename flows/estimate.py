@@ -85,7 +85,8 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
         if not isinstance(model, RemoteModel):
             continue
         count = _workers(model) * model.max_concurrent_requests
-        amount = model.price_of(_longest_prompt(job, model, preview), model.most_answer_tokens())
+        longest = _rows_a_request(model) * _longest_prompt(job, model, preview)
+        amount = model.price_of(longest, model.most_answer_tokens())
         requests, tokens, cost = requests + count, tokens + count * amount.tokens, cost + count * amount.cost
     prompts = "with prompts as the longest of these rows" if preview else "and by the prompts of these requests"
     price = f", cost {cost_text(cost)}" if cost else ""
@@ -125,11 +126,12 @@ def _seconds_a_row(model: Predictor, seconds: float, preview: Preview) -> float:
     rows = max(preview.rows_read, 1)
     if not isinstance(model, RemoteModel):
         return seconds / rows / _workers(model)
-    at_once = model.max_concurrent_requests
+    rows_a_request = _rows_a_request(model)
+    at_once = model.max_concurrent_requests * rows_a_request
     latency = seconds / math.ceil(rows / at_once)
     a_row = latency / at_once / _workers(model)
     if per_minute := getattr(model, "requests_per_minute", None):
-        a_row = max(a_row, 60 / per_minute)
+        a_row = max(a_row, 60 / per_minute / rows_a_request)
     tokens, per_minute = _sum(preview, TOKENS, 1), getattr(model, "tokens_per_minute", None)
     return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
 
@@ -158,6 +160,10 @@ def _models(job: Job) -> Iterator[tuple[int, Predictor]]:
     for number, entry in enumerate(job.inference):
         if isinstance(entry, Predictor):
             yield number, entry
+
+
+def _rows_a_request(model: RemoteModel) -> int:
+    return getattr(model, "inputs_per_request", 1)
 
 
 def _workers(model: Predictor) -> int:

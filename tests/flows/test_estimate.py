@@ -97,3 +97,18 @@ def test_the_rows_are_those_of_the_listing(tmp_path: Path) -> None:
     assert tokens == "  tokens: about 4,000 (80 %: 4,000 to 4,000)"
     assert cost == "  cost: about 4,500 (80 %: 4,500 to 4,500)"
     assert time.startswith("  time: about ")
+
+
+def test_the_rows_of_a_request_share_its_time_and_its_limit(tmp_path: Path) -> None:
+    model = {"kind": "endpoint_embedding", "model": "small", "text_column": "text", "inputs_per_request": 50}
+    model |= {"base_url": "http://127.0.0.1:9/v1", "max_concurrent_requests": 4, "price_per_million_input_tokens": 1e6}
+    rows = rows_of({"prompt_tokens": [5, 7]}, 2, **{"inference.0 endpoint_embedding": 2.0})
+    quick = estimate_of(job_of(tmp_path, model), rows, 8000).time
+    limited = estimate_of(job_of(tmp_path, model | {"requests_per_minute": 60}), rows, 8000).time
+    assert quick is not None
+    assert limited is not None
+    assert (quick.seconds, limited.seconds) == (pytest.approx(8000 * 2 / 200), pytest.approx(8000 / 50))
+    limit = job_of(tmp_path, model, budget={"tokens": 100})
+    assert f"at most 4 requests are under way, so the budget is exceeded by less than {4 * 50 * 7:,}" in overrun(
+        limit, rows
+    )
