@@ -6,8 +6,9 @@ same settings, the time is a rough one: the slowest stage of the preview, with t
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import UNLIKE, Experience, around, expected_rows, experience, run_seconds, sum_of
@@ -48,6 +49,8 @@ class Estimate:
         if self.time:
             scope = f"{duration(self.time.low)} to {duration(self.time.high)}"
             yield f"  time: about {duration(self.time.seconds)} (80 %: {scope})"
+        else:
+            yield "  time: that of the provider's batches"
 
 
 def estimate(job: Job, preview: Preview) -> Estimate:
@@ -64,10 +67,11 @@ def estimate_of(job: Job, preview: Preview, rows: int | None, earlier: Experienc
     """Return the estimate for this number of rows, or for 1,000 if it is None."""
     is_whole = rows is not None
     rows = ROWS_WITHOUT_A_LISTING if rows is None else rows
-    time = run_seconds(earlier, rows) if earlier else None
-    time = time or _rough_seconds(job, preview, rows)
-    cost = _sum(preview, ("cost",), rows)
-    if devices := _price_of_devices(job, time.seconds):
+    time, discounts = run_seconds(earlier, rows) if earlier else None, _discounts(job)
+    if not time and not discounts:  # no row shows how long a batch takes
+        time = _rough_seconds(job, preview, rows)
+    cost = _sum(preview, ("cost",), rows, discounts)
+    if time and (devices := _price_of_devices(job, time.seconds)):
         cost = cost or Interval(0.0, 0.0, 0.0)
         cost = Interval(*(amount + devices * share for amount, share in _beside(cost, time)))
     return Estimate(rows, is_whole, preview.rows_read, _sum(preview, TOKENS, rows), cost, time)
@@ -96,15 +100,18 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
     )
 
 
-def _sum(preview: Preview, endings: tuple[str, ...], rows: int) -> Interval | None:
-    """Return the sum of all columns with these endings over `rows` rows."""
+def _sum(
+    preview: Preview, endings: tuple[str, ...], rows: int, factors: Mapping[str, float] = MappingProxyType({})
+) -> Interval | None:
+    """Return the sum of all columns with these endings over `rows` rows. `factors` are those of some columns."""
     columns = []
     for name in preview.table.column_names:
         if any(name == ending or name.endswith(f"_{ending}") for ending in endings):
-            columns.append(preview.table[name].to_pylist())
+            factor = factors.get(name, 1.0)
+            columns.append([factor * (cell or 0) for cell in preview.table[name].to_pylist()])
     if not columns or not preview.rows_read:
         return None
-    values = [sum(filter(None, cells)) for cells in zip(*columns, strict=True)]
+    values = list(map(sum, zip(*columns, strict=True)))
     return sum_of(values, rows * len(values) / preview.rows_read)
 
 
@@ -150,10 +157,23 @@ def _beside(cost: Interval, time: Interval) -> list[tuple[float, float]]:
 
 
 def _longest_prompt(job: Job, model: RemoteModel, preview: Preview | None) -> int:
-    name = f"{model.name}_prompt_tokens" if len(job.models) > 1 else "prompt_tokens"
+    name = _column(job, model, "prompt_tokens")
     if preview is None or name not in preview.table.column_names:
         return 0
     return max(filter(None, preview.table[name].to_pylist()), default=0)
+
+
+def _discounts(job: Job) -> dict[str, float]:
+    """Return the price of the models with batches, as a share of that of the preview's requests, by their columns."""
+    discounts = {}
+    for model in job.models:
+        if batch := getattr(model, "batch", None):
+            discounts[_column(job, model, "cost")] = float(batch.price)
+    return discounts
+
+
+def _column(job: Job, model: Predictor, name: str) -> str:
+    return f"{model.name}_{name}" if len(job.models) > 1 else name
 
 
 def _models(job: Job) -> Iterator[tuple[int, Predictor]]:

@@ -112,3 +112,11 @@ def test_the_rows_of_a_request_share_its_time_and_its_limit(tmp_path: Path) -> N
     assert f"at most 4 requests are under way, so the budget is exceeded by less than {4 * 50 * 7:,}" in overrun(
         limit, rows
     )
+
+
+def test_a_batch_has_its_own_price_and_no_time_that_a_preview_could_show(tmp_path: Path) -> None:
+    job = job_of(tmp_path, asking(name="a", batch={}, **PRICES), asking(name="b", **PRICES))
+    told = estimate_of(job, rows_of({"a_cost": [4.0, 4.0], "b_cost": [3.0, 3.0]}, 2, ingest=1.0), 100)
+    assert told.cost is not None
+    assert (told.cost.seconds, told.time) == (500, None)
+    assert list(told.lines())[-1] == "  time: that of the provider's batches"
