@@ -70,11 +70,11 @@ def estimate_of(job: Job, preview: Preview, rows: int | None, earlier: Experienc
     time, discounts = run_seconds(earlier, rows) if earlier else None, _discounts(job)
     if not time and not discounts:  # no row shows how long a batch takes
         time = _rough_seconds(job, preview, rows)
-    cost = _sum(preview, ("cost",), rows, discounts)
+    cost = _sum(job, preview, ("cost",), rows, discounts)
     if time and (devices := _price_of_devices(job, time.seconds)):
         cost = cost or Interval(0.0, 0.0, 0.0)
         cost = Interval(*(amount + devices * share for amount, share in _beside(cost, time)))
-    return Estimate(rows, is_whole, preview.rows_read, _sum(preview, TOKENS, rows), cost, time)
+    return Estimate(rows, is_whole, preview.rows_read, _sum(job, preview, TOKENS, rows), cost, time)
 
 
 def overrun(job: Job, preview: Preview | None = None) -> str:
@@ -101,12 +101,15 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
 
 
 def _sum(
-    preview: Preview, endings: tuple[str, ...], rows: int, factors: Mapping[str, float] = MappingProxyType({})
+    job: Job, preview: Preview, outputs: tuple[str, ...], rows: int, factors: Mapping[str, float] = MappingProxyType({})
 ) -> Interval | None:
-    """Return the sum of all columns with these endings over `rows` rows. `factors` are those of some columns."""
-    columns = []
+    """Return the sum of these columns of all models over `rows` rows. `factors` are those of some columns."""
+    columns, names = [], set()
+    for model in job.models:
+        for output in {*outputs} & {*(model.outputs_made() or ())}:
+            names.add(_column(job, model, output))
     for name in preview.table.column_names:
-        if any(name == ending or name.endswith(f"_{ending}") for ending in endings):
+        if name in names:
             factor = factors.get(name, 1.0)
             columns.append([factor * (cell or 0) for cell in preview.table[name].to_pylist()])
     if not columns or not preview.rows_read:
@@ -123,13 +126,13 @@ def _rough_seconds(job: Job, preview: Preview, rows: int) -> Interval:
         if stage.endswith(": load") or stage in STAGES:
             once += seconds
         elif stage in models:
-            slowest = max(slowest, _seconds_a_row(models[stage], seconds, preview))
+            slowest = max(slowest, _seconds_a_row(job, models[stage], seconds, preview))
         else:
             slowest = max(slowest, seconds / max(preview.rows_read, 1) / (os.cpu_count() or 1))
     return around(once + rows * slowest, UNLIKE)
 
 
-def _seconds_a_row(model: Predictor, seconds: float, preview: Preview) -> float:
+def _seconds_a_row(job: Job, model: Predictor, seconds: float, preview: Preview) -> float:
     rows = max(preview.rows_read, 1)
     if not isinstance(model, RemoteModel):
         return seconds / rows / _workers(model)
@@ -139,7 +142,7 @@ def _seconds_a_row(model: Predictor, seconds: float, preview: Preview) -> float:
     a_row = latency / at_once / _workers(model)
     if per_minute := getattr(model, "requests_per_minute", None):
         a_row = max(a_row, 60 / per_minute / rows_a_request)
-    tokens, per_minute = _sum(preview, TOKENS, 1), getattr(model, "tokens_per_minute", None)
+    tokens, per_minute = _sum(job, preview, TOKENS, 1), getattr(model, "tokens_per_minute", None)
     return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
 
 

@@ -34,14 +34,16 @@ def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
 
 
 def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
-    """Return the sums of the columns of tokens and costs."""
-    uses = []
-    for name, record in (receipt.get("columns") or {}).items():
+    """Return the sums of the columns of tokens and costs. A cost in a job without prompts is data of its source."""
+    uses, columns = [], receipt.get("columns") or {}
+    for name, record in columns.items():
         for ending, title in SUMS.items():
             if record.get("sum") is None or not (name == ending or name.endswith(f"_{ending}")):
                 continue
             unit, price = "tokens", None
             if ending == "cost":
+                if not receipt.get("spent") and f"{name.removesuffix(ending)}prompt_tokens" not in columns:
+                    continue
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
             uses.append(Use(title + model, record["sum"], unit, price))

@@ -29,7 +29,7 @@ def rows_of(columns: dict[str, list[Any]], read: int, **seconds: float) -> Previ
 
 
 def test_a_sum_of_rows_grows_with_the_rows_that_were_read_and_not_with_those_that_came_through(tmp_path: Path) -> None:
-    job = job_of(tmp_path, asking())
+    job = job_of(tmp_path, asking(**PRICES))
     columns = {"prompt_tokens": [7, 9, None, 8], "completion_tokens": [1, 1, None, 2], "cost": [9.0, 11.0, None, 12.0]}
     told = estimate_of(job, rows_of(columns, read=8), 4000)
     assert told.tokens is not None
@@ -40,7 +40,7 @@ def test_a_sum_of_rows_grows_with_the_rows_that_were_read_and_not_with_those_tha
 
 
 def test_one_row_gives_a_wide_interval_and_rows_that_are_equal_a_narrow_one(tmp_path: Path) -> None:
-    job = job_of(tmp_path, asking())
+    job = job_of(tmp_path, asking(**PRICES))
     one = estimate_of(job, rows_of({"cost": [2.0]}, 1), 10).cost
     equal = estimate_of(job, rows_of({"cost": [2.0] * 8}, 8), 10).cost
     assert one is not None
@@ -120,3 +120,13 @@ def test_a_batch_has_its_own_price_and_no_time_that_a_preview_could_show(tmp_pat
     assert told.cost is not None
     assert (told.cost.seconds, told.time) == (500, None)
     assert list(told.lines())[-1] == "  time: that of the provider's batches"
+
+
+def test_a_cost_in_the_data_is_none_of_the_run(tmp_path: Path) -> None:
+    data = {"cost": [70.0], "unit_cost": [7.0], "prompt_tokens": [5]}
+    told = estimate_of(
+        job_of(tmp_path, {"kind": "text_embedding", "model": "x/y", "text_column": "text"}),
+        rows_of(data, 1, ingest=1.0),
+        1000,
+    )
+    assert (told.tokens, told.cost) == (None, None)
