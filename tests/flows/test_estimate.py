@@ -58,8 +58,8 @@ def test_the_time_of_an_endpoint_is_that_of_its_concurrent_requests_or_of_its_li
     limited = estimate_of(job_of(tmp_path, asking(requests_per_minute=600)), rows, 8000).time
     assert quick is not None
     assert limited is not None
-    assert quick.seconds == pytest.approx(4 + 8000 * 2 / 80)
-    assert limited.seconds == pytest.approx(4 + 800)
+    assert quick.seconds == pytest.approx(9 + 8000 * 2 / 80)
+    assert limited.seconds == pytest.approx(9 + 800)
 
 
 def test_devices_cost_their_time(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_devices_cost_their_time(tmp_path: Path) -> None:
     told = estimate_of(job, rows_of({"a": [1]}, 1, **{"inference.0 text_embedding": 9.0}), 1000)
     assert told.cost is not None
     assert told.time is not None
-    assert told.time.seconds == pytest.approx(3000)
-    assert told.cost.seconds == pytest.approx(3000 / 3600 * 3 * 3.6)
+    assert told.time.seconds == pytest.approx(3005)
+    assert told.cost.seconds == pytest.approx(3005 / 3600 * 3 * 3.6)
     assert told.cost.high / told.cost.seconds == pytest.approx(told.time.high / told.time.seconds)
 
 
@@ -107,7 +107,7 @@ def test_the_rows_of_a_request_share_its_time_and_its_limit(tmp_path: Path) -> N
     limited = estimate_of(job_of(tmp_path, model | {"requests_per_minute": 60}), rows, 8000).time
     assert quick is not None
     assert limited is not None
-    assert (quick.seconds, limited.seconds) == (pytest.approx(8000 * 2 / 200), pytest.approx(8000 / 50))
+    assert (quick.seconds, limited.seconds) == (pytest.approx(5 + 80), pytest.approx(5 + 160))
     limit = job_of(tmp_path, model, budget={"tokens": 100})
     assert f"at most 4 requests are under way, so the budget is exceeded by less than {4 * 50 * 7:,}" in overrun(
         limit, rows
