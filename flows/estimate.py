@@ -85,19 +85,21 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
     """
     if not (job.budget.cost or job.budget.tokens):
         return ""
-    requests, tokens, cost = 0, 0.0, 0.0
+    requests, tokens, cost, longer = 0, 0.0, 0.0, ""
     for model in job.models:
         if not isinstance(model, RemoteModel):
             continue
         count = _workers(model) * model.max_concurrent_requests
         longest = _rows_a_request(model) * _longest_prompt(job, model, preview)
         amount = model.price_of(longest, model.most_answer_tokens())
+        if (by_row := getattr(model, "by_row", None)) and by_row.max_new_tokens:
+            longer += f", and by longer answers of rows with a larger {by_row.max_new_tokens}"
         requests, tokens, cost = requests + count, tokens + count * amount.tokens, cost + count * amount.cost
     prompts = "with prompts as the longest of these rows" if preview else "and by the prompts of these requests"
     price = f", cost {cost_text(cost)}" if cost else ""
     return (
         f"at the limit at most {requests:,} requests are under way, so the budget is exceeded by less than "
-        f"{tokens:,.0f} tokens{price}, {prompts}"
+        f"{tokens:,.0f} tokens{price}, {prompts}{longer}"
     )
 
 

@@ -82,6 +82,8 @@ def test_the_overrun_is_what_all_workers_have_under_way(tmp_path: Path) -> None:
     rows = rows_of({"a_prompt_tokens": [3, 10], "b_prompt_tokens": [1, None]}, 2)
     assert f"less than {64 * 15 + 4 * 6:,} tokens, cost {64 * 20 + 4 * 11:,}" in overrun(job, rows)
     assert overrun(job_of(tmp_path, asking(), budget={"minutes": 3})) == ""
+    by_row = job_of(tmp_path, asking(by_row={"max_new_tokens": "limit"}), budget={"tokens": 100})
+    assert overrun(by_row).endswith(", and by longer answers of rows with a larger limit")
 
 
 def test_the_rows_are_those_of_the_listing(tmp_path: Path) -> None:
