@@ -123,8 +123,8 @@ class Gallery:
     def _with_drawings(self, rows: pa.Table) -> pa.Table:
         """Return rows of documents and videos with a column `image` added: the page or frame that a row was made of."""
         kind, step = self.job.source.kind, None
-        place = {"pdf": "page", "video": "frame"}.get(kind, "")
-        if not {"uri", place} <= {*rows.column_names} or "image" in rows.column_names:
+        origin = {"pdf": "page", "video": "frame"}.get(kind, "")
+        if not {"uri", origin} <= {*rows.column_names} or "image" in rows.column_names:
             return rows
         if kind == "video":
             step = next((step for step in self.job.steps if step.kind == "sample_frames"), None)
@@ -132,7 +132,7 @@ class Gallery:
         for uri in rows["uri"].unique().to_pylist():
             if time.monotonic() < end:
                 files[uri] = _content(uri)
-        places = zip(rows["uri"].to_pylist(), rows[place].to_pylist(), strict=True)
+        places = zip(rows["uri"].to_pylist(), rows[origin].to_pylist(), strict=True)
         drawings = [Drawing(files.get(uri, b""), number, step) for uri, number in places]
         pictures = draw(drawings, max(end - time.monotonic(), 0.0))
         self.left_seconds = max(end - time.monotonic(), 0.0)

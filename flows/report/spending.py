@@ -47,8 +47,8 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
             uses.append(Use(title + model, record["sum"], unit, price))
-    for name, reused in (receipt.get("reused") or {}).items():
-        if cost := reused.get("cost"):
+    for name, saving in (receipt.get("reused") or {}).items():
+        if cost := saving.get("cost"):
             uses.append(Use(f"of these, reused ({name})", -cost, "", -cost))
     return uses
 

@@ -110,11 +110,11 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
             f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
-    for name, reused in receipt.get("reused", {}).items():
-        line = f"reused by {name}: {reused['answers']:,} answers of earlier runs"
-        line += f", {reused['prompt_tokens']:,} + {reused['completion_tokens']:,} tokens"
-        if "cost" in reused:
-            line += f", a cost of {cost_text(reused['cost'])} saved"
+    for name, saving in receipt.get("reused", {}).items():
+        line = f"reused by {name}: {saving['answers']:,} answers of earlier runs"
+        line += f", {saving['prompt_tokens']:,} + {saving['completion_tokens']:,} tokens"
+        if "cost" in saving:
+            line += f", a cost of {cost_text(saving['cost'])} saved"
         yield line
     yield f"time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s"
     if text := spent_text(receipt):

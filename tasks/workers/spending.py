@@ -79,10 +79,10 @@ class Spending:
         """
         self.last_times[worker] = time.monotonic()
         self._end_silent_workers()
-        place = worker, model
+        sender = worker, model
         for request in settled:
-            left = self.under_way.get(place, Paid()) + Paid(-1, request.most.times(-1))
-            self.under_way[place] = left if left.answers > 0 else Paid()
+            remainder = self.under_way.get(sender, Paid()) + Paid(-1, request.most.times(-1))
+            self.under_way[sender] = remainder if remainder.answers > 0 else Paid()
             if request.amount is not None:
                 self._pay(model, Paid(1, request.amount))
         for number, most in enumerate(wanted):
@@ -90,7 +90,7 @@ class Spending:
                 if not self.is_under_way:
                     self.refusal = reason
                 return Reply(number, self.refusal)
-            self.under_way[place] = self.under_way.get(place, Paid()) + Paid(1, most)
+            self.under_way[sender] = self.under_way.get(sender, Paid()) + Paid(1, most)
         return Reply(len(wanted))
 
     @property
@@ -112,13 +112,13 @@ class Spending:
         if self.ends_at and time.time() >= self.ends_at:
             return minutes_reached(self.limits["minutes"])
         total = self.total()
-        expected = total.amount + (self._mean(model) or most)
+        amount = total.amount + (self._mean(model) or most)
         for (_, name), requests in self.under_way.items():
             mean = self._mean(name)
-            expected += mean.times(requests.answers) if mean else requests.amount
+            amount += mean.times(requests.answers) if mean else requests.amount
         for key in ("cost", "tokens"):
             limit = self.limits.get(key)
-            if limit is not None and getattr(expected, key) > limit:
+            if limit is not None and getattr(amount, key) > limit:
                 return budget_reached(key, limit, total)
         return ""
 
