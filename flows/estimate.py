@@ -6,7 +6,7 @@ same settings, the time is a rough one: the slowest stage of the preview, with t
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -71,11 +71,12 @@ def estimate_of(job: Job, preview: Preview, rows: int | None, earlier: Experienc
     time, discounts = run_seconds(earlier, rows) if earlier else None, _discounts(job)
     if not time and not discounts:  # no row shows how long a batch takes
         time = _rough_seconds(job, preview, rows)
-    cost = _sum(job, preview, ("cost",), rows, discounts)
+    cost = _sum(preview, _columns(job, job.models, ("cost",)), rows, discounts)
     if time and (devices := _price_of_devices(job, time.seconds)):
         cost = cost or Interval(0.0, 0.0, 0.0)
         cost = Interval(*(amount + devices * share for amount, share in _beside(cost, time)))
-    return Estimate(rows, is_whole, preview.rows_read, _sum(job, preview, TOKENS, rows), cost, time)
+    tokens = _sum(preview, _columns(job, job.models, TOKENS), rows)
+    return Estimate(rows, is_whole, preview.rows_read, tokens, cost, time)
 
 
 def overrun(job: Job, preview: Preview | None = None) -> str:
@@ -104,13 +105,10 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
 
 
 def _sum(
-    job: Job, preview: Preview, outputs: tuple[str, ...], rows: int, factors: Mapping[str, float] = MappingProxyType({})
+    preview: Preview, names: Collection[str], rows: int, factors: Mapping[str, float] = MappingProxyType({})
 ) -> Interval | None:
-    """Return the sum of these columns of all models over `rows` rows. `factors` are those of some columns."""
-    columns, names = [], set()
-    for model in job.models:
-        for output in {*outputs} & {*(model.outputs_made() or ())}:
-            names.add(_column(job, model, output))
+    """Return the sum of these columns over `rows` rows. `factors` are those of some columns."""
+    columns = []
     for name in preview.table.column_names:
         if name in names:
             factor = factors.get(name, 1.0)
@@ -145,7 +143,7 @@ def _seconds_a_row(job: Job, model: Predictor, seconds: float, preview: Preview)
     a_row = latency / at_once / _workers(model)
     if per_minute := getattr(model, "requests_per_minute", None):
         a_row = max(a_row, 60 / per_minute / rows_a_request)
-    tokens, per_minute = _sum(job, preview, TOKENS, 1), getattr(model, "tokens_per_minute", None)
+    tokens, per_minute = _sum(preview, _columns(job, [model], TOKENS), 1), getattr(model, "tokens_per_minute", None)
     return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
 
 
@@ -176,6 +174,15 @@ def _discounts(job: Job) -> dict[str, float]:
         if batch := getattr(model, "batch", None):
             discounts[_column(job, model, "cost")] = float(batch.price)
     return discounts
+
+
+def _columns(job: Job, models: Iterable[Predictor], outputs: Collection[str]) -> set[str]:
+    """Return which of these outputs the models have, by the names of their columns."""
+    names = set()
+    for model in models:
+        for output in {*outputs} & {*(model.outputs_made() or ())}:
+            names.add(_column(job, model, output))
+    return names
 
 
 def _column(job: Job, model: Predictor, name: str) -> str:

@@ -132,3 +132,13 @@ def test_a_cost_in_the_data_is_none_of_the_run(tmp_path: Path) -> None:
         1000,
     )
     assert (told.tokens, told.cost) == (None, None)
+
+
+def test_a_limit_of_tokens_is_that_of_one_model(tmp_path: Path) -> None:
+    job = job_of(tmp_path, asking(name="a", tokens_per_minute=600), asking(name="b", user="{a_generated_text}"))
+    rows = rows_of(
+        {"a_prompt_tokens": [6], "b_prompt_tokens": [500]}, 1, **{"inference.0 a": 0.1, "inference.1 b": 0.1}
+    )
+    time = estimate_of(job, rows, 1000).time
+    assert time is not None
+    assert time.seconds == pytest.approx(5 + 600)
