@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import pyarrow.compute as pc
+
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import UNLIKE, Experience, around, expected_rows, experience, run_seconds, sum_of
 from overnight.flows.ledger.reader import earlier_receipts
@@ -25,6 +27,7 @@ from overnight.tasks.ingest.in_process import count_inputs
 TOKENS = ("prompt_tokens", "completion_tokens")
 ROWS_WITHOUT_A_LISTING = 1000
 RECEIPTS = 6
+NO_FACTORS: Mapping[str, float] = MappingProxyType({})
 START_SECONDS = 5.0  # of Ray and Prefect, before the first row: 54 photos took so long in all on two cores
 
 
@@ -105,14 +108,14 @@ def overrun(job: Job, preview: Preview | None = None) -> str:
 
 
 def _sum(
-    preview: Preview, names: Collection[str], rows: int, factors: Mapping[str, float] = MappingProxyType({})
+    preview: Preview, names: Collection[str], rows: int, factors: Mapping[str, float] = NO_FACTORS
 ) -> Interval | None:
     """Return the sum of these columns over `rows` rows. `factors` are those of some columns."""
     columns = []
     for name in preview.table.column_names:
         if name in names:
-            factor = factors.get(name, 1.0)
-            columns.append([factor * (cell or 0) for cell in preview.table[name].to_pylist()])
+            amounts = pc.multiply(preview.table[name].cast("float64"), factors.get(name, 1.0))
+            columns.append(pc.fill_null(amounts, 0.0).to_pylist())
     if not columns or not preview.rows_read:
         return None
     values = list(map(sum, zip(*columns, strict=True)))
@@ -143,7 +146,8 @@ def _seconds_a_row(job: Job, model: Predictor, seconds: float, preview: Preview)
     a_row = latency / at_once / _workers(model)
     if per_minute := getattr(model, "requests_per_minute", None):
         a_row = max(a_row, 60 / per_minute / rows_a_request)
-    tokens, per_minute = _sum(preview, _columns(job, [model], TOKENS), 1), getattr(model, "tokens_per_minute", None)
+    tokens = _sum(preview, _columns(job, [model], TOKENS), 1)
+    per_minute = getattr(model, "tokens_per_minute", None)
     return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
 
 
