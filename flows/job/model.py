@@ -256,6 +256,10 @@ class Job(Settings):
         endpoints = [model for model in self.models if isinstance(model, RemoteModel)]
         if (self.budget.cost or self.budget.tokens) and not endpoints:
             raise ValueError("budget: expected a model at an endpoint for cost and tokens, found none; use minutes")
+        if self.budget.cost and not any(isinstance(model, Service) for model in endpoints):
+            raise ValueError(
+                "budget.cost: kind: vllm has no price, so this limit is never reached; use tokens or minutes"
+            )
         batches = [model for model in endpoints if getattr(model, "batch", None)]
         if (self.budget.cost or self.budget.tokens) and batches:
             raise ValueError("budget: a batch is paid as a whole, so cost and tokens do not limit it. Leave them out")

@@ -29,10 +29,10 @@ def explain(error: ValidationError, data: Any, schema: Schema) -> list[str]:
         for part in problem["loc"]:
             position.enter(part)
         lines.setdefault(_line(problem, position), position)
-    chosen = {tuple(place.alternative) for place in lines.values()}
+    chosen = {tuple(position.alternative) for position in lines.values()}
     explained = []
-    for line, place in lines.items():
-        if not (place.in_alternative and tuple(place.path) in chosen):
+    for line, position in lines.items():
+        if not (position.in_alternative and tuple(position.path) in chosen):
             explained.append(line)
     return explained
 

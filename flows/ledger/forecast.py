@@ -111,7 +111,7 @@ def _timing(receipt: Mapping[str, Any]) -> tuple[float, ...]:
         ending = max((end - datetime.fromisoformat(stream_end)).total_seconds(), 0.0)
     cost, size = cost_of(receipt), receipt.get("bytes_in") or math.nan
     cost = math.nan if cost is None else cost
-    return rows, rate, max(seconds - rows / rate, 0.0), ending, size / receipt["rows_in"], cost / rows
+    return rows, rate, max(seconds - rows / rate, 0.0), ending, size / receipt["rows_in"], cost / receipt["rows_in"]
 
 
 def cost_of(receipt: Mapping[str, Any]) -> float | None:

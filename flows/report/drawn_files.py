@@ -3,6 +3,8 @@
 This module is its program too. It reads pickled `Drawing`s, and writes for each its number and a JPEG.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import pickle
@@ -12,12 +14,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
+if TYPE_CHECKING:
+    import numpy as np
 
-from overnight.tasks.preprocess.in_process import build
-from overnight.tasks.preprocess.kinds import PreprocessStep
+    from overnight.tasks.preprocess.kinds import PreprocessStep
 
 PAGE_PIXELS = 416  # of the longer side
 SECONDS, MEMORY_BYTES = 20.0, 2**32
@@ -67,13 +69,17 @@ def _drawn(drawing: Drawing) -> bytes:
 @lru_cache(maxsize=1)
 def _frames(content: bytes, step: PreprocessStep) -> Mapping[int, np.ndarray]:
     """Return the frames that a step selects in a video, as the models see them, by their numbers."""
+    import pyarrow as pa
+
+    from overnight.tasks.preprocess.in_process import build  # seconds, which pages do not need
+
     columns = build(step)(pa.table({"video": [content]})).columns
     return dict(zip(columns["frame"].to_pylist(), columns["image"], strict=True))
 
 
 def _main() -> None:
+    drawings = dict(enumerate(pickle.load(sys.stdin.buffer)))  # imports the modules of their steps
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    drawings = dict(enumerate(pickle.load(sys.stdin.buffer)))
     for number in sorted(drawings, key=lambda number: id(drawings[number].content)):  # a video is decoded once
         picture = b""
         with contextlib.suppress(Exception):  # of a damaged file, or without the extra `pdf`

@@ -82,7 +82,7 @@ class Gallery:
     job: Job
     roles: Roles = field(default_factory=Roles)
     left_bytes: int = BUDGET_BYTES
-    left_seconds: float = SECONDS  # to draw pages and frames
+    left_seconds: float = SECONDS  # to read files, and to draw their pages and frames
     texts: set[str] = field(default_factory=set)  # columns with a long text, which look the same on all cards
 
     def group(self, title: str, rows: pa.Table) -> Group:
@@ -123,17 +123,19 @@ class Gallery:
     def _with_drawings(self, rows: pa.Table) -> pa.Table:
         """Return rows of documents and videos with a column `image` added: the page or frame that a row was made of."""
         kind, step = self.job.source.kind, None
-        place = {"pdf": "page", "video": "frame"}.get(kind, "")
-        if not {"uri", place} <= {*rows.column_names} or "image" in rows.column_names:
+        origin = {"pdf": "page", "video": "frame"}.get(kind, "")
+        if not {"uri", origin} <= {*rows.column_names} or "image" in rows.column_names:
             return rows
         if kind == "video":
             step = next((step for step in self.job.steps if step.kind == "sample_frames"), None)
-        files = {uri: _content(uri) for uri in set(rows["uri"].to_pylist())}
-        places = zip(rows["uri"].to_pylist(), rows[place].to_pylist(), strict=True)
-        drawings = [Drawing(files[uri], number, step) for uri, number in places]
-        start = time.monotonic()
-        pictures = draw(drawings, self.left_seconds)
-        self.left_seconds = max(self.left_seconds - (time.monotonic() - start), 0.0)
+        end, files = time.monotonic() + self.left_seconds, dict[str, bytes]()
+        for uri in rows["uri"].unique().to_pylist():
+            if time.monotonic() < end:
+                files[uri] = _content(uri)
+        places = zip(rows["uri"].to_pylist(), rows[origin].to_pylist(), strict=True)
+        drawings = [Drawing(files.get(uri, b""), number, step) for uri, number in places]
+        pictures = draw(drawings, max(end - time.monotonic(), 0.0))
+        self.left_seconds = max(end - time.monotonic(), 0.0)
         return rows.append_column("image", pa.array(pictures, pa.large_binary()))
 
     def _card(self, row: dict[str, Any], number: int) -> Card:

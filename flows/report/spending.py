@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from overnight.tasks.engine.progress_text import cost_text
 from overnight.tasks.errors import JobError
 
 SUMS = {"prompt_tokens": "prompt tokens", "completion_tokens": "completion tokens", "cost": "cost of answers"}
@@ -33,19 +34,21 @@ def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
 
 
 def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
-    """Return the sums of the columns of tokens and costs."""
-    uses = []
-    for name, record in (receipt.get("columns") or {}).items():
+    """Return the sums of the columns of tokens and costs. A cost in a job without prompts is data of its source."""
+    uses, columns = [], receipt.get("columns") or {}
+    for name, record in columns.items():
         for ending, title in SUMS.items():
             if record.get("sum") is None or not (name == ending or name.endswith(f"_{ending}")):
                 continue
             unit, price = "tokens", None
             if ending == "cost":
+                if not receipt.get("spent") and f"{name.removesuffix(ending)}prompt_tokens" not in columns:
+                    continue
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
             uses.append(Use(title + model, record["sum"], unit, price))
-    for name, reused in (receipt.get("reused") or {}).items():
-        if cost := reused.get("cost"):
+    for name, saving in (receipt.get("reused") or {}).items():
+        if cost := saving.get("cost"):
             uses.append(Use(f"of these, reused ({name})", -cost, "", -cost))
     return uses
 
@@ -69,7 +72,7 @@ def spent_text(record: Mapping[str, Any]) -> str:
     spent = spent_in(record)
     parts = [f"{spent['tokens']:,.0f} tokens"] if "tokens" in spent else []
     if "cost" in spent:
-        parts.append(f"cost {spent['cost']:,.4g}")
+        parts.append(f"cost {cost_text(spent['cost'])}")
     return ", ".join(parts)
 
 

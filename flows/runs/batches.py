@@ -14,11 +14,12 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.cancellation import INTERRUPTIONS, pause
 from overnight.flows.runs.run_page import progress_shown
 from overnight.tasks.engine.progress import Progress
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import BudgetReached, OvernightError
 from overnight.tasks.infer.task import Clock, Filling, batched, filling_of
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.spending import minutes_reached
 
 
 def wait_for_batches(run: Run, job: Job) -> None:
@@ -46,6 +47,13 @@ def wait_for_batches(run: Run, job: Job) -> None:
     logger.info("batch: %s, %s left for requests outside batches", counts, f"{record['left']:,}")
 
 
+def pause_within(run: Run, seconds: float) -> None:
+    """Wait this time between two looks. Raise `BudgetReached` after the run's minutes: its batches go on meanwhile."""
+    if run.ends_at and time.time() >= run.ends_at:
+        raise BudgetReached(minutes_reached(run.budget["minutes"]))
+    pause(seconds)
+
+
 def _filling(run: Run, job: Job) -> Filling:
     model = batched(job.models, run)
     assert model
@@ -54,7 +62,7 @@ def _filling(run: Run, job: Job) -> Filling:
     return filling_of(
         run,
         model,
-        Clock(pause=pause),
+        Clock(pause=partial(pause_within, run)),
         model.batch.deadline(began_at, job.timezone),
         partial(lease.check, run.ledger, run.token),
         partial(_warn, run),

@@ -60,7 +60,8 @@ def preview(job_path: Path, rows: int, partition: str | None, settings: tuple[st
     else:
         console = VisibleConsole(highlight=False)
         show_preview(result)
-    show_estimate(job, result, console)
+    with exit_on_error():
+        show_estimate(job, result, console)
     if len(result.quarantine) and not len(result):
         sys.exit(1)
 

@@ -98,6 +98,7 @@ def _show_head(console: "Console", receipt: dict[str, Any], job: "Job") -> None:
 
 def _counts(receipt: dict[str, Any]) -> Iterator[str]:
     from overnight.flows.report.spending import spent_text
+    from overnight.tasks.engine.progress_text import cost_text
     from overnight.tasks.storage import skipped_files
 
     line = f"rows: {receipt['rows_in']:,} in, {receipt['rows_out']:,} out, {receipt['rows_filtered']:,} filtered"
@@ -109,11 +110,11 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
             f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
-    for name, reused in receipt.get("reused", {}).items():
-        line = f"reused by {name}: {reused['answers']:,} answers of earlier runs"
-        line += f", {reused['prompt_tokens']:,} + {reused['completion_tokens']:,} tokens"
-        if "cost" in reused:
-            line += f", a cost of {reused['cost']:,.4g} saved"
+    for name, saving in receipt.get("reused", {}).items():
+        line = f"reused by {name}: {saving['answers']:,} answers of earlier runs"
+        line += f", {saving['prompt_tokens']:,} + {saving['completion_tokens']:,} tokens"
+        if "cost" in saving:
+            line += f", a cost of {cost_text(saving['cost'])} saved"
         yield line
     yield f"time: {receipt['seconds']:,.1f} s, {receipt['rows_per_second']:,.1f} rows/s"
     if text := spent_text(receipt):

@@ -18,6 +18,7 @@ from overnight.api.console import VisibleConsole
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status
 from overnight.flows.report.spending import spent_in, spent_text
+from overnight.tasks.engine.progress_text import cost_text
 from overnight.tasks.errors import first_line
 
 STYLES: dict[Status, str] = {
@@ -29,7 +30,7 @@ STYLES: dict[Status, str] = {
 }
 WIDE = 100  # columns: a terminal of this width shows the counts of each month beside the calendar
 SECONDS_BETWEEN = 5.0
-AMOUNTS = {"tokens": "{:,.0f}", "cost": "{:,.4g}"}  # columns where a partition has them
+AMOUNTS = {"tokens": "{:,.0f}".format, "cost": cost_text}  # columns where a partition has them
 
 
 def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str = "") -> None:
@@ -112,7 +113,7 @@ def _show_published(console: Console, entries: Sequence[PartitionStatus]) -> Non
     table = Table(Column("published", no_wrap=True, min_width=10), *numbers, "at (UTC)", box=None, pad_edge=False)
     for entry, receipt, record in zip(entries, newest, spent, strict=False):
         counts = [f"{receipt['rows_out']:,}", f"{receipt['rows_quarantined']:,}", f"{receipt['seconds']:,.1f}"]
-        counts += [form.format(record[name]) if name in record else "" for name, form in amounts.items()]
+        counts += [form(record[name]) if name in record else "" for name, form in amounts.items()]
         table.add_row(entry.partition, *counts, calendar_view.minute(receipt["finished_at"]))
     console.print("", table, sep="\n")
     if len(entries) > calendar_view.PUBLISHED:

@@ -66,11 +66,16 @@ def _estimate(job: "Job", as_json: bool) -> None:
     """Run the first rows of the partition that is due, and print the estimate; beside JSON, on stderr."""
     from overnight.flows.estimate import estimate, overrun
     from overnight.flows.preview import preview
-    from overnight.tasks.errors import OvernightError
+    from overnight.tasks.errors import JobError, OvernightError
 
     try:
         with contextlib.redirect_stdout(sys.stderr):  # for what models and steps print
             result = preview(job, ROWS_OF_AN_ESTIMATE)
+        if not len(result):
+            raise JobError(
+                f"none of the first {ROWS_OF_AN_ESTIMATE} rows came through, so nothing shows what the others need. "
+                "Look at them: overnight preview JOB.yaml"
+            )
         lines = list(estimate(job, result).lines())
     except OvernightError as error:
         click.secho(f"estimate: {error.stage}: {error}", fg="red", err=True)

@@ -67,6 +67,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
+def cost_text(cost: float) -> str:
+    """Return an amount of money, such as 0.004212, 98.43 or 12,346."""
+    return f"{cost:,.0f}" if abs(cost) >= 1000 else f"{cost:,.4g}"
+
+
 def bytes_text(size: float) -> str:
     for unit, factor in UNITS:
         if size >= factor:
@@ -79,7 +84,7 @@ def _counts(progress: Progress) -> Iterator[str]:
         if count := getattr(progress, name):
             yield f"{count:,} {name}"
     if progress.cost is not None:
-        yield f"cost {progress.cost:,.4g}"
+        yield f"cost {cost_text(progress.cost)}"
 
 
 def _load(progress: Progress) -> Iterator[str]:

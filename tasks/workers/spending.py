@@ -107,11 +107,8 @@ class Spending:
     def _pay(self, model: str, paid: Paid) -> None:
         self.paid[model] = self.paid.get(model, Paid()) + paid
 
-    def _mean(self, model: str) -> Amount | None:
-        return self.paid.get(model, Paid()).mean
-
     def _expected(self, model: str, requests: Paid) -> Amount:
-        mean = self._mean(model)
+        mean = self.paid.get(model, Paid()).mean
         return mean.times(requests.answers) if mean else requests.amount
 
     def _reason(self, model: str, most: Paid) -> str:
@@ -139,8 +136,9 @@ class Spending:
 
 def budget_reached(key: str, limit: float, total: Paid) -> str:
     """Return the message of a run that has spent its budget."""
+    spent = round(getattr(total.amount, key), 6)
     return (
-        f"budget.{key}: expected at most {limit:,.12g} for this partition, found {getattr(total.amount, key):,.6g} "
+        f"budget.{key}: expected at most {limit:,.12g} for this partition, found {spent:,.12g} "
         f"spent, and the next request may exceed it. Raise budget.{key} and run again: {total.answers:,} answers are "
         "kept. Nothing was published."
     )

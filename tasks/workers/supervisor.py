@@ -223,6 +223,10 @@ class Supervisor(PoisonRowTracker):
 
     def begin_spending(self, spending: Spending) -> None:
         """Count the requests of the next try of a run, from what the earlier ones paid."""
+        if self._spending:
+            for model, paid in self._spending.paid.items():
+                if not spending.paid[model].answers:  # vLLM has no log of answers
+                    spending.paid[model] = paid
         self._spending = spending
 
     def exchange(self, worker: str, model: str, settled: list[Settled], wanted: list[Paid]) -> Reply | None:

@@ -114,7 +114,7 @@ class RemoteModel(Predictor):
 
     def paid_for(self, answer: Mapping[str, Any]) -> Amount:
         """Return what an answer cost, by its fields in the log; without tokens, that of the longest answer."""
-        prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens")
+        prompt, completion = answer.get("prompt_tokens"), answer.get("completion_tokens", 0)  # vectors have none
         if prompt is None or completion is None:
             prompt, completion = 0, self.most_answer_tokens()
         amount = self.price_of(prompt, completion, answer.get("cached_tokens") or 0)

@@ -25,6 +25,9 @@ def test_a_budget_needs_prices_and_an_endpoint(tmp_path: Path) -> None:
         job_of(tmp_path, asking(), budget={"cost": 1})
     with pytest.raises(ValueError, match="expected a model at an endpoint for cost and tokens, found none"):
         job_of(tmp_path, budget={"tokens": 1})
+    with pytest.raises(ValueError, match=r"budget\.cost: kind: vllm has no price, so this limit is never reached"):
+        job_of(tmp_path, asking(kind="vllm"), budget={"cost": 1})
+    assert job_of(tmp_path, asking(kind="vllm"), budget={"tokens": 1})
     assert job_of(tmp_path, budget={"minutes": 1}).ingredients() == job_of(tmp_path).ingredients()
     priced = job_of(tmp_path, asking(**PRICES), budget={"cost": 1, "tokens": "2e9"})
     assert priced.ingredients() == job_of(tmp_path, asking()).ingredients()

@@ -96,6 +96,8 @@ def test_cost_follows_from_the_sums_of_the_columns_of_chat_models() -> None:
     earlier = experience([receipt(1000, columns=columns)])
     assert run_cost(earlier, 500) == 2.0
     assert run_cost(earlier, None) is None
+    resumed = receipt(1000, columns={"cost": {"sum": 4.0}}, rows_resumed=900)  # the sum is that of all rows
+    assert run_cost(experience([resumed]), 500) == 2.0
     assert run_cost(experience([receipt()]), 500) is None
 
 

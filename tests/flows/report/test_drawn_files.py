@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,11 @@ def test_a_frame_is_drawn_as_the_step_selects_and_scales_it() -> None:
     assert [image.size for image in brightness] == [(32, 24)] * 3
     values = [image.getpixel((28, 20)) for image in brightness]
     assert values[2] < values[0] < values[1]  # a later frame is brighter
+
+
+def test_the_process_of_pages_starts_without_the_libraries_of_steps() -> None:
+    program = "import sys, overnight.flows.report.drawn_files; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_file_that_takes_too_long_leaves_no_picture() -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from overnight.flows.report.gallery import Card, Gallery, Group
 from overnight.flows.report.row_sample import Roles
+from overnight.tasks.storage.location import Location
 from tests.flows.report.runs import job_of
 
 GREY = np.full((300, 600, 3), 128, np.uint8)
@@ -124,3 +125,11 @@ def test_the_short_texts_of_a_column_look_like_its_long_ones(tmp_path: Path) -> 
     for card in (both.cards[1], short.cards[0]):
         assert (card.texts, card.labels) == ([("text", "short")], [("mood", "bad")])
     assert not short.is_plain
+
+
+def test_no_file_is_read_after_the_time_for_drawings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Location] = []
+    monkeypatch.setattr(Location, "open", reads.append)
+    gallery = Gallery(job_of(tmp_path, source={"kind": "pdf", "path": str(tmp_path)}), left_seconds=0.0)
+    [card] = gallery.group("r", pa.table({"row_id": ["a"], "uri": ["s3://big/a.pdf"], "page": [1]})).cards
+    assert (card.picture, reads) == ("", [])

@@ -1,6 +1,7 @@
 """A job whose requests go through a provider's batch API: whole runs, killed, cancelled, expired, and late."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import pytest
 
 from overnight.flows.job.model import Job
+from overnight.flows.preview import run_in
+from overnight.flows.runs.batches import pause_within
+from overnight.tasks.errors import BudgetReached
 from tests import jobs
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
 from tests.tasks.infer.batch_server import BatchServer, batch_server
@@ -73,6 +77,13 @@ def test_only_the_first_model_may_have_batches(tmp_path: Path) -> None:
     second = first | {"name": "second", "batch": {}}
     with pytest.raises(ValueError, match="expected batch only in the first model, found it in second"):
         Job.model_validate({**mapping, "inference": [first, second]})
+
+
+def test_the_wait_for_batches_ends_with_the_minutes_of_the_run(tmp_path: Path) -> None:
+    run = replace(run_in(str(tmp_path), jobs.load(tmp_path), "all"), budget={"minutes": 5.0})
+    pause_within(run, 0.0)
+    with pytest.raises(BudgetReached, match=r"budget\.minutes: expected a run of at most 5 minutes"):
+        pause_within(replace(run, started_at="2026-01-01T00:00:00+00:00"), 60.0)
 
 
 def test_batches_change_no_generation(tmp_path: Path) -> None:

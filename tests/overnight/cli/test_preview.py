@@ -84,6 +84,14 @@ def test_the_exit_code_is_2_for_bad_usage_and_1_for_a_failure_or_no_row(folder: 
     assert typed("preview", folder, *DAY)[0] == 1
 
 
+def test_a_wrong_price_of_the_environment_is_a_sentence_after_the_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_PRICE_PER_GPU_HOUR", "cheap")
+    code, out, err = typed("preview", folder, *DAY, "--set", "inference.0.num_gpus=1")
+    assert (code, "expected a number, found 'cheap'" in err, "Traceback" in err, bool(out)) == (2, True, False, True)
+
+
 @pytest.mark.parametrize("width", [60, 100])
 @pytest.mark.parametrize("columns", [1, 9])  # a table, and lines
 def test_texts_are_cut_to_the_width_and_cannot_act_on_the_terminal(

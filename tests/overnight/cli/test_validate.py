@@ -129,3 +129,13 @@ def test_fixed_text_behind_a_column_is_a_warning(validate: Validate) -> None:
     assert (code, "openai: 1,251 characters of fixed text come behind the first column" in printed) == (0, True)
     code, printed = validate({"inference": [asks | {"system": "rule " * 250, "user": "{x}"}]}, "--fast")
     assert (code, "fixed text" in printed) == (0, False)
+
+
+def test_an_estimate_needs_a_row_that_came_through(validate: Validate) -> None:
+    code, printed = validate({"inference": []}, "--estimate")
+    assert (code, "estimate for 1,000 rows, from 1 rows that ran\n  time: about" in printed) == (0, True)
+    code, printed = validate({"inference": []}, "--estimate", "--json")
+    assert (code, type(json.loads(printed))) == (0, list)
+    none = {"inference": [], "preprocess": [{"kind": "filter_rows", "expression": "x > 1"}]}
+    code, printed = validate(none, "--estimate")
+    assert (code, "none of the first 8 rows came through" in printed, "estimate for" in printed) == (1, True, False)

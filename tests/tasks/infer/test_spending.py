@@ -1,13 +1,17 @@
 """What the journals of a generation have cost, with the prices of today."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from overnight.tasks.infer.models.endpoint_embedding import EndpointEmbedding
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.retrieval.embeddings import Embeddings
+from overnight.tasks.infer.retrieval.rankings import Ranking
 from overnight.tasks.infer.spending import read_paid
 from overnight.tasks.storage.location import Location
-from overnight.tasks.workers.spending import Paid
+from overnight.tasks.workers.spending import Amount, Paid
 from tests.contracts.endpoints.suite import batch_of
 from tests.tasks.infer.chat_server import ChatServer, completion
 
@@ -31,3 +35,9 @@ def test_a_journal_shows_what_all_its_answers_cost_failed_and_uncounted_ones_too
     assert paid.answers == 3
     assert paid.amount.tokens == 8 + 8 + 5
     assert paid.amount.cost == pytest.approx(9 + 9 + 10)
+
+
+def test_the_answers_of_embeddings_and_rankings_cost_their_prompts_alone() -> None:
+    model = EndpointEmbedding(model="small", text_column="text", price_per_million_input_tokens=1e6)
+    assert model.paid_for(asdict(Embeddings(["AAAA"], 7))) == Amount(7, 7.0)
+    assert model.paid_for(asdict(Ranking([0], [0.5], 9))) == Amount(9, 9.0)

@@ -74,3 +74,10 @@ def test_requests_of_a_silent_worker_count_as_paid_and_hold_nobody_up(monkeypatc
 def test_nothing_is_sent_after_the_minutes() -> None:
     run = within({"minutes": 5.0}, ends_at=time.time() - 1)
     assert "budget.minutes: expected a run of at most 5 minutes" in run.exchange("a", "chat", [], [MOST]).refusal
+
+
+def test_a_message_has_all_digits_of_what_was_spent() -> None:
+    run = Spending({"tokens": 2e6}, None, {"chat": Paid(3, Amount(1_999_995, 0.1 + 0.2))})
+    assert (
+        "at most 2,000,000 for this partition, found 1,999,995 spent" in run.exchange("a", "chat", [], [MOST]).refusal
+    )

@@ -20,6 +20,7 @@ from overnight.tasks.storage import failed_requests
 from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import in_process_of_its_own
 from overnight.tasks.workers.poison_rows import RowsBegun
+from overnight.tasks.workers.spending import Amount, Paid, Spending
 from overnight.tasks.workers.supervisor import (
     DETAILS_AT_ONCE,
     KEPT,
@@ -217,3 +218,10 @@ def test_without_a_supervisor_reports_are_dropped(tmp_path: Path) -> None:
     supervisor.report_quarantined(blocks.quarantine(numbered_block(2), RowError("x"), "infer"), None, run)
     assert (supervisor.snapshot(run), supervisor.kept_log(run)) == (Snapshot(), None)
     assert supervisor.ask(run, Supervisor.quarantined_since, 0, 5) is None
+
+
+def test_a_second_try_keeps_what_models_without_a_log_have_spent() -> None:
+    state, paid = Supervisor(), Paid(2, Amount(30))
+    state.begin_spending(Spending({}, None, {"vllm": paid, "openai": paid}))
+    state.begin_spending(Spending({}, None, {"vllm": Paid(), "openai": Paid(1, Amount(9))}))
+    assert state.spent() == Paid(3, Amount(39))
