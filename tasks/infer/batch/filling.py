@@ -227,6 +227,7 @@ class Filling:
         if missing and self.settings.then == "again" and not self.is_late and tries <= MOST_TRIES:
             rest = self.parts.seal_rest(part, missing, tries)
             self.items[rest.name] = rest
+            part.rest = rest.name
             missing = set()
         self._leave(part, len(missing) + len(collected.refused))
 

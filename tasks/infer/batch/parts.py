@@ -47,6 +47,7 @@ class Part:
     cancelled_at: float = 0.0
     not_before: float = 0.0  # the provider had no room for it
     left: int = 0  # rows that the stream requests
+    rest: str = ""  # the part with its rows that go into another batch
     batches: list[dict[str, Any]] = field(default_factory=list)  # that have ended, as the receipt has them
 
 
@@ -69,9 +70,12 @@ class Parts:
         return f"overnight-{self.label(part).replace('/', '-')}.jsonl"
 
     def all(self) -> list[Part]:
+        """Return the parts. The rest of a part counts once the part names it: before, it is sealed again."""
         names = [name for name in self.folder.names() if name.startswith("part-") and name.endswith(".json")]
         records = self.folder.read_each(names)
-        return sorted((Part(**json.loads(records[name])) for name in names), key=lambda part: part.name)
+        parts = sorted((Part(**json.loads(records[name])) for name in names), key=lambda part: part.name)
+        rests = {part.rest for part in parts}
+        return [part for part in parts if "." not in part.name or part.name in rests]
 
     def save(self, part: Part) -> None:
         write_json(self.folder / f"part-{part.name}.json", asdict(part))

@@ -123,3 +123,16 @@ def test_a_second_batch_of_a_part_is_ended_and_counted(server: BatchServer, tmp_
     assert len(server.batches) == 4
     assert record["charged"] == sum(server.charged.values())
     assert record["repeated"] == record["charged"] - ROWS > 0
+
+
+def test_the_rest_of_a_part_waits_for_the_record_of_its_part(server: BatchServer, tmp_path: Path) -> None:
+    """The first process dies between both records, and the provider refuses the next one's look at the part."""
+    server.faults = {0: {"expired"}}
+    clock = server_clock(server.url)
+    first = filling(server.url, tmp_path, clock)
+    first.turn()
+    first.parts.seal_rest(first.items["00000"], set(keys()[3:10]), 2)
+    server.offset += server.day
+    server.batches["batch-00000"].faults.add("poll_429")
+    record = filling(server.url, tmp_path, clock).run()
+    assert (len(server.batches), record["charged"], sum(server.charged.values())) == (4, ROWS, ROWS)

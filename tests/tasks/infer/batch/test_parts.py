@@ -25,4 +25,7 @@ def test_the_rest_of_a_part_is_sealed_the_same_however_often(tmp_path: Path) -> 
     assert list(map(key_in, parts.requests(rest).splitlines())) == keys()[2:4]
     assert parts.seal_rest(part, set(keys()[2:4]), 2) == rest
     assert parts.seal_rest(rest, {keys()[3]}, 3).name == "00000.2"
-    assert [each.name for each in parts.all()] == ["00000", "00000.1", "00000.2", "00001", "00002"]
+    assert [each.name for each in parts.all()] == ["00000", "00001", "00002"]
+    part.rest = "00000.1"
+    parts.save(part)
+    assert [each.name for each in parts.all()] == ["00000", "00000.1", "00001", "00002"]
