@@ -94,7 +94,8 @@ class Parts:
     def seal(
         self, requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings
     ) -> Iterator[Part]:
-        """Write the parts of all requests, and yield each."""
+        """Write the parts of all requests, and yield each. An interrupted sealing may have left others."""
+        self.folder.remove()
         for number, group in enumerate(_groups(requests, line, bounds)):
             part = self._write(f"{number:05}", list(group.lines.values()), group.tokens)
             self.save(part)

@@ -17,6 +17,12 @@ def test_the_bounds_of_a_part_are_rows_and_tokens(tmp_path: Path) -> None:
     assert sizes == {"rows": [7, 7, 7, 7, 2], "tokens": [4] * 7 + [2]}
 
 
+def test_what_an_interrupted_sealing_wrote_is_no_part_of_the_next_one(tmp_path: Path) -> None:
+    assert len(filling(URL, tmp_path, Clock(), rows=3).items) == 10
+    (tmp_path / "batches/sealed.json").unlink()
+    assert len(filling(URL, tmp_path, Clock()).items) == 3
+
+
 def test_the_rest_of_a_part_is_sealed_the_same_however_often(tmp_path: Path) -> None:
     parts = filling(URL, tmp_path, Clock()).parts
     part = parts.all()[0]
