@@ -65,6 +65,7 @@ class Filling:
 
     def turn(self) -> bool:
         """Do for each part what can be done now. Return False if all parts have ended."""
+        self.guard()
         if self.deadline is not None and self.clock.now() >= self.deadline and not self.is_late:
             self.is_late = True
             self.warn("batch: finish_by has come; the rows without an answer are requested outside batches")
@@ -85,6 +86,7 @@ class Filling:
 
         Otherwise the next run does so.
         """
+        self.guard()
         for part in list(self.items.values()):
             if part.state == states.CREATED:
                 self._act(part, self._cancel)
@@ -126,9 +128,8 @@ class Filling:
     def _upload(self, part: Part) -> None:
         if self._has_ended_late(part) or not self._has_room(part):
             return
-        self.guard()
         part.state = states.UPLOADING
-        self.parts.save(part)
+        self._save(part)
         self._uploaded(part, self.provider.upload(self.parts.file_name(part), self.parts.requests(part)))
 
     def _find_upload(self, part: Part) -> None:
@@ -137,20 +138,19 @@ class Filling:
             self._uploaded(part, file)
             return
         part.state = states.SEALED
-        self.parts.save(part)
+        self._save(part)
 
     def _uploaded(self, part: Part, file: str) -> None:
         part.state, part.file = states.UPLOADED, file
-        self.parts.save(part)
+        self._save(part)
 
     def _create(self, part: Part) -> None:
         if self._has_ended_late(part) or not self._has_room(part):
             return
-        self.guard()
         part.state, part.batch, part.cancelled_at = states.CREATING, "", 0.0
         part.intended_at = self.clock.now()
         part.creates += 1
-        self.parts.save(part)
+        self._save(part)
         try:
             batch = self.provider.create(part.file, self.parts.label(part))
         except Fault as fault:
@@ -166,11 +166,11 @@ class Filling:
         if fault.passes:
             part.state = states.UPLOADED
             part.not_before = self.clock.now() + (fault.retry_after or self.settings.poll_seconds)
-        self.parts.save(part)
+        self._save(part)
 
     def _created(self, part: Part, batch: Batch) -> None:
         part.state, part.batch = states.CREATED, batch.id
-        self.parts.save(part)
+        self._save(part)
 
     def _find(self, part: Part) -> None:
         """Search the batch of a create without an answer. Create another one if it does not appear."""
@@ -181,7 +181,7 @@ class Filling:
                 return
         if self.clock.now() >= part.intended_at + SEARCH_SECONDS:
             part.state = states.UPLOADED
-            self.parts.save(part)
+            self._save(part)
 
     def _look(self, part: Part) -> None:
         try:
@@ -206,7 +206,7 @@ class Filling:
             if fault.passes or fault.blame is Blame.KEY:
                 raise
         part.cancelled_at = self.clock.now()
-        self.parts.save(part)
+        self._save(part)
 
     def _failed(self, part: Part, batch: Batch) -> None:
         """Offer the part again later if too many tokens wait. Otherwise raise `JobError`; a later run uploads it."""
@@ -215,13 +215,14 @@ class Filling:
         if batch.is_full:
             part.state = states.UPLOADED
             part.not_before = self.clock.now() + HOLD_SECONDS
-        self.parts.save(part)
+        self._save(part)
         if not batch.is_full:
             raise JobError(f"batch: the provider refused the requests of {batch.id}: {batch.problem}", "infer")
 
     def _collect(self, part: Part, batch: Batch) -> None:
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
         collected = self._collected(part, batch, keys)
+        self.guard()
         missing = keys - collected.answered - collected.refused
         tries = part.tries + (batch.state != "cancelled")
         if missing and self.settings.then == "again" and not self.is_late and tries <= MOST_TRIES:
@@ -240,9 +241,13 @@ class Filling:
             self.warn(f"batch {batch.id}: {sentence}")
         return collected
 
+    def _save(self, part: Part) -> None:
+        self.guard()  # a later run may have written the record since
+        self.parts.save(part)
+
     def _leave(self, part: Part, rows: int) -> None:
         part.state, part.left = states.DONE, rows
-        self.parts.save(part)
+        self._save(part)
 
     def _has_ended_late(self, part: Part) -> bool:
         if self.is_late:
@@ -289,7 +294,7 @@ class Filling:
             batch = self._until_answered(lambda id=batch.id: self.provider.look(id))  # type: ignore[misc]
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
         self._until_answered(lambda: self._collected(part, batch, keys))
-        self.parts.save(part)
+        self._save(part)
         self.warn(f"batch: {batch.id} was made by a create without an answer, beside another batch of the same rows")
 
     def _until_answered(self, act: Callable[[], Any]) -> Any:

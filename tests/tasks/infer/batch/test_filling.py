@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from overnight.tasks.errors import AccessDenied, JobError
+from overnight.tasks.state.lease import LeaseLost
 from tests.tasks.infer.batch.client import ROWS, answered, filling, keys, server_clock
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
@@ -15,6 +16,10 @@ from tests.tasks.infer.batch_server import BatchServer, batch_server
 def server() -> Iterator[BatchServer]:
     with batch_server() as server:
         yield server
+
+
+def refuse() -> None:
+    raise LeaseLost("a later run has taken over")
 
 
 def states_of(record: dict[str, Any]) -> list[str]:
@@ -136,3 +141,19 @@ def test_the_rest_of_a_part_waits_for_the_record_of_its_part(server: BatchServer
     server.batches["batch-00000"].faults.add("poll_429")
     record = filling(server.url, tmp_path, clock).run()
     assert (len(server.batches), record["charged"], sum(server.charged.values())) == (4, ROWS, ROWS)
+
+
+def test_a_process_that_has_lost_the_partition_changes_no_record_and_cancels_nothing(
+    server: BatchServer, tmp_path: Path
+) -> None:
+    clock = server_clock(server.url)
+    zombie = filling(server.url, tmp_path, clock)
+    zombie.turn()
+    server.offset += server.seconds
+    records = [part.state for part in zombie.parts.all()]
+    zombie.guard = refuse
+    for act in (zombie.turn, zombie.cancel):
+        with pytest.raises(LeaseLost):
+            act()
+    assert [part.state for part in zombie.parts.all()] == records
+    assert server.calls["POST /v1/batches/ID/cancel"] == 0
