@@ -29,11 +29,15 @@ class Collected:
         charged = max(completed or 0, len(self.answered) + self.useless)
         return {"answered": len(self.answered), "refused": len(self.refused), "charged": charged}
 
+    def lost(self, batch: Batch) -> int:
+        """Return the number of answers that the provider counts, and that its results do not have."""
+        return max((batch.completed or 0) - len(self.answered) - self.useless, 0)
+
     def warnings(self, batch: Batch) -> Iterator[str]:
-        lost = (batch.completed or 0) - len(self.answered) - self.useless
+        lost = self.lost(batch)
         if self.lost_files:
             yield "the provider has deleted its results; no run looked at them in time"
-        if lost > 0:
+        if lost:
             yield f"{lost:,} answers are paid and missing in the results; these rows are requested again"
         if self.unknown:
             yield f"{self.unknown:,} lines of the results cannot be read, or belong to no row"

@@ -20,7 +20,7 @@ from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.infer.endpoint.faults import Blame, Fault
 from overnight.tasks.state.run import write_json
 
-SEARCH_SECONDS = 300.0  # a list may show a new batch late
+SEARCH_SECONDS = 300.0  # a provider may show a new batch, or results, late
 SKEW_SECONDS = 3600.0  # between the clocks of this machine and the provider
 HOLD_SECONDS = 600.0  # until a part is offered again for which the provider had no room
 CANCEL_SECONDS = 900.0  # providers take up to ten minutes
@@ -147,7 +147,7 @@ class Filling:
     def _create(self, part: Part) -> None:
         if self._has_ended_late(part) or not self._has_room(part):
             return
-        part.state, part.batch, part.cancelled_at = states.CREATING, "", 0.0
+        part.state, part.batch, part.cancelled_at, part.missed_at = states.CREATING, "", 0.0, 0.0
         part.intended_at = self.clock.now()
         part.creates += 1
         self._save(part)
@@ -187,6 +187,8 @@ class Filling:
         try:
             batch = self.provider.look(part.batch)
         except Gone:
+            if not self._is_missed_for_long(part):
+                return
             self.warn(f"batch: the provider has no batch {part.batch} any more; its {part.rows:,} requests may be paid")
             batch = Batch(part.batch, "forgotten", Phase.ENDED, completed=part.rows)
         if batch.phase is Phase.FAILED:
@@ -199,6 +201,13 @@ class Filling:
             self.warn(f"batch: {batch.id} does not end; up to {part.rows:,} requests of it may be paid twice")
             self._leave(part, part.rows)
 
+    def _is_missed_for_long(self, part: Part) -> bool:
+        """Return True at the end of `SEARCH_SECONDS`: a provider may show a batch and its results late."""
+        if not part.missed_at:
+            part.missed_at = self.clock.now()
+            self._save(part)
+        return self.clock.now() >= part.missed_at + SEARCH_SECONDS
+
     def _cancel(self, part: Part) -> None:
         try:
             self.provider.cancel(part.batch)
@@ -210,7 +219,7 @@ class Filling:
 
     def _failed(self, part: Part, batch: Batch) -> None:
         """Offer the part again later if too many tokens wait. Otherwise raise `JobError`; a later run uploads it."""
-        part.batches.append({"id": batch.id, "state": batch.state, "requests": part.rows, **Collected().counts(0)})
+        self._note(part, batch, Collected())
         part.state = states.SEALED
         if batch.is_full:
             part.state = states.UPLOADED
@@ -222,6 +231,10 @@ class Filling:
     def _collect(self, part: Part, batch: Batch) -> None:
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
         collected = self._collected(part, batch, keys)
+        is_incomplete = collected.lost(batch) or collected.lost_files
+        if is_incomplete and not self._is_missed_for_long(part):
+            return
+        self._note(part, batch, collected)
         self.guard()
         missing = keys - collected.answered - collected.refused
         tries = part.tries + (batch.state != "cancelled")
@@ -233,13 +246,15 @@ class Filling:
         self._leave(part, len(missing) + len(collected.refused))
 
     def _collected(self, part: Part, batch: Batch, keys: set[str]) -> Collected:
-        """Write the answers of a batch into the log, and add the batch to the part's record."""
-        collected = self.collection.collect(batch, f"{part.name}-{len(part.batches)}", keys)
-        record = {"id": batch.id, "state": batch.state, "requests": len(keys)}
+        """Write the answers of a batch into the log. A second call replaces them."""
+        return self.collection.collect(batch, f"{part.name}-{len(part.batches)}", keys)
+
+    def _note(self, part: Part, batch: Batch, collected: Collected) -> None:
+        """Add a batch that has ended to the part's record."""
+        record = {"id": batch.id, "state": batch.state, "requests": part.rows}
         part.batches.append(record | collected.counts(batch.completed))
         for sentence in collected.warnings(batch):
             self.warn(f"batch {batch.id}: {sentence}")
-        return collected
 
     def _save(self, part: Part) -> None:
         self.guard()  # a later run may have written the record since
@@ -293,7 +308,8 @@ class Filling:
             self.clock.pause(self.settings.poll_seconds)
             batch = self._until_answered(lambda id=batch.id: self.provider.look(id))  # type: ignore[misc]
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
-        self._until_answered(lambda: self._collected(part, batch, keys))
+        collected = self._until_answered(lambda: self._collected(part, batch, keys))
+        self._note(part, batch, collected)
         self._save(part)
         self.warn(f"batch: {batch.id} was made by a create without an answer, beside another batch of the same rows")
 

@@ -45,6 +45,7 @@ class Part:
     creates: int = 0  # that may have made a batch
     intended_at: float = 0.0  # of the last one
     cancelled_at: float = 0.0
+    missed_at: float = 0.0  # the provider did not show the batch, or all its results
     not_before: float = 0.0  # the provider had no room for it
     left: int = 0  # rows that the stream requests
     rest: str = ""  # the part with its rows that go into another batch

@@ -157,3 +157,10 @@ def test_a_process_that_has_lost_the_partition_changes_no_record_and_cancels_not
             act()
     assert [part.state for part in zombie.parts.all()] == records
     assert server.calls["POST /v1/batches/ID/cancel"] == 0
+
+
+@pytest.mark.parametrize("fault", ["look_404", "results_late", "content_404"])
+def test_what_a_provider_shows_late_is_not_paid_again(server: BatchServer, tmp_path: Path, fault: str) -> None:
+    server.faults = {0: {fault}}
+    record = filling(server.url, tmp_path, server_clock(server.url)).run()
+    assert (len(server.batches), record["charged"], record["answered"]) == (3, ROWS, ROWS)
