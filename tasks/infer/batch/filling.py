@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from overnight.tasks.errors import AccessDenied, JobError
@@ -189,8 +190,7 @@ class Filling:
         except Gone:
             if not self._is_missed_for_long(part):
                 return
-            self.warn(f"batch: the provider has no batch {part.batch} any more; its {part.rows:,} requests may be paid")
-            batch = Batch(part.batch, "forgotten", Phase.ENDED, completed=part.rows)
+            batch = self._forgotten(part.batch, part)
         if batch.phase is Phase.FAILED:
             self._failed(part, batch)
         elif batch.phase is Phase.ENDED:
@@ -200,6 +200,10 @@ class Filling:
         elif self.is_late and self.clock.now() >= part.cancelled_at + CANCEL_SECONDS:
             self.warn(f"batch: {batch.id} does not end; up to {part.rows:,} requests of it may be paid twice")
             self._leave(part, part.rows)
+
+    def _forgotten(self, id: str, part: Part) -> Batch:
+        self.warn(f"batch: the provider has no batch {id} any more; its {part.rows:,} requests may be paid")
+        return Batch(id, "forgotten", Phase.ENDED, completed=part.rows)
 
     def _is_missed_for_long(self, part: Part) -> bool:
         """Return True at the end of `SEARCH_SECONDS`: a provider may show a batch and its results late."""
@@ -306,12 +310,18 @@ class Filling:
         end = self.clock.now() + CANCEL_SECONDS
         while batch.phase is Phase.OPEN and self.clock.now() < end:
             self.clock.pause(self.settings.poll_seconds)
-            batch = self._until_answered(lambda id=batch.id: self.provider.look(id))  # type: ignore[misc]
+            batch = self._until_answered(partial(self._stray_now, part, batch.id))
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
         collected = self._until_answered(lambda: self._collected(part, batch, keys))
         self._note(part, batch, collected)
         self._save(part)
         self.warn(f"batch: {batch.id} was made by a create without an answer, beside another batch of the same rows")
+
+    def _stray_now(self, part: Part, id: str) -> Batch:
+        try:
+            return self.provider.look(id)
+        except Gone:
+            return self._forgotten(id, part)
 
     def _until_answered(self, act: Callable[[], Any]) -> Any:
         """Return the result of an act that may be repeated, once it has no fault that passes by itself."""

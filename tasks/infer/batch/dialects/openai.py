@@ -46,7 +46,7 @@ class OpenAIBatches:
 
     def upload(self, name: str, content: bytes) -> str:
         file = self.connection.upload("/files", name, content, {"purpose": self.variant.purpose})
-        return str(file["id"])
+        return _id(file)
 
     def find_file(self, name: str) -> str | None:
         for file in self._listed("/files", purpose=self.variant.purpose):
@@ -57,17 +57,13 @@ class OpenAIBatches:
     def create(self, file: str, label: str) -> Batch:
         body = {"input_file_id": file, "endpoint": self.variant.endpoint, "completion_window": self.window}
         answer = self.connection.post("/batches", {**body, "metadata": {"overnight": label}})
-        answer = answer.get("job") or answer  # Together
-        if not answer.get("id"):
-            raise Fault(Blame.SERVER, f"expected a batch with an id, found {str(answer)[:200]}")
-        return _batch(answer)
+        return _batch(answer.get("job") or answer)  # Together has a job
 
     def batches(self, since: float) -> Iterator[Batch]:
         for item in self._listed("/batches"):
             batch = _batch(item)
-            if batch.created_at and batch.created_at < since:
-                return
-            yield batch
+            if not batch.created_at or batch.created_at >= since:
+                yield batch
 
     def look(self, id: str) -> Batch:
         return _batch(self.connection.get(f"/batches/{id}"))
@@ -93,6 +89,12 @@ class OpenAIBatches:
             parameters["after"] = items[-1]["id"]
 
 
+def _id(item: dict[str, Any]) -> str:
+    if not item.get("id"):
+        raise Fault(Blame.SERVER, f"expected an object with an id, found {str(item)[:200]}")
+    return str(item["id"])
+
+
 def _batch(item: dict[str, Any]) -> Batch:
     state = str(item.get("status")).lower()
     counts = item.get("request_counts") or {}
@@ -100,7 +102,7 @@ def _batch(item: dict[str, Any]) -> Batch:
     words = "; ".join(map(_problem, problems[:3])) or str(item.get("error") or "")
     files = item.get("output_file_id"), item.get("error_file_id")
     return Batch(
-        id=str(item["id"]),
+        id=_id(item),
         state=state,
         phase=PHASES.get(state, Phase.OPEN),
         file=str(item.get("input_file_id") or ""),

@@ -164,3 +164,10 @@ def test_what_a_provider_shows_late_is_not_paid_again(server: BatchServer, tmp_p
     server.faults = {0: {fault}}
     record = filling(server.url, tmp_path, server_clock(server.url)).run()
     assert (len(server.batches), record["charged"], record["answered"]) == (3, ROWS, ROWS)
+
+
+def test_a_provider_without_a_list_of_files_ends_the_run_in_its_words(server: BatchServer, tmp_path: Path) -> None:
+    current = filling(server.url.replace("v1", "v2"), tmp_path, server_clock(server.url))
+    current.items["00000"].state = "uploading"
+    with pytest.raises(JobError, match="HTTP 404: Not Found for /files"):
+        current.turn()
