@@ -50,6 +50,7 @@ class Filling:
     guard: Callable[[], None] = lambda: None
     warn: Callable[[str], None] = print
     is_late: bool = False
+    is_held: bool = False  # by a provider without room, which the user knows
     waits: dict[str, str] = field(default_factory=dict)  # part -> the fault of its last try
     items: dict[str, Part] = field(default_factory=dict)  # by name
 
@@ -89,6 +90,8 @@ class Filling:
         """
         self.guard()
         for part in list(self.items.values()):
+            if part.state == states.CREATING:
+                self._act(part, self._find)
             if part.state == states.CREATED:
                 self._act(part, self._cancel)
         end = self.clock.now() + SECONDS_AT_CANCEL
@@ -228,6 +231,12 @@ class Filling:
         if batch.is_full:
             part.state = states.UPLOADED
             part.not_before = self.clock.now() + HOLD_SECONDS
+            if not self.is_held:
+                self.is_held = True
+                self.warn(
+                    f"batch: the provider had no room for {part.rows:,} requests: {batch.problem}. They wait and are "
+                    "offered again. If no other batch is under way, set enqueued_tokens to the provider's limit"
+                )
         self._save(part)
         if not batch.is_full:
             raise JobError(f"batch: the provider refused the requests of {batch.id}: {batch.problem}", "infer")
@@ -276,6 +285,7 @@ class Filling:
     def _has_room(self, part: Part) -> bool:
         """Return True if the provider may take the part now."""
         if self.clock.now() < part.not_before:
+            self.waits[part.name] = "the provider had no room for a part, which waits"
             return False
         most = self.settings.enqueued_tokens
         waiting = [other.tokens for other in self.items.values() if other.state in (states.CREATING, states.CREATED)]

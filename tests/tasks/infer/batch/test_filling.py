@@ -171,3 +171,25 @@ def test_a_provider_without_a_list_of_files_ends_the_run_in_its_words(server: Ba
     current.items["00000"].state = "uploading"
     with pytest.raises(JobError, match="HTTP 404: Not Found for /files"):
         current.turn()
+
+
+def test_a_held_part_shows_in_the_progress_and_once_in_a_warning(server: BatchServer, tmp_path: Path) -> None:
+    server.faults = {0: {"token_limit"}, 1: {"token_limit"}}
+    sentences: list[str] = []
+    current = filling(server.url, tmp_path, server_clock(server.url))
+    current.warn = sentences.append
+    current.turn()
+    current.turn()
+    assert current.progress().endswith("the provider had no room for a part, which waits")
+    [sentence] = sentences
+    assert "words of token_limit_exceeded" in sentence
+    assert "enqueued_tokens" in sentence
+
+
+def test_cancel_finds_the_batch_of_a_create_without_an_answer(server: BatchServer, tmp_path: Path) -> None:
+    server.faults = {0: {"create_dropped"}}
+    clock = server_clock(server.url)
+    current = filling(server.url, tmp_path, clock)
+    current.turn()
+    current.cancel(lambda _: clock.pause(6))
+    assert {batch.state for batch in server.batches.values()} == {"cancelled"}
