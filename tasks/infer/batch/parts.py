@@ -137,9 +137,12 @@ class _Group:
 
 
 def _groups(requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings) -> Iterator[_Group]:
+    """Yield the requests of each part. One that is larger than any file may be is left to the stream."""
     group = _Group()
     for request in requests:
         content = line(request.key, request.body)
+        if len(content) > bounds.megabytes * MILLION:
+            continue
         if group.lines and not group.has_room(content, request.tokens, bounds):
             yield group
             group = _Group()

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from overnight.tasks.infer.batch.filling import Clock
-from overnight.tasks.infer.batch.parts import key_in
+from overnight.tasks.infer.batch.parts import Parts, Request, key_in
+from overnight.tasks.infer.batch.settings import BatchSettings
+from overnight.tasks.storage.location import Location
 from tests.tasks.infer.batch.client import filling, keys
 
 URL = "http://127.0.0.1:9/v1"  # nothing is sent
@@ -35,3 +37,11 @@ def test_the_rest_of_a_part_is_sealed_the_same_however_often(tmp_path: Path) -> 
     part.rest = "00000.1"
     parts.save(part)
     assert [each.name for each in parts.all()] == ["00000", "00000.1", "00001", "00002"]
+
+
+def test_a_request_that_no_file_may_hold_is_in_no_part(tmp_path: Path) -> None:
+    parts = Parts(Location(str(tmp_path)), "generation")
+    requests = [Request("a", "x", 1.0), Request("b", "y" * 1_000_001, 1.0), Request("c", "é" * 600_000, 1.0)]
+    lines = {request.key: request.body.encode() for request in requests}
+    [part] = parts.seal(requests, lambda key, _: lines[key], BatchSettings(megabytes=1))
+    assert (part.rows, parts.requests(part)) == (1, b"x")
