@@ -15,7 +15,7 @@ from overnight.flows.runs.cancellation import INTERRUPTIONS, pause
 from overnight.flows.runs.run_page import progress_shown
 from overnight.tasks.engine.progress import Progress
 from overnight.tasks.errors import OvernightError
-from overnight.tasks.infer.task import Clock, Filling, batched, filling_of
+from overnight.tasks.infer.task import Clock, Filling, batched, filling_of, forsaken
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
@@ -44,6 +44,17 @@ def wait_for_batches(run: Run, job: Job) -> None:
             raise
     counts = f"{record['answered']:,} of {record['requests']:,} requests answered by {len(record['batches']):,} batches"
     logger.info("batch: %s, %s left for requests outside batches", counts, f"{record['left']:,}")
+
+
+def warn_of_forsaken(run: Run, job: Job) -> None:
+    """Name the batches that earlier settings of the job have begun, because no run pays for them knowingly."""
+    batches = forsaken(job.models, run)
+    if batches:
+        _warn(
+            run,
+            f"batch: this run does not use {len(batches):,} batches at the provider, which may be paid: "
+            f"{', '.join(batches[:5])}. Cancel them there, or run with the settings that made them",
+        )
 
 
 def _filling(run: Run, job: Job) -> Filling:

@@ -78,6 +78,10 @@ class Parts:
         rests = {part.rest for part in parts}
         return [part for part in parts if "." not in part.name or part.name in rests]
 
+    def open_batches(self) -> list[str]:
+        """Return the ids of the batches at the provider; the label of one whose create had no answer."""
+        return [part.batch or self.label(part) for part in self.all() if part.state in (CREATING, CREATED)]
+
     def save(self, part: Part) -> None:
         write_json(self.folder / f"part-{part.name}.json", asdict(part))
 

@@ -6,7 +6,7 @@ The first request is sent outside batches, so that a wrong key, address or model
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.rows.blocks import live_rows
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.storage.location import Location
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 
@@ -90,6 +90,19 @@ def batched(models: Iterable[object], run: Run) -> OpenAI | None:
     if isinstance(first, OpenAI) and first.batch and not run.limit_rows:
         return first
     return None
+
+
+def forsaken(models: Iterable[object], run: Run) -> list[str]:
+    """Return the batches at the provider, begun since the last publish, that the run will not collect."""
+    batches: list[str] = []
+    if not any(isinstance(model, OpenAI) for model in models):
+        return batches
+    published = (read_json(run.ledger / "receipt.json") or {}).get("generation", "")
+    is_batched = batched(models, run) is not None
+    for generation in (run.ledger / "generations").names():
+        if generation > published and not (is_batched and generation == run.generation):
+            batches += Parts.of(replace(run, generation=generation)).open_batches()
+    return batches
 
 
 def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
