@@ -59,7 +59,7 @@ class BatchServer:
     cancel_seconds: float = 5.0
     day: float = 86400.0  # after which a batch expires
     key: str = ""
-    wraps_job: bool = False
+    is_together: bool = False
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # texts whose rows have no response
     kill_at: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -250,7 +250,7 @@ def handle(state: BatchServer, method: str, path: str, query: dict[str, list[str
         if text in state.refused:
             raise Refused(*state.refused[text])
         return state.answer(body)
-    if kind == "POST /v1/files":
+    if kind == ("POST /v1/files/upload" if state.is_together else "POST /v1/files"):
         content = request()
         kill(state, "upload-before")
         made = state.add_file(*content)
@@ -289,7 +289,7 @@ def created(state: BatchServer, body: dict[str, Any]) -> Any:
     if "create_503" in batch.faults:
         raise Refused(503, "overloaded")
     shown = state.shown(batch)
-    return {"job": shown, "warning": ""} if state.wraps_job else shown
+    return {"job": shown, "warning": ""} if state.is_together else shown
 
 
 def listed(state: BatchServer, query: dict[str, list[str]]) -> Any:
@@ -379,6 +379,8 @@ def batch_server() -> Iterator[BatchServer]:
                 else:
                     field_name = part.get_param("name", header="content-disposition")  # type: ignore[union-attr]
                     fields[field_name] = part.get_payload()  # type: ignore[union-attr]
+            if state.is_together and fields.get("file_name") != name:
+                raise Refused(400, "file_name is required")
             return name, content, fields["purpose"]
 
         def _send(self, status: int, answer: Any) -> None:

@@ -17,18 +17,21 @@ NOT_TRIED = ("batch_expired", "batch_cancelled")
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs between providers: the path of each request, the largest file in MB, and the file's purpose."""
+    """What differs between providers: the path of each request, the largest file in MB, and how it is uploaded."""
 
     endpoint: str = "/v1/chat/completions"
     megabytes: int = 200
     purpose: str = "batch"
+    upload: str = "/files"
+    has_name_field: bool = False
 
 
 VARIANTS = {
     "openai": Variant(),
     "azure": Variant(endpoint="/chat/completions"),
-    "groq": Variant(),
-    "together": Variant(megabytes=100, purpose="batch-api"),
+    "groq": Variant(megabytes=100),
+    # https://docs.together.ai/reference/upload-file
+    "together": Variant(megabytes=100, purpose="batch-api", upload="/files/upload", has_name_field=True),
 }
 
 
@@ -45,8 +48,10 @@ class OpenAIBatches:
         return f'{head[:-1]}, "body": {body}}}\n'.encode()
 
     def upload(self, name: str, content: bytes) -> str:
-        file = self.connection.upload("/files", name, content, {"purpose": self.variant.purpose})
-        return _id(file)
+        fields = {"purpose": self.variant.purpose}
+        if self.variant.has_name_field:
+            fields["file_name"] = name
+        return _id(self.connection.upload(self.variant.upload, name, content, fields))
 
     def find_file(self, name: str) -> str | None:
         for file in self._listed("/files", purpose=self.variant.purpose):

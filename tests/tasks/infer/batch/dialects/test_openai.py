@@ -24,7 +24,7 @@ def server() -> Iterator[BatchServer]:
 
 
 def test_together_wraps_a_created_batch_and_shouts_its_states(server: BatchServer, tmp_path: Path) -> None:
-    server.wraps_job, server.faults = True, {number: {"upper_case"} for number in range(3)}
+    server.is_together, server.faults = True, {number: {"upper_case"} for number in range(3)}
     record = filling(server.url, tmp_path, server_clock(server.url), dialect="together").run()
     assert (record["answered"], {batch["state"] for batch in record["batches"]}) == (ROWS, {"completed"})
 
