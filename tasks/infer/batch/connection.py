@@ -71,7 +71,11 @@ class Connection:
         arguments["params"] = dict(self._url.params) | arguments.get("params", {})
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}{path}", query=None)
         try:
-            with self._client.stream(method, url, **arguments) as response:
+            with contextlib.ExitStack() as stack:
+                response = stack.enter_context(self._client.stream(method, url, **arguments))
+                target = response.next_request
+                if method == "GET" and target and target.url.host != url.host:  # a store, which gets no key
+                    response = stack.enter_context(httpx.stream("GET", target.url, timeout=SECONDS_OF_FILES))
                 if not response.is_success:
                     response.read()
                     fault = fault_of(response)
