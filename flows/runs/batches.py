@@ -14,11 +14,12 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.cancellation import INTERRUPTIONS, pause
 from overnight.flows.runs.run_page import progress_shown
 from overnight.tasks.engine.progress import Progress
-from overnight.tasks.errors import OvernightError
+from overnight.tasks.errors import BudgetReached, OvernightError
 from overnight.tasks.infer.task import Clock, Filling, batched, filling_of, forsaken
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
+from overnight.tasks.workers.spending import minutes_reached
 
 
 def wait_for_batches(run: Run, job: Job) -> None:
@@ -30,6 +31,7 @@ def wait_for_batches(run: Run, job: Job) -> None:
 
         def show(text: str) -> None:
             nonlocal latest
+            end_at_budget(run)
             if text != latest:
                 logger.info(text)
             latest = text
@@ -44,6 +46,12 @@ def wait_for_batches(run: Run, job: Job) -> None:
             raise
     counts = f"{record['answered']:,} of {record['requests']:,} requests answered by {len(record['batches']):,} batches"
     logger.info("batch: %s, %s left for requests outside batches", counts, f"{record['left']:,}")
+
+
+def end_at_budget(run: Run) -> None:
+    """Raise `BudgetReached` once the run has taken its minutes. The next run goes on with its batches."""
+    if run.ends_at and time.time() >= run.ends_at:
+        raise BudgetReached(minutes_reached(run.budget["minutes"]))
 
 
 def warn_of_forsaken(run: Run, job: Job) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from overnight.flows.job.model import Job
+from overnight.flows.runs.batches import end_at_budget
+from overnight.tasks.errors import BudgetReached
 from tests import jobs
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
 from tests.tasks.infer.batch_server import BatchServer, batch_server
+from tests.tasks.runs import make_run
 
 ROWS = 25
 PRICES = {"price_per_million_input_tokens": 1.0, "price_per_million_output_tokens": 2.0}
@@ -80,3 +83,11 @@ def test_batches_change_no_generation(tmp_path: Path) -> None:
     online = jobs.load(tmp_path, inference=[model])
     in_batches = jobs.load(tmp_path, inference=[model | {"batch": {"window": "24h"}}])
     assert online.result_settings() == in_batches.result_settings()
+
+
+def test_the_wait_ends_with_the_minutes_of_the_budget(tmp_path: Path) -> None:
+    began = f"{datetime.now(UTC) - timedelta(minutes=2):%Y-%m-%dT%H:%M:%SZ}"
+    end_at_budget(make_run(tmp_path, started_at=began))
+    end_at_budget(make_run(tmp_path, started_at=began, budget={"minutes": 3.0}))
+    with pytest.raises(BudgetReached, match=r"budget\.minutes: expected a run of at most 1 minutes"):
+        end_at_budget(make_run(tmp_path, started_at=began, budget={"minutes": 1.0}))
