@@ -61,7 +61,7 @@ class Filling:
         """Return when every part has ended. Write and return the record for the receipt."""
         while self.turn():
             show(self.progress())
-            self.clock.pause(self.settings.poll_seconds)
+            self.clock.pause(self._seconds_to_next_look())
         self._collect_strays()
         return self._record()
 
@@ -74,6 +74,12 @@ class Filling:
         for part in list(self.items.values()):
             self._try(part)
         return any(part.state != states.DONE for part in self.items.values())
+
+    def _seconds_to_next_look(self) -> float:
+        seconds = self.settings.poll_seconds
+        if self.deadline is not None and not self.is_late:
+            seconds = min(seconds, max(self.deadline - self.clock.now(), 1.0))
+        return seconds
 
     def progress(self) -> str:
         parts = list(self.items.values())

@@ -57,7 +57,12 @@ def test_a_refused_row_is_left_to_the_stream_and_a_failed_one_is_sent_again(
 def test_at_finish_by_open_batches_are_cancelled_and_their_answers_kept(server: BatchServer, tmp_path: Path) -> None:
     server.faults = {0: {"stuck"}, 1: {"cancel_completes"}}
     clock = server_clock(server.url)
-    record = filling(server.url, tmp_path, clock, deadline=clock.now() + 1500).run()
+    deadline = clock.now() + 1500
+    late_at: list[float] = []
+    current = filling(server.url, tmp_path, clock, deadline=deadline)
+    current.warn = lambda sentence: late_at.append(clock.now()) if "finish_by" in sentence else None
+    record = current.run()
+    assert late_at == [pytest.approx(deadline, abs=60)], "not only at the next look, 600 s after the last one"
     assert states_of(record) == ["cancelled", "completed", "cancelled"]
     assert record["answered"] == len(answered(tmp_path)) == sum(server.charged.values())
     assert record["left"] == ROWS - record["answered"]
