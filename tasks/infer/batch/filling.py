@@ -184,9 +184,9 @@ class Filling:
 
     def _find(self, part: Part) -> None:
         """Search the batch of a create without an answer. Create another one if it does not appear."""
-        others = self._batches_known()
+        ids = self._batches_known()
         for batch in self.provider.batches(part.intended_at - SKEW_SECONDS):
-            if batch.id not in others and self._is_of(batch, part):
+            if batch.id not in ids and self._is_of(batch, part):
                 self._created(part, batch)
                 return
         if self.clock.now() >= part.intended_at + SEARCH_SECONDS:
@@ -249,30 +249,30 @@ class Filling:
 
     def _collect(self, part: Part, batch: Batch) -> None:
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
-        collected = self._collected(part, batch, keys)
-        is_incomplete = collected.lost(batch) or collected.lost_files
+        results = self._collected(part, batch, keys)
+        is_incomplete = results.lost(batch) or results.lost_files
         if is_incomplete and not self._is_missed_for_long(part):
             return
-        self._note(part, batch, collected)
+        self._note(part, batch, results)
         self.guard()
-        missing = keys - collected.answered - collected.refused
+        missing = keys - results.answered - results.refused
         tries = part.tries + (batch.state != "cancelled")
         if missing and self.settings.then == "again" and not self.is_late and tries <= MOST_TRIES:
             rest = self.parts.seal_rest(part, missing, tries)
             self.items[rest.name] = rest
             part.rest = rest.name
             missing = set()
-        self._leave(part, len(missing) + len(collected.refused))
+        self._leave(part, len(missing) + len(results.refused))
 
     def _collected(self, part: Part, batch: Batch, keys: set[str]) -> Collected:
         """Write the answers of a batch into the log. A second call replaces them."""
         return self.collection.collect(batch, f"{part.name}-{len(part.batches)}", keys)
 
-    def _note(self, part: Part, batch: Batch, collected: Collected) -> None:
+    def _note(self, part: Part, batch: Batch, results: Collected) -> None:
         """Add a batch that has ended to the part's record."""
         record = {"id": batch.id, "state": batch.state, "requests": part.rows}
-        part.batches.append(record | collected.counts(batch.completed))
-        for sentence in collected.warnings(batch):
+        part.batches.append(record | results.counts(batch.completed))
+        for sentence in results.warnings(batch):
             self.warn(f"batch {batch.id}: {sentence}")
 
     def _save(self, part: Part) -> None:
@@ -298,10 +298,10 @@ class Filling:
         return most is None or not waiting or sum(waiting) + part.tokens <= most
 
     def _batches_known(self) -> set[str]:
-        known = set()
+        ids = set()
         for part in self.items.values():
-            known.update({part.batch, *(batch["id"] for batch in part.batches)})
-        return known
+            ids.update({part.batch, *(batch["id"] for batch in part.batches)})
+        return ids
 
     def _is_of(self, batch: Batch, part: Part) -> bool:
         return batch.label == self.parts.label(part) or (bool(part.file) and batch.file == part.file)
@@ -311,12 +311,12 @@ class Filling:
         suspects = [part for part in self.items.values() if part.creates > len(part.batches)]
         if not suspects:
             return
-        known = self._batches_known()
+        ids = self._batches_known()
         since = self.parts.sealed_at() - SKEW_SECONDS
         strays = {batch.id: batch for batch in self._until_answered(lambda: list(self.provider.batches(since)))}
         for batch in strays.values():
             for part in suspects:
-                if batch.id not in known and self._is_of(batch, part):
+                if batch.id not in ids and self._is_of(batch, part):
                     self._collect_stray(part, batch)
 
     def _collect_stray(self, part: Part, batch: Batch) -> None:
@@ -328,8 +328,8 @@ class Filling:
             self.clock.pause(self.settings.poll_seconds)
             batch = self._until_answered(partial(self._stray_now, part, batch.id))
         keys = set(map(states.key_in, self.parts.requests(part).splitlines()))
-        collected = self._until_answered(lambda: self._collected(part, batch, keys))
-        self._note(part, batch, collected)
+        results = self._until_answered(lambda: self._collected(part, batch, keys))
+        self._note(part, batch, results)
         self._save(part)
         self.warn(f"batch: {batch.id} was made by a create without an answer, beside another batch of the same rows")
 
