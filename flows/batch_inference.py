@@ -15,7 +15,7 @@ from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
 from overnight.flows.notices.run_notice import Notice, noticed
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
-from overnight.flows.runs.batches import wait_for_batches
+from overnight.flows.runs.batches import wait_for_batches, warn_of_forsaken
 from overnight.flows.runs.cancellation import cancellable, completed
 from overnight.flows.runs.flow_run import (
     in_one_sentence,
@@ -117,6 +117,7 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     begin_imports(job)
     pipeline, sink = compile_job(job.pinned(run)), job.sink_for(run)
     is_batched = batched(job.models, run) is not None
+    warn_of_forsaken(run, job)
     if is_batched or getattr(job.source, "wait_for", None):
         trials = [None] * len(pipeline.links)
     else:

@@ -15,7 +15,7 @@ from overnight.flows.runs.cancellation import INTERRUPTIONS, pause
 from overnight.flows.runs.run_page import progress_shown
 from overnight.tasks.engine.progress import Progress
 from overnight.tasks.errors import BudgetReached, OvernightError
-from overnight.tasks.infer.task import Clock, Filling, batched, filling_of
+from overnight.tasks.infer.task import Clock, Filling, batched, filling_of, forsaken
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers import supervisor
@@ -31,6 +31,7 @@ def wait_for_batches(run: Run, job: Job) -> None:
 
         def show(text: str) -> None:
             nonlocal latest
+            end_at_budget(run)
             if text != latest:
                 logger.info(text)
             latest = text
@@ -47,11 +48,21 @@ def wait_for_batches(run: Run, job: Job) -> None:
     logger.info("batch: %s, %s left for requests outside batches", counts, f"{record['left']:,}")
 
 
-def pause_within(run: Run, seconds: float) -> None:
-    """Wait this time between two looks. Raise `BudgetReached` after the run's minutes: its batches go on meanwhile."""
+def end_at_budget(run: Run) -> None:
+    """Raise `BudgetReached` once the run has taken its minutes. The next run goes on with its batches."""
     if run.ends_at and time.time() >= run.ends_at:
         raise BudgetReached(minutes_reached(run.budget["minutes"]))
-    pause(seconds)
+
+
+def warn_of_forsaken(run: Run, job: Job) -> None:
+    """Name the batches that earlier settings of the job have begun, because no run pays for them knowingly."""
+    batches = forsaken(job.models, run)
+    if batches:
+        _warn(
+            run,
+            f"batch: this run does not use {len(batches):,} batches at the provider, which may be paid: "
+            f"{', '.join(batches[:5])}. Cancel them there, or run with the settings that made them",
+        )
 
 
 def _filling(run: Run, job: Job) -> Filling:
@@ -62,7 +73,7 @@ def _filling(run: Run, job: Job) -> Filling:
     return filling_of(
         run,
         model,
-        Clock(pause=partial(pause_within, run)),
+        Clock(pause=pause),
         model.batch.deadline(began_at, job.timezone),
         partial(lease.check, run.ledger, run.token),
         partial(_warn, run),

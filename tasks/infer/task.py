@@ -21,7 +21,7 @@ from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
 from overnight.tasks.infer.batch.filling import Clock, Filling
 from overnight.tasks.infer.batch.parts import Parts
-from overnight.tasks.infer.batch.sealing import Requests, batched, filling_of, seal
+from overnight.tasks.infer.batch.sealing import Requests, batched, filling_of, forsaken, seal
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder, has_settings
 from overnight.tasks.infer.spending import begin_spending
@@ -56,6 +56,7 @@ __all__ = [
     "embed_text",
     "embedder",
     "filling_of",
+    "forsaken",
     "has_settings",
     "infer",
     "seal_requests",

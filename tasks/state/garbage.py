@@ -131,7 +131,7 @@ class _Ledger:
                 for folder, reason in RESUMED_FROM.items():
                     yield from self._tree(f"{home}/{folder}", reason)
             elif name not in resumable or is_idle:
-                reason = self._reason(name, last_attempt if name in resumable else "")
+                reason = self._reason(name, last_attempt if name in resumable else "") + self._batches(home)
                 for item in self._tree(home, reason):
                     # Without its record a generation is never resumed, even if the rest remains.
                     yield replace(item, places=(self.run.ledger / home / "generation.json", *item.places))
@@ -146,6 +146,17 @@ class _Ledger:
             date = f"{last_attempt[:4]}-{last_attempt[4:6]}-{last_attempt[6:8]}"
             return f"could be resumed, but its last attempt began {date}"
         return "no run would resume it: a newer one began, or settings changed"
+
+    def _batches(self, home: str) -> str:
+        """Return words for the batches of a generation that may be under way; see infer/batch/parts.py."""
+        batches = []
+        for path in self._below(f"{home}/batches"):
+            record = read_json(self.run.ledger / path) if path.endswith(".json") else None
+            if record and record.get("state") in ("creating", "created"):
+                batches.append(record["batch"] or "one without an id")
+        if not batches:
+            return ""
+        return f"; {len(batches):,} batches at the provider may be paid: {', '.join(batches[:5])}"
 
     def old_receipts(self, keep: int) -> list[str]:
         """Return the receipts below the newest `keep`, unless the target has one of their files."""

@@ -1,6 +1,8 @@
 """Write the answers of an ended batch as a file of the log of answers: whole or not at all, so it can be repeated."""
 
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -29,11 +31,15 @@ class Collected:
         charged = max(completed or 0, len(self.answered) + self.useless)
         return {"answered": len(self.answered), "refused": len(self.refused), "charged": charged}
 
+    def lost(self, batch: Batch) -> int:
+        """Return the number of answers that the provider counts, and that its results do not have."""
+        return max((batch.completed or 0) - len(self.answered) - self.useless, 0)
+
     def warnings(self, batch: Batch) -> Iterator[str]:
-        lost = (batch.completed or 0) - len(self.answered) - self.useless
+        lost = self.lost(batch)
         if self.lost_files:
             yield "the provider has deleted its results; no run looked at them in time"
-        if lost > 0:
+        if lost:
             yield f"{lost:,} answers are paid and missing in the results; these rows are requested again"
         if self.unknown:
             yield f"{self.unknown:,} lines of the results cannot be read, or belong to no row"
@@ -61,13 +67,16 @@ class Collection:
         return collected
 
     def count_answers(self) -> int:
-        """Return the number of rows that all batches answered."""
-        keys: set[bytes] = set()
-        for name in self.folder.names():
-            if name.startswith(PREFIX):
+        """Return the number of rows that all batches answered. The keys of one part at a time are in memory."""
+        names = [name for name in self.folder.names() if name.startswith(PREFIX)]
+        count = 0
+        for _, group in itertools.groupby(names, key=_part_of):
+            keys: set[str] = set()
+            for name in group:
                 with (self.folder / name).open() as lines:
-                    keys.update(bytes.fromhex(json.loads(line)["key"]) for line in lines)
-        return len(keys)
+                    keys.update(json.loads(line)["key"] for line in lines)
+            count += len(keys)
+        return count
 
     def _results(self, batch: Batch, collected: Collected) -> Iterator[Result | None]:
         for id in batch.results:
@@ -94,6 +103,11 @@ class Collection:
         collected.answered.add(result.key)
         fields = asdict(answer) | {"price": self.price}
         return json.dumps({"key": result.key, "answer": fields}).encode() + b"\n"
+
+
+def _part_of(name: str) -> str:
+    """Return the number of the first part whose rows a file of answers has."""
+    return re.split(r"[-.]", name.removeprefix(PREFIX))[0]
 
 
 def _fault(result: Result) -> Fault:

@@ -11,8 +11,8 @@ from overnight.tasks.infer.endpoint.transport import goes_directly, secrets_of, 
 SECONDS, SECONDS_OF_FILES = 60.0, 600.0
 
 
-class Gone(Exception):
-    """The provider no longer has a batch or a file."""
+class Gone(Fault):
+    """The provider has no such batch or file, or no such path."""
 
 
 class Connection:
@@ -57,6 +57,8 @@ class Connection:
             payload = json.loads(content)
         except ValueError:
             payload = None
+        if isinstance(payload, list):  # Together's list of batches
+            payload = {"data": payload}
         if not isinstance(payload, dict):
             raise Fault(Blame.SERVER, f"expected a JSON object, found {self._shown(content[:200].decode('replace'))!r}")
         return payload
@@ -69,13 +71,17 @@ class Connection:
         arguments["params"] = dict(self._url.params) | arguments.get("params", {})
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}{path}", query=None)
         try:
-            with self._client.stream(method, url, **arguments) as response:
+            with contextlib.ExitStack() as stack:
+                response = stack.enter_context(self._client.stream(method, url, **arguments))
+                target = response.next_request
+                if method == "GET" and target and target.url.host != url.host:  # a store, which gets no key
+                    response = stack.enter_context(httpx.stream("GET", target.url, timeout=SECONDS_OF_FILES))
                 if not response.is_success:
                     response.read()
-                    if method == "GET" and response.status_code in (404, 410):
-                        raise Gone(path)
                     fault = fault_of(response)
                     fault.sentence = self._shown(fault.sentence)
+                    if method == "GET" and response.status_code in (404, 410):
+                        raise Gone(fault.blame, f"{fault.sentence} for {path}")
                     raise fault
                 yield response
         except httpx.RequestError as error:

@@ -45,8 +45,10 @@ class Part:
     creates: int = 0  # that may have made a batch
     intended_at: float = 0.0  # of the last one
     cancelled_at: float = 0.0
+    missed_at: float = 0.0  # the provider did not show the batch, or all its results
     not_before: float = 0.0  # the provider had no room for it
     left: int = 0  # rows that the stream requests
+    rest: str = ""  # the part with its rows that go into another batch
     batches: list[dict[str, Any]] = field(default_factory=list)  # that have ended, as the receipt has them
 
 
@@ -69,9 +71,16 @@ class Parts:
         return f"overnight-{self.label(part).replace('/', '-')}.jsonl"
 
     def all(self) -> list[Part]:
+        """Return the parts. The rest of a part counts once the part names it: before, it is sealed again."""
         names = [name for name in self.folder.names() if name.startswith("part-") and name.endswith(".json")]
         records = self.folder.read_each(names)
-        return sorted((Part(**json.loads(records[name])) for name in names), key=lambda part: part.name)
+        parts = sorted((Part(**json.loads(records[name])) for name in names), key=lambda part: part.name)
+        rests = {part.rest for part in parts}
+        return [part for part in parts if "." not in part.name or part.name in rests]
+
+    def open_batches(self) -> list[str]:
+        """Return the ids of the batches at the provider; the label of one whose create had no answer."""
+        return [part.batch or self.label(part) for part in self.all() if part.state in (CREATING, CREATED)]
 
     def save(self, part: Part) -> None:
         write_json(self.folder / f"part-{part.name}.json", asdict(part))
@@ -90,7 +99,8 @@ class Parts:
     def seal(
         self, requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings
     ) -> Iterator[Part]:
-        """Write the parts of all requests, and yield each."""
+        """Write the parts of all requests, and yield each. An interrupted sealing may have left others."""
+        self.folder.remove()
         for number, group in enumerate(_groups(requests, line, bounds)):
             part = self._write(f"{number:05}", list(group.lines.values()), group.tokens)
             self.save(part)
@@ -131,9 +141,12 @@ class _Group:
 
 
 def _groups(requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings) -> Iterator[_Group]:
+    """Yield the requests of each part. One that is larger than any file may be is left to the stream."""
     group = _Group()
     for request in requests:
         content = line(request.key, request.body)
+        if len(content) > bounds.megabytes * MILLION:
+            continue
         if group.lines and not group.has_room(content, request.tokens, bounds):
             yield group
             group = _Group()

@@ -59,7 +59,7 @@ class Provider(Protocol):
         """Create a batch of an uploaded file. After a fault of the server, it may exist."""
 
     def batches(self, since: float) -> Iterator[Batch]:
-        """Yield the batches that were created after a moment, the newest first."""
+        """Yield the batches that were created after a moment, in any order."""
 
     def look(self, id: str) -> Batch:
         """Return the batch as it is now. Raise `Gone` if the provider no longer has it."""

@@ -6,7 +6,7 @@ The first request is sent outside batches, so that a wrong key, address or model
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,11 @@ from overnight.tasks.infer.batch.parts import Parts, Request
 from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.infer.endpoint.response_log import key_of, open_log
 from overnight.tasks.infer.models.openai import OpenAI
+from overnight.tasks.infer.spending import answers_of
 from overnight.tasks.rows.blocks import live_rows
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
-from overnight.tasks.state.run import Run
-from overnight.tasks.storage.location import Location
+from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.workers.row_isolation import TOGETHER, RowIsolation
 
 COLUMNS = {"__key": pa.string(), "__body": pa.large_string(), "__tokens": pa.float64()}
@@ -57,8 +57,8 @@ class LoadedRequests:
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         for block in self._steps.on(blocks, isolation) if self._steps else blocks:
-            made = self._rows.run(block, [Operation("requests", lambda _: self._work)], isolation or TOGETHER)
-            rows, _ = live_rows(made)
+            table = self._rows.run(block, [Operation("requests", lambda _: self._work)], isolation or TOGETHER)
+            rows, _ = live_rows(table)
             if len(rows):
                 yield rows.select(REQUESTS.names).cast(REQUESTS)
 
@@ -92,6 +92,19 @@ def batched(models: Iterable[object], run: Run) -> OpenAI | None:
     return None
 
 
+def forsaken(models: Iterable[object], run: Run) -> list[str]:
+    """Return the batches at the provider, begun since the last publish, that the run will not collect."""
+    batches: list[str] = []
+    if not any(isinstance(model, OpenAI) for model in models):
+        return batches
+    published = (read_json(run.ledger / "receipt.json") or {}).get("generation", "")
+    is_batched = batched(models, run) is not None
+    for generation in (run.ledger / "generations").names():
+        if generation > published and not (is_batched and generation == run.generation):
+            batches += Parts.of(replace(run, generation=generation)).open_batches()
+    return batches
+
+
 def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
     """Seal the requests in `tables` that have no answer yet, and return a sentence for the log."""
     assert model.batch
@@ -104,8 +117,8 @@ def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
 
 def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Iterator[Request]:
     """Yield the requests without an answer in the log, after one that is sent now."""
-    place = answers_of(run, model)
-    log, is_tried = open_log(place), False
+    folder = answers_of(run, model)
+    log, is_tried = open_log(folder), False
     for table in tables:
         for row_id, key, body, tokens in zip(*(column.to_pylist() for column in table.columns), strict=True):
             if log.find(key):
@@ -113,13 +126,8 @@ def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Ite
             if is_tried:
                 yield Request(key, body, tokens)
             else:
-                model.requests_to_service(place).answers([row_id], [json.loads(body)])
+                model.requests_to_service(folder).answers([row_id], [json.loads(body)])
                 is_tried = True
-
-
-def answers_of(run: Run, model: OpenAI) -> Location:
-    """Return the folder of the log of the model's answers, which its workers read."""
-    return run.answers / (model.name or model.kind)
 
 
 def provider_of(model: OpenAI, settings: BatchSettings) -> OpenAIBatches:

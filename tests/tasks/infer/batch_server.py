@@ -3,7 +3,7 @@
 `faults` has, for the number of each create, the names of what befalls its batch:
 create_dropped, create_503, list_late, token_limit, failed, expired (a third is done), only_errors, no_files,
 line_missing, line_doubled, line_cut, content_502, content_cut, content_gone, poll_429, stuck, cancel_completes,
-usage_zeros, upper_case.
+usage_zeros, upper_case; look_404, results_late and content_404 (as if they did not exist, once).
 """
 
 import contextlib
@@ -40,6 +40,14 @@ class Batch:
     errors: list[dict[str, Any]] = field(default_factory=list)
     polls_refused: int = 2
     reads_refused: int = 2
+    absences: set[str] = field(default_factory=lambda: {"look_404", "results_late", "content_404"})
+
+    def is_absent(self, fault: str) -> bool:
+        """Return True once, if the batch has this fault."""
+        if fault not in self.faults & self.absences:
+            return False
+        self.absences.remove(fault)
+        return True
 
 
 @dataclass
@@ -51,7 +59,7 @@ class BatchServer:
     cancel_seconds: float = 5.0
     day: float = 86400.0  # after which a batch expires
     key: str = ""
-    wraps_job: bool = False
+    is_together: bool = False
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # texts whose rows have no response
     kill_at: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -182,6 +190,7 @@ class BatchServer:
     def shown(self, batch: Batch) -> dict[str, Any]:
         total = len(self.contents[batch.file].splitlines())
         upper = "upper_case" in batch.faults
+        is_late = batch.state == "completed" and batch.is_absent("results_late")
         return {
             "id": batch.id,
             "object": "batch",
@@ -190,7 +199,7 @@ class BatchServer:
             "input_file_id": batch.file,
             "completion_window": "24h",
             "status": batch.state.upper() if upper else batch.state,
-            "output_file_id": batch.output,
+            "output_file_id": None if is_late else batch.output,
             "error_file_id": batch.errors_file,
             "created_at": int(batch.created_at),
             "request_counts": {"total": total, "completed": batch.completed, "failed": batch.failed},
@@ -241,7 +250,7 @@ def handle(state: BatchServer, method: str, path: str, query: dict[str, list[str
         if text in state.refused:
             raise Refused(*state.refused[text])
         return state.answer(body)
-    if kind == "POST /v1/files":
+    if kind == ("POST /v1/files/upload" if state.is_together else "POST /v1/files"):
         content = request()
         kill(state, "upload-before")
         made = state.add_file(*content)
@@ -280,7 +289,7 @@ def created(state: BatchServer, body: dict[str, Any]) -> Any:
     if "create_503" in batch.faults:
         raise Refused(503, "overloaded")
     shown = state.shown(batch)
-    return {"job": shown, "warning": ""} if state.wraps_job else shown
+    return {"job": shown, "warning": ""} if state.is_together else shown
 
 
 def listed(state: BatchServer, query: dict[str, list[str]]) -> Any:
@@ -296,6 +305,8 @@ def looked(state: BatchServer, batch: Batch, cancel: bool) -> Any:
     if "poll_429" in batch.faults and batch.polls_refused:
         batch.polls_refused -= 1
         raise Refused(429, "slowly")
+    if batch.is_absent("look_404"):
+        raise Refused(404, "No batch found")
     state.move(batch)
     if cancel and batch.state not in ("validating", "in_progress", "cancelling"):
         raise Refused(409, f"Cannot cancel a batch with status '{batch.state}'.")
@@ -309,7 +320,7 @@ def looked(state: BatchServer, batch: Batch, cancel: bool) -> Any:
 def content_of(state: BatchServer, file: str) -> Any:
     batch, content = state.batch_of_file(file), state.contents[file]
     faults = batch.faults if batch else set()
-    if "content_gone" in faults:
+    if "content_gone" in faults or (batch and batch.is_absent("content_404")):
         raise Refused(404, "No such File object")
     if killer := state.kill_at.pop("content-half", None):
         return Half(content, killer)
@@ -368,6 +379,8 @@ def batch_server() -> Iterator[BatchServer]:
                 else:
                     field_name = part.get_param("name", header="content-disposition")  # type: ignore[union-attr]
                     fields[field_name] = part.get_payload()  # type: ignore[union-attr]
+            if state.is_together and fields.get("file_name") != name:
+                raise Refused(400, "file_name is required")
             return name, content, fields["purpose"]
 
         def _send(self, status: int, answer: Any) -> None:

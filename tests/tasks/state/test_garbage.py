@@ -98,6 +98,19 @@ def test_all_that_no_run_needs_is_named_with_its_reason_and_the_rest_stays(run: 
     assert found(run, {"generation": CURRENT}) == []
 
 
+def test_batches_that_may_be_under_way_are_named_before_their_generation_goes(run: Run) -> None:
+    begun(run, OLDER)
+    begun(run, CURRENT)
+    for part, state in enumerate(("created", "done", "creating")):
+        write_json(
+            run.ledger / f"generations/{OLDER}/batches/part-{part:05}.json",
+            {"state": state, "batch": f"batch-{part}" * (state != "creating")},
+        )
+    (run.ledger / f"generations/{OLDER}/batches/part-00000.jsonl").write_bytes(b"requests")
+    [(_, reason)] = what_and_why(found(run, published(run, CURRENT, "a.parquet")))[:1]
+    assert reason.endswith("; 2 batches at the provider may be paid: batch-0, one without an id")
+
+
 def test_no_link_is_followed_and_only_what_is_removed_is_counted(run: Run, tmp_path: Path) -> None:
     for name in (OLDER, CURRENT):
         begun(run, name)

@@ -17,18 +17,21 @@ NOT_TRIED = ("batch_expired", "batch_cancelled")
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs between providers: the path of each request, the largest file in MB, and the file's purpose."""
+    """What differs between providers: the path of each request, the largest file in MB, and how it is uploaded."""
 
     endpoint: str = "/v1/chat/completions"
     megabytes: int = 200
     purpose: str = "batch"
+    upload: str = "/files"
+    has_name_field: bool = False
 
 
 VARIANTS = {
     "openai": Variant(),
     "azure": Variant(endpoint="/chat/completions"),
-    "groq": Variant(),
-    "together": Variant(megabytes=100, purpose="batch-api"),
+    "groq": Variant(megabytes=100),
+    # https://docs.together.ai/reference/upload-file
+    "together": Variant(megabytes=100, purpose="batch-api", upload="/files/upload", has_name_field=True),
 }
 
 
@@ -45,8 +48,10 @@ class OpenAIBatches:
         return f'{head[:-1]}, "body": {body}}}\n'.encode()
 
     def upload(self, name: str, content: bytes) -> str:
-        file = self.connection.upload("/files", name, content, {"purpose": self.variant.purpose})
-        return str(file["id"])
+        fields = {"purpose": self.variant.purpose}
+        if self.variant.has_name_field:
+            fields["file_name"] = name
+        return _id(self.connection.upload(self.variant.upload, name, content, fields))
 
     def find_file(self, name: str) -> str | None:
         for file in self._listed("/files", purpose=self.variant.purpose):
@@ -57,17 +62,13 @@ class OpenAIBatches:
     def create(self, file: str, label: str) -> Batch:
         body = {"input_file_id": file, "endpoint": self.variant.endpoint, "completion_window": self.window}
         answer = self.connection.post("/batches", {**body, "metadata": {"overnight": label}})
-        answer = answer.get("job") or answer  # Together
-        if not answer.get("id"):
-            raise Fault(Blame.SERVER, f"expected a batch with an id, found {str(answer)[:200]}")
-        return _batch(answer)
+        return _batch(answer.get("job") or answer)  # Together has a job
 
     def batches(self, since: float) -> Iterator[Batch]:
         for item in self._listed("/batches"):
             batch = _batch(item)
-            if batch.created_at and batch.created_at < since:
-                return
-            yield batch
+            if not batch.created_at or batch.created_at >= since:
+                yield batch
 
     def look(self, id: str) -> Batch:
         return _batch(self.connection.get(f"/batches/{id}"))
@@ -93,6 +94,12 @@ class OpenAIBatches:
             parameters["after"] = items[-1]["id"]
 
 
+def _id(item: dict[str, Any]) -> str:
+    if not item.get("id"):
+        raise Fault(Blame.SERVER, f"expected an object with an id, found {str(item)[:200]}")
+    return str(item["id"])
+
+
 def _batch(item: dict[str, Any]) -> Batch:
     state = str(item.get("status")).lower()
     counts = item.get("request_counts") or {}
@@ -100,7 +107,7 @@ def _batch(item: dict[str, Any]) -> Batch:
     words = "; ".join(map(_problem, problems[:3])) or str(item.get("error") or "")
     files = item.get("output_file_id"), item.get("error_file_id")
     return Batch(
-        id=str(item["id"]),
+        id=_id(item),
         state=state,
         phase=PHASES.get(state, Phase.OPEN),
         file=str(item.get("input_file_id") or ""),

@@ -1,6 +1,7 @@
 """Each kind of line in a result: an answer, a refusal, a row that was not tried, and what is none of them."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,3 +47,17 @@ def test_each_line_counts_for_what_it_is(tmp_path: Path) -> None:
     assert json.loads(line)["answer"]["text"] == "yes"
     assert json.loads(line)["answer"]["price"] == 0.5
     assert collection.count_answers() == 1
+
+
+def test_the_answers_of_all_batches_are_counted_part_by_part(tmp_path: Path) -> None:
+    _, collection = collected(tmp_path)
+    for part in range(20):
+        for batch, start in (("-0", 0), (".1-0", 1000), ("-1", 500)):  # the last one answers rows again
+            keys = [f"{part:04x}{start + row:060x}" for row in range(1000)]
+            (tmp_path / f"batch-{part:05}{batch}.jsonl").write_text("".join(f'{{"key": "{key}"}}\n' for key in keys))
+    tracemalloc.start()
+    count = collection.count_answers()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 40_000
+    assert peak < 1_500_000  # all keys take 4 MB

@@ -1,5 +1,7 @@
 """What a request to a batch API raises, and that no message has a secret."""
 
+import http.server
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -37,3 +39,25 @@ def test_the_key_goes_into_the_header_and_into_no_message(server: BatchServer) -
         Connection(server.url, "wrong-key", {}).get("/batches")
     assert raised.value.blame is Blame.KEY
     assert "wrong-key" not in raised.value.sentence
+
+
+def test_a_file_in_a_store_is_read_by_its_signed_address_without_the_key() -> None:
+    requests = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append((self.path, self.headers.get("Authorization"), self.headers.get("api-key")))
+            self.send_response(302 if self.path == "/v1/f" else 200)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/store?signature=s")  # type: ignore[attr-defined]
+            self.end_headers()
+            self.wfile.write(b"a\nb\n" if self.path != "/v1/f" else b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        connection = Connection(f"http://127.0.0.1:{server.server_port}/v1", "k", {"api-key": "h"})
+        assert list(connection.lines("/f")) == [b"a", b"b"]
+        server.shutdown()
+    assert requests == [("/v1/f", "Bearer k", "h"), ("/store?signature=s", None, None)]

@@ -18,7 +18,7 @@ def server() -> Iterator[BatchServer]:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_batch_is_made_found_looked_at_read_and_cancelled(name: str, server: BatchServer) -> None:
-    server.wraps_job = name == "together"
+    server.is_together = name == "together"
     provider: Provider = OpenAIBatches(Connection(server.url, None, {}), VARIANTS[name], "24h")
     lines = [provider.line(str(number), '{"messages": [{"content": "hello"}]}') for number in range(3)]
     file = provider.upload("a.jsonl", b"".join(lines))

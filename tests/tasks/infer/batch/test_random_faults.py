@@ -14,7 +14,7 @@ from tests.tasks.infer.batch_server import BatchServer, batch_server
 FAULTS = (
     *("create_dropped", "create_503", "list_late", "token_limit", "expired", "only_errors", "no_files", "line_missing"),
     *("line_doubled", "line_cut", "content_502", "content_cut", "content_gone", "poll_429", "stuck", "usage_zeros"),
-    *("upper_case", "failed"),
+    *("upper_case", "failed", "look_404", "results_late", "content_404"),
 )
 MOMENTS = ("upload-before", "upload-after", "create-before", "create-after", "look", "content-half")
 
