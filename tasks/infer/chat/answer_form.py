@@ -61,12 +61,12 @@ class AnswerForm(Settings):
         """Return the answer in a model's text, without white space around it. Raise `RowError` if it does not fit."""
         answer = text.strip()
         if self.choices is None:
-            fits, expected = self.as_grammar().fits(answer), f"a text of {self.as_grammar().setting}"
+            fits, form = self.as_grammar().fits(answer), f"a text of {self.as_grammar().setting}"
         else:
             answer = _field(answer)
-            fits, expected = answer in self.choices, f"one of {', '.join(map(repr, self.choices))}"
+            fits, form = answer in self.choices, f"one of {', '.join(map(repr, self.choices))}"
         if not fits:
-            raise RowError(f"answer: expected {expected:.300}, found {answer[:80]!r}.")
+            raise RowError(f"answer: expected {form:.300}, found {answer[:80]!r}.")
         return answer
 
 

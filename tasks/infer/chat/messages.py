@@ -117,8 +117,8 @@ def conversation(value: Any, column: str) -> list[Message]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            found = str(error)[:100]
-            raise RowError(f"{column}: expected messages as JSON, found other text: {found}.") from None
+            excerpt = str(error)[:100]
+            raise RowError(f"{column}: expected messages as JSON, found other text: {excerpt}.") from None
     else:
         value = without_nulls(value)
     if isinstance(value, Mapping):
@@ -138,8 +138,8 @@ def _message(value: Any, label: str) -> Message:
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)  # servers refuse an empty list
         if not isinstance(message.get("content"), str | list):
-            found = _shown(message.get("content"))
-            raise RowError(f"{label}: expected a text or parts as content, found {found}.")
+            excerpt = _shown(message.get("content"))
+            raise RowError(f"{label}: expected a text or parts as content, found {excerpt}.")
     message.setdefault("content", None)
     return message
 

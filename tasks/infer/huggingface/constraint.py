@@ -61,8 +61,8 @@ class ConstrainedRows:
         if self._is_begun:
             self._consume(input_ids[:, -1].tolist())
         self._is_begun = True
-        allowed = torch.from_numpy(self._allowed(scores.shape[1])).to(scores.device)
-        return scores.masked_fill(~allowed, -torch.inf)
+        mask = torch.from_numpy(self._allowed(scores.shape[1])).to(scores.device)
+        return scores.masked_fill(~mask, -torch.inf)
 
     def _consume(self, tokens: Sequence[int]) -> None:
         """Give each row its last token. A text that is complete gets padding, which does not count."""
@@ -84,8 +84,8 @@ class ConstrainedRows:
         for row, matcher in enumerate(self._matchers):
             if row not in self.problems:
                 fill_next_token_bitmask(matcher, bits, row)
-        allowed = np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little")[:, :vocabulary].astype(bool)
+        mask = np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little")[:, :vocabulary].astype(bool)
         for row in self.problems:
-            allowed[row] = False
-            allowed[row, list(self._ends)] = True
-        return allowed
+            mask[row] = False
+            mask[row, list(self._ends)] = True
+        return mask

@@ -95,19 +95,19 @@ class Generation:
         self, inputs: dict[str, Any], noise: "GumbelNoise | None", num_beams: int, best: int
     ) -> list[list[Generated]]:
         processors: list[Any] = []
-        log_probabilities = constrained = None
+        log_probabilities = limiter = None
         if self._logprobs:
             log_probabilities = LogProbabilities()
             processors.append(log_probabilities)
         if self._constraint:  # before the noise, which draws among the tokens that are left
-            constrained = self._constraint.rows(len(inputs["attention_mask"]))
-            processors.append(constrained)
+            limiter = self._constraint.rows(len(inputs["attention_mask"]))
+            processors.append(limiter)
         if noise:
             processors.append(noise)
         sequences = self._generate(inputs, processors, self._max_new_tokens, num_beams, best)
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
         texts = list(map(self._without_end, sequences[:, start:].tolist()))
-        for row, problem in (constrained.problems if constrained else {}).items():
+        for row, problem in (limiter.problems if limiter else {}).items():
             texts[row] = replace(texts[row], problem=problem)
         if log_probabilities:
             means = log_probabilities.means(sequences, [text.count for text in texts])
