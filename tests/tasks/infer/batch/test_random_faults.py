@@ -77,8 +77,8 @@ def test_no_row_is_lost_and_each_charge_is_accounted_for(seed: int, tmp_path: Pa
     check(seed, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_over_200_random_schedules_of_faults(tmp_path: Path) -> None:
     total = Counter[str]()
     for seed in range(1000, 1200):
