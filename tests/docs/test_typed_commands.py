@@ -28,6 +28,7 @@ ELSEWHERE = ("overnight serve", "overnight deploy", "overnight doctor")
 DAYS = {"2026-10-01": "2026-11-17"}  # so that the backfill has two days instead of 49
 NOT_RUN = {
     "overnight serve deployments/jobs/digits.yaml": "tests/packaging/test_wheel.py starts one and stops it",
+    "overnight serve my_job.yaml": "tests/packaging/test_wheel.py starts one and stops it",
     "overnight metrics my_job.yaml": "it serves until it is stopped; tests/flows/scrape.py starts the same server",
     "overnight deploy my_job.yaml": "tests/packaging/test_wheel.py deploys to a server of its own",
     "overnight site s3://bucket/lake": "tests/flows/history/test_site.py writes one in a bucket",
