@@ -21,7 +21,7 @@ from overnight.flows.runs.run import describe_run
 from overnight.tasks.engine.progress import Interval
 from overnight.tasks.engine.progress_text import cost_text, duration
 from overnight.tasks.errors import STAGES
-from overnight.tasks.infer.kinds import Predictor, RemoteModel
+from overnight.tasks.infer.kinds import Predictor, RemoteModel, Service
 from overnight.tasks.ingest.in_process import count_inputs
 
 TOKENS = ("prompt_tokens", "completion_tokens")
@@ -144,11 +144,14 @@ def _seconds_a_row(job: Job, model: Predictor, seconds: float, preview: Preview)
     at_once = model.max_concurrent_requests * rows_a_request
     latency = seconds / math.ceil(rows / at_once)
     a_row = latency / at_once / _workers(model)
-    if per_minute := getattr(model, "requests_per_minute", None):
-        a_row = max(a_row, 60 / per_minute / rows_a_request)
+    if not isinstance(model, Service):
+        return a_row
+    if model.requests_per_minute:
+        a_row = max(a_row, 60 / model.requests_per_minute / rows_a_request)
     tokens = _sum(preview, _columns(job, [model], TOKENS), 1)
-    per_minute = getattr(model, "tokens_per_minute", None)
-    return max(a_row, 60 * tokens.seconds / per_minute) if tokens and per_minute else a_row
+    if tokens and model.tokens_per_minute:
+        a_row = max(a_row, 60 * tokens.seconds / model.tokens_per_minute)
+    return a_row
 
 
 def _price_of_devices(job: Job, seconds: float) -> float:

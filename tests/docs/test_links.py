@@ -59,6 +59,17 @@ def test_a_link_to_a_page_or_a_heading_that_is_not_there_is_found() -> None:
     assert dead_links(page, {page: text}) == ["page.md#two", "gone.md"]
 
 
+def test_every_page_stands_in_the_contents_of_a_page_of_contents(texts: dict[Path, str]) -> None:
+    listed = set()
+    for path, text in texts.items():
+        for contents in re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            entries = [line for line in contents.splitlines() if line and not line.startswith(":")]
+            listed |= {path.parent / f"{entry}.md" for entry in entries}
+    pages = {path for path in texts if path.is_relative_to(ROOT / "docs")} - {ROOT / "docs/index.md"}
+    assert len(pages) > 40
+    assert sorted(str(path.relative_to(ROOT)) for path in pages ^ listed) == []
+
+
 def test_the_front_page_fits_in_200_lines() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 

@@ -3,11 +3,12 @@
 import contextlib
 import http.client
 import http.server
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from tests.loopback import served
 
 REFUSALS = {
     "throttle": (503, "SlowDown", "Please reduce your request rate."),
@@ -98,11 +99,6 @@ def faulty_s3(upstream: str) -> Iterator[FaultyS3]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with served(Handler) as url:
+        state.url = url
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -58,6 +58,8 @@ class Account(NoAccount):
         self._tell()
 
     async def told(self) -> None:
+        if not self._settled and (self._teller is None or self._teller.done()):
+            return  # all answers were known
         end = asyncio.get_running_loop().create_future()
         self._waiting.append(end)
         self._tell()

@@ -302,8 +302,9 @@ class Service(RemoteModel):
         return Amount(prompt_tokens + completion_tokens, cost / MILLION)
 
     def has_cost(self) -> bool:
-        """Return True if the prices are known, so that each row has its cost."""
-        return None not in (self.price_per_million_input_tokens, self.price_per_million_output_tokens)
+        """Return True if each row has its cost. A model that writes no text needs only the price of its input."""
+        has_output_price = self.price_per_million_output_tokens is not None or not self.most_answer_tokens()
+        return self.price_per_million_input_tokens is not None and has_output_price
 
 
 def as_list(value: Any) -> list[Any]:

@@ -92,9 +92,6 @@ class EndpointEmbedding(Service):
     def outputs_made(self) -> list[str]:
         return ["embedding", "prompt_tokens", *(["cost"] if self.has_cost() else [])]
 
-    def has_cost(self) -> bool:
-        return self.price_per_million_input_tokens is not None
-
     def forward_batch_size(self) -> int:
         return REQUESTS_A_CALL * self.inputs_per_request if self.batch_size == "auto" else self.batch_size
 

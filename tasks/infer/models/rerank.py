@@ -80,9 +80,6 @@ class Rerank(Service):
     def outputs_made(self) -> list[str]:
         return ["scores", "prompt_tokens", *(["cost"] if self.has_cost() else [])]
 
-    def has_cost(self) -> bool:
-        return self.price_per_million_input_tokens is not None
-
     def protocol(self) -> RankingRequests:
         return dialect_of(self.api)
 

@@ -20,6 +20,8 @@ from email import message_from_bytes
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.loopback import served
+
 LATE_SECONDS = 120.0
 
 
@@ -402,17 +404,6 @@ def batch_server() -> Iterator[BatchServer]:
         def log_message(self, *_: object) -> None:
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
-        request_queue_size = 128
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    server = Server(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with served(Handler) as url:
+        state.url = f"{url}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.loopback import served
+
 MOOD = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"], "type": "string"}},
@@ -172,17 +174,6 @@ def server_of(state: S) -> Iterator[S]:
         def log_message(self, *_: object) -> None:
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
-        request_queue_size = 128
-
-        def handle_error(self, *_: object) -> None:
-            pass  # connections that whoever asked has left
-
-    server = Server(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with served(Handler) as url:
+        state.url = f"{url}/v1"
         yield state
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -89,3 +89,22 @@ def test_a_supervisor_without_counts_ends_the_try_of_the_run() -> None:
 
     with pytest.raises(ServiceUnavailable, match="lost its counts"):
         asyncio.run(ask())
+
+
+def test_a_call_without_requests_does_not_ask_the_run() -> None:
+    exchanges: list[int] = []
+
+    def exchange(settled: list[Settled], wanted: Sequence[Paid]) -> Reply:
+        exchanges.append(len(settled))
+        return Reply(len(wanted))
+
+    async def calls() -> int:
+        account = Account(exchange)
+        await account.told()
+        before = len(exchanges)
+        await request(account)
+        await account.told()
+        return before
+
+    assert asyncio.run(calls()) == 0
+    assert sum(exchanges) == 1
