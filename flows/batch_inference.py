@@ -34,6 +34,7 @@ from overnight.flows.runs.run_page import failure_shown, progress_shown, show_pu
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
+from overnight.flows.schedule.run_after import announce, run_later_days, waiting
 from overnight.flows.schedule.run_partition import own_partition
 from overnight.tasks.infer.task import Inference, batched, begin_trials, infer, seal_requests
 from overnight.tasks.ingest.task import ingest
@@ -79,6 +80,8 @@ def batch_inference(
     with noticed(full_job, own.partition, job, limit_rows > 0) as notice:
         if state := after_crashes(full_job.retries.attempts) or skipped(full_job, partition):
             return state
+        if not (force or limit_rows) and (state := waiting(full_job, own.partition)):
+            return state
         tags = prefect.runtime.flow_run.tags
         backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
         run = describe_run(full_job, own.partition, reason, limit_rows, backfill, own.scheduled_for)
@@ -86,12 +89,14 @@ def batch_inference(
         if published:
             if is_publisher_dead(run, published):
                 bury_publisher(run)
+                announce(run, published)
             look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
         with partitions_shown(file, run.backfill), opened(full_job, scope, force or limit_rows > 0, notice) as run:
             receipt, message = run_open(full_job, run, notice)
     if not limit_rows:
         look_back(full_job, run, partition)
+        run_later_days(full_job, run)
     return completed(message, receipt)
 
 
@@ -104,6 +109,7 @@ def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
     if run.limit_rows:
         keep_sample(job, receipt)
     verdict = notice.end(run, receipt)
+    announce(run, receipt)
     return receipt, show_published(run, receipt, verdict, job.sink_for(run).shown(run))
 
 

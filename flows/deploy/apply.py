@@ -11,7 +11,8 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import click
 import yaml
@@ -26,7 +27,14 @@ from prefect.types.entrypoint import EntrypointType
 from prefect.utilities.annotations import freeze
 
 from overnight.flows.batch_inference import batch_inference
-from overnight.flows.deploy.automations import FOLDER, HEARTBEAT_SECONDS, apply_automations, read_automations
+from overnight.flows.deploy.automations import (
+    FOLDER,
+    HEARTBEAT_SECONDS,
+    apply_automations,
+    apply_following,
+    following,
+    read_automations,
+)
 from overnight.flows.deploy.deployments import describe, flows_of
 from overnight.flows.deploy.prefect_yaml import (
     PREFECT_FILE,
@@ -69,6 +77,9 @@ def deploy(
                 if name in before:
                     _mend(client, before[name], deployment, file.deployments[name])
         remove_deployments(client, file.obsolete)
+        deployments = read_deployments(client, {batch_inference.name})
+        for name, job in file.jobs.items():
+            apply_following(client, job, deployments[f"{batch_inference.name}/{name}"].id)
         return changes(state, read_things(client, file), objects)
 
 
@@ -123,7 +134,10 @@ def expected_server_state(file: PrefectFile, automations: Path = FOLDER) -> list
         objects += [("work queue", f"{pool.name}/{queue.name}") for queue in pool.work_queues]
     objects += [("concurrency limit", limit.name) for limit in file.concurrency_limits]
     objects += [("deployment", name) for name in file.deployments]
-    return [*objects, *(("automation", automation.name) for automation in read_automations(automations))]
+    names = [automation.name for automation in read_automations(automations)]
+    for job in file.jobs.values():
+        names += following(job)
+    return [*objects, *(("automation", name) for name in names)]
 
 
 @contextlib.contextmanager
@@ -192,7 +206,12 @@ def serve(job_paths: Sequence[Path]) -> None:
     os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", HEARTBEAT_SECONDS)
     deployments: list[RunnerDeployment] = []
     for path, job in jobs.items():
-        deployments += _deployments(job, path)
+        own = _deployments(job, path)
+        with get_client(sync_client=True) as client:
+            deployment = cast("UUID", own[0].apply())  # a coroutine only inside of an event loop
+            for name, change in apply_following(client, job, deployment).items():
+                click.echo(f"automation {name}: {change}", err=True)
+        deployments += own
     # Schedules stay active after the end: runs that fall due until the next call are late, and `catch_up` decides.
     serve_deployments(*deployments, pause_on_shutdown=False)
 

@@ -38,8 +38,9 @@ def at_deadline(job: Job) -> CronSchedule:
     return CronSchedule(cron=deadline_cron(job.schedule), timezone=job.schedule.timezone)
 
 
+RUN = "overnight.flows.batch_inference.batch_inference"
 DEPLOYED: dict[str, When] = {
-    "overnight.flows.batch_inference.batch_inference": at_cron,
+    RUN: at_cron,
     "overnight.flows.backfill.backfill": on_request,
     "overnight.flows.freshness.freshness": at_deadline,
 }

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from overnight.flows.deploy.deployments import DEPLOYED, UndeployedJob, deployed_flows, describe, flow_at, flows_of
+from overnight.flows.deploy.deployments import DEPLOYED, RUN, UndeployedJob, deployed_flows, describe, flow_at, flows_of
 from overnight.flows.job.loading import load_job, read_job, relative_paths
 from overnight.flows.job.model import Job
 from overnight.flows.runs.local_ray import check_ray_address
@@ -83,6 +83,7 @@ class PrefectFile:
         self.concurrency_limits = definitions.concurrency_limits
         self.deployments: dict[str, Mapping[str, Any]] = {}
         self.obsolete: set[str] = set()
+        self.jobs: dict[str, Job] = {}  # by the name of the deployment that runs partitions
         for entry in self.described["deployments"]:
             self._add(entry)
 
@@ -107,6 +108,8 @@ class PrefectFile:
 
     def _check_job(self, entry: Mapping[str, Any]) -> None:
         job = deployable(Path(entry["parameters"]["job"]))
+        if entry["entrypoint"] == RUN:
+            self.jobs[entry["name"]] = job
         self.obsolete |= obsolete_deployments(job)
         times = [(schedule["cron"], schedule.get("timezone", "UTC")) for schedule in entry["schedules"]]
         try:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.storage.location import expand
-from overnight.tasks.storage.stores import joined, use
+from overnight.tasks.storage.stores import Store, joined, use
 
-PATHS = (("source", "path"), ("source", "job"), ("sink", "path"), ("state",))
+PATHS = (("source", "path"), ("source", "job"), ("run_after", "job"), ("sink", "path"), ("state",))
 
 
 class JobFile:
@@ -96,32 +96,52 @@ def _with_full_paths(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
-    """Return the job with what its source must know of the job that it reads, if it reads one."""
-    if not isinstance(job.source, JobRows):
-        return job
-    file, chain = Path(expand(job.source.job)).expanduser(), (*readers, path.resolve())
-    if file.resolve() in chain:
-        circle = " reads ".join(path.name for path in (*chain[chain.index(file.resolve()) :], file))
-        raise JobError(f"{path}: source.job: expected a job that does not read this one, found {circle}.")
-    try:
-        upstream = _validated(file, read_job(file), chain)
-        source = job.source.reading(
-            Upstream(
-                name=upstream.name,
-                job_file=str(file),
-                sink_kind=upstream.sink.kind,
-                sink=upstream.sink.place or "",
-                state=upstream.state_location.template,
-                partition_column=upstream.sink.partition_column,
-                is_dated=upstream.is_dated,
-                compression=getattr(upstream.sink, "compression", ""),
-            )
-        )
-    except JobError as error:
-        raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
+    """Return the job with what it must know of the jobs that it reads or follows, if there are any."""
+    changes: dict[str, Any] = {}
+    readers = (*readers, path.resolve())
+    if isinstance(job.source, JobRows):
+        with _named(path, "source.job"):
+            upstream, storage = _upstream(job, job.source.job, readers)
+            changes = {"source": job.source.reading(upstream), "storage": joined(job.storage, storage)}
+    job = job.model_copy(update=changes)
+    followed = []
+    for after in job.run_after:
+        with _named(path, "run_after.job"):
+            upstream, storage = _upstream(job, after.job, readers)
+            followed.append(after.reading(upstream, job.is_dated))
+            job = job.model_copy(update={"storage": joined(job.storage, storage)})
+    return job.model_copy(update={"run_after": followed}) if followed else job
+
+
+def _upstream(job: Job, name: str, readers: tuple[Path, ...]) -> tuple[Upstream, dict[str, Store]]:
+    """Return the job in the file `name`, which `job` reads or follows, and how its stores are reached."""
+    file = Path(expand(name)).expanduser()
+    if file.resolve() in readers:
+        circle = " needs ".join(path.name for path in (*readers[readers.index(file.resolve()) :], file))
+        raise JobError(f"expected a job that does not need this one, found {circle}.")
+    upstream = _validated(file, read_job(file), readers)
     if upstream.state_location == job.state_location:
-        raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
-    return job.model_copy(update={"source": source, "storage": joined(job.storage, upstream.storage)})
+        raise JobError(f"expected a job with another sink, found {file}, which publishes there.")
+    description = Upstream(
+        name=upstream.name,
+        job_file=str(file),
+        sink_kind=upstream.sink.kind,
+        sink=upstream.sink.place or "",
+        state=upstream.state_location.template,
+        partition_column=upstream.sink.partition_column,
+        is_dated=upstream.is_dated,
+        compression=getattr(upstream.sink, "compression", ""),
+    )
+    return description, upstream.storage
+
+
+@contextlib.contextmanager
+def _named(path: Path, key: str) -> Iterator[None]:
+    """Add the job file and the key to a `JobError` of the body."""
+    try:
+        yield
+    except JobError as error:
+        raise JobError(f"{path}: {key}: {str(error).removeprefix(f'{key}: ')}") from None
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -170,16 +190,19 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
 
     The keys lead to the path, such as `("source", "path")`, or `("source", "path", 0)` for the first path of a list.
     """
-    places: list[tuple[tuple[str | int, ...], str]] = []
-    for keys in PATHS:
-        value: Any = data
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, list):
-            places += [((*keys, number), path) for number, path in enumerate(value)]
-        else:
-            places.append((keys, value))
+    places = [place for keys in PATHS for place in _values(data, keys)]
     return [(keys, path) for keys, path in places if isinstance(path, str) and path and is_relative(path)]
+
+
+def _values(value: Any, names: tuple[str, ...], keys: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and the value of each setting that `names` lead to, in each item of a list on the way."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _values(item, names, (*keys, number))
+    elif not names:
+        yield keys, value
+    elif isinstance(value, Mapping):
+        yield from _values(value.get(names[0]), names[1:], (*keys, names[0]))
 
 
 def override(data: dict[str, Any], line: str) -> None:

@@ -7,13 +7,14 @@ from itertools import takewhile
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, TypeAdapter, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
 from overnight.flows.job.budget import Budget
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.notify import Receiver
 from overnight.flows.job.outputs import Outputs
 from overnight.flows.job.retries import Retries
+from overnight.flows.job.run_after import RunAfter, as_list
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.job.yaml_loader import written, yaml_document
 from overnight.tasks.config.masking import filled_in, masked_in
@@ -59,6 +60,11 @@ class Job(Settings):
     checks: Checks = Checks()
     sink: AnySink
     schedule: Schedule | None = None
+    run_after: Annotated[
+        list[RunAfter],
+        BeforeValidator(as_list, json_schema_input_type=RunAfter | list[RunAfter]),
+        Field(description="A job, or a list of jobs, whose publish starts this job."),
+    ] = []
     notify: Annotated[
         list[Receiver], Field(description="Who gets a message about a partition, and for which events.")
     ] = []

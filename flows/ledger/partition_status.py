@@ -3,20 +3,23 @@
 `overnight run` does not run a partition that is published and not stale.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Any, Literal
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
+from overnight.flows.ledger.upstreams import chain_of, changes_upstream
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
 from overnight.tasks.errors import JobError
-from overnight.tasks.ingest.kinds import JobRows
+from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.state.run import FORMAT_VERSION, Run, is_of_all_rows
 from overnight.tasks.storage.stores import use
 
@@ -26,7 +29,7 @@ Status = Literal["published", "missing", "failed", "stale", "running"]
 #    running    a run holds the partition
 #    failed     its latest attempt failed or died; an older publish may still be there
 #    stale      published, but the settings, model files, code or (checked on request) inputs have changed since;
-#               or (checked on request) it reads a stale partition of another job;
+#               or (checked on request) it reads or follows a stale partition of another job;
 #               or a run that should replace it was abandoned
 #    published  it has a receipt
 #    missing    the partition has no other status
@@ -176,12 +179,13 @@ def _with_inputs(
     """Return the entries. Those of partitions whose inputs changed since their publish have the status stale."""
     with_rows = [entry for entry in entries if entry.status in ("published", "stale")]
     tell(0, len(with_rows))
-    upstream = _stale_partitions_read(job, [entry.partition for entry in with_rows])
+    upstream = _stale_partitions_needed(job, [entry.partition for entry in with_rows])
     reasons: dict[str, list[str]] = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         changes = pool.map(lambda entry: changed_inputs(job, run, entry.partition, entry.receipt or {}), with_rows)
         for number, (entry, sentences) in enumerate(zip(with_rows, changes, strict=True), 1):
-            reasons[entry.partition] = [*sentences, *upstream.get(entry.partition, ())]
+            newer = changes_upstream(job, entry.partition, entry.receipt or {})
+            reasons[entry.partition] = [*sentences, *newer, *upstream[entry.partition]]
             tell(number, len(with_rows))
     result = []
     for entry in entries:
@@ -192,15 +196,44 @@ def _with_inputs(
     return result
 
 
-def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return one sentence for each of `partitions` that reads a partition of another job that is stale itself."""
-    if not isinstance(job.source, JobRows) or not partitions:
-        return {}
-    upstream = load_job(job.source.upstream.job_file)
-    use(job.storage)  # which has the upstream job's places, too
-    first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
-    return {
-        entry.partition: (f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
-        for entry in read_ledger(upstream, first, last, inputs=True)
-        if entry.status == "stale"
-    }
+def _stale_partitions_needed(job: Job, partitions: list[str]) -> dict[str, list[str]]:
+    """Return, for each of `partitions`, a sentence on each stale partition of another job that it reads or follows."""
+    sentences: dict[str, list[str]] = {partition: [] for partition in partitions}
+    needs: list[tuple[str, Upstream, dict[str, list[str]]]] = []
+    if isinstance(job.source, JobRows):
+        needs.append(("reads", job.source.upstream, {partition: [partition] for partition in partitions}))
+    for after in job.run_after:
+        needs.append(("follows", after.upstream, {name: after.partitions(name) for name in partitions}))
+    for verb, upstream, partitions_needed in needs:
+        stale = _stale(job, upstream, sorted(set(chain.from_iterable(partitions_needed.values()))))
+        for partition, names in partitions_needed.items():
+            for name in names or stale:
+                if name in stale:
+                    reasons = "; ".join(stale[name])
+                    sentences[partition].append(f"{verb} {upstream.name}/{name}, which is stale: {reasons}")
+    return sentences
+
+
+def _stale(job: Job, upstream: Upstream, partitions: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the stale ones among the partitions of a job that `job` needs, or among all of them, with the reasons."""
+    upstream_job = load_job(upstream.job_file)
+    use(job.storage)  # which has the other job's places, too
+    first, last = None, None
+    if partitions and upstream.is_dated:
+        first, last = parse_day(partitions[0]), parse_day(partitions[-1])
+    entries = read_ledger(upstream_job, first, last, inputs=True)
+    return {entry.partition: entry.why for entry in entries if entry.status == "stale"}
+
+
+def chain_status(job: Job, entries: Sequence[PartitionStatus]) -> dict[str, dict[str, int]]:
+    """Return the number of partitions by status of each job that `job` needs for `entries`, the first to run first."""
+    start = end = None
+    if job.is_dated and entries:
+        start, end = parse_day(entries[0].partition), parse_day(entries[-1].partition)
+    chain: dict[str, dict[str, int]] = {}
+    for member in chain_of(job, start, end):
+        chain_job = load_job(member.job_file)
+        entries = read_ledger(chain_job, member.start, member.end)
+        chain[chain_job.name] = dict(Counter(entry.status for entry in entries))
+    use(job.storage)
+    return chain

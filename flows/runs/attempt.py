@@ -9,6 +9,7 @@ import prefect.runtime
 from prefect import get_run_logger
 
 from overnight.flows.job.model import Job
+from overnight.flows.ledger.upstreams import changes_upstream, generations_followed
 from overnight.flows.notices.run_notice import Notice
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled
@@ -61,6 +62,7 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
         or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
         or changed_commits(receipt, run)
         or unfinished_generation(run.ledger, run.fingerprint)
+        or changes_upstream(job, run.partition, receipt)
         or receipt["inputs"] != digest(stream_inputs(job.source, run.partition))
     ):
         return None
@@ -99,6 +101,7 @@ def opened(job: Job, scope: Scope, force: bool, notice: Notice | None = None) ->
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
         if force or not generation:
+            run = replace(run, after=generations_followed(job, run.partition))
             run = replace(run, generation=_new_generation(run, scope))
         else:
             run = _resumed(run, generation)
@@ -175,7 +178,7 @@ def _resumed(run: Run, generation: str) -> Run:
     for name in changed_commits(record, run):
         get_run_logger().info("%s has a new commit on the hub; this run resumes with the one it began with", name)
     commits = record.get("commits", {})
-    return replace(run, commits={name: commits.get(name) for name in run.commits})
+    return replace(run, commits={name: commits.get(name) for name in run.commits}, after=record.get("after", {}))
 
 
 def _new_generation(run: Run, scope: Scope) -> str:
@@ -192,6 +195,8 @@ def _new_generation(run: Run, scope: Scope) -> str:
     }
     if run.commits:
         record["commits"] = dict(run.commits)
+    if run.after:
+        record["after"] = dict(run.after)
     record |= scope.begin(replace(run, generation=generation))
     write_json(run.ledger / "generations" / generation / "generation.json", record)
     return generation

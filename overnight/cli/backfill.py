@@ -2,7 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,36 +59,98 @@ if TYPE_CHECKING:
     "--dry-run", is_flag=True, help="Only print the plan: the partitions, the reasons, and the estimated time and cost."
 )
 @click.option("--resume", metavar="ID", default="", help="Run the unfinished partitions of an earlier backfill.")
+@click.option(
+    "--with-upstream",
+    is_flag=True,
+    help="First do the same with the jobs that this job reads or follows, and with the jobs that these need.",
+)
 @run_options
-def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
+def backfill(
+    job_path: Path, dry_run: bool, with_upstream: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any
+) -> None:
     """Run the partitions of a range of dates.
 
     By default these are the missing and the failed ones. Each partition publishes separately.
     """
-    failure = None
+    results = []
     with started(quiet, verbose) as screen:
         options |= _days(options["start"], options["end"])
         if not dry_run:
             start_fork_server()
-        job, request, steps = _plan(job_path, screen, options)
-        if steps and not dry_run:
-            failure = _run(job_path, job, screen, options)
+        for path, days in _jobs(job_path, options, with_upstream):
+            results.append(_backfilled(path, screen, {**options, **days}, dry_run))
+    if as_json:
+        print_result([item for result in results for item in result.as_json(with_upstream)], True, lambda: None)
+    for result in results:
+        if not as_json and not (quiet and result.has_run):
+            result.show()
+        if result.failure:
+            click.secho(f"{result.failure.status}: {result.failure}", fg="red", err=True)
+    if any(result.failure for result in results):
+        sys.exit(1)
+
+
+@dataclass(frozen=True)
+class _Backfilled:
+    """The backfill of one job: its plan or, if `has_run`, the status of each partition that it ran."""
+
+    job: "Job"
+    nothing: str  # the reason for an empty plan
+    plan: "Sequence[Step]" = ()
+    entries: "Sequence[PartitionStatus]" = ()
+    has_run: bool = False
+    failure: "OvernightError | None" = None
+
+    def as_json(self, with_job: bool) -> list[dict[str, Any]]:
+        items = [item.as_json() for item in (self.entries if self.has_run else self.plan)]
+        return [{"job": self.job.name, **item} for item in items] if with_job else items
+
+    def show(self) -> None:
+        if self.nothing:
+            click.echo(self.nothing)
+        elif self.has_run:
+            show_outcomes(self.job, self.entries)
+        else:
+            show_steps(self.job, self.plan)
+
+
+def _jobs(job_path: Path, options: dict[str, Any], with_upstream: bool) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the files of the jobs to backfill, with the options that differ for each, the first to run first."""
+    jobs: list[tuple[Path, dict[str, Any]]] = []
+    if with_upstream:
+        from overnight.flows.job.loading import load_job
+        from overnight.flows.ledger.upstreams import chain_of
+        from overnight.tasks.errors import JobError
+
+        if options["resume"]:
+            raise JobError("--with-upstream: expected --start and --end with it, found --resume.")
+        for member in chain_of(load_job(job_path), options["start"], options["end"]):
+            jobs.append((member.job_file, {"start": member.start, "end": member.end, "settings": ()}))
+    return [*jobs, (job_path, {})]
+
+
+def _backfilled(job_path: Path, screen: "Screen", options: dict[str, Any], dry_run: bool) -> _Backfilled:
+    from overnight.flows.job.loading import load_job
+    from overnight.flows.ledger.partition_status import read_ledger
+
+    job = load_job(job_path)
+    if not job.is_dated and not options["start"]:  # one of the jobs that the named one needs
+        entries = read_ledger(job)
+        if dry_run or entries[0].status == "published":
+            return _Backfilled(job, f"{job.name}: its only partition is {entries[0].status}")
+        failure = _run_all(job_path, job, screen, options)
+        return _Backfilled(job, "", entries=read_ledger(job), has_run=True, failure=failure)
+    job, request, steps = _plan(job_path, screen, options)
     if not steps:
         from overnight.flows.backfill_plan import nothing_to_do
 
-        print_result([], as_json, lambda: click.echo(nothing_to_do(job, request)))
-        return
+        return _Backfilled(job, nothing_to_do(job, request))
     if dry_run:
-        print_result(steps, as_json, lambda: show_steps(job, steps))
-        return
+        return _Backfilled(job, "", plan=steps)
     from overnight.flows.backfill_plan import entries_of
 
-    entries = entries_of(job, request, steps)
-    if as_json or not quiet:
-        print_result(entries, as_json, lambda: show_outcomes(job, entries))
-    if failure:
-        click.secho(f"{failure.status}: {failure}", fg="red", err=True)
-        sys.exit(1)
+    failure = _run(job_path, job, screen, options)
+    return _Backfilled(job, "", entries=entries_of(job, request, steps), has_run=True, failure=failure)
 
 
 def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
@@ -123,18 +186,36 @@ def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["J
 
 def _run(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
     """Run the backfill, and return the error that ended it, or None."""
+    with _error_kept(job) as errors:
+        from overnight.api.local_run import backfill_locally
+
+        backfill_locally(job_path, job, screen, **options)
+    return errors[0] if errors else None
+
+
+def _run_all(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
+    """Run the only partition of a job, and return the error that ended the run, or None."""
+    with _error_kept(job) as errors:
+        from overnight.api.local_run import run_locally
+
+        defaults: dict[str, Any] = {"force": False, "limit_rows": 0, "settings": [], "retry_quarantined": False}
+        run_locally(job_path, job, screen, partition="all", reason=masked(options["reason"]), **defaults)
+    return errors[0] if errors else None
+
+
+@contextlib.contextmanager
+def _error_kept(job: "Job") -> Iterator[list["OvernightError"]]:
+    """Run the body, which runs the job, and add the error that ended it to the list."""
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports
 
+    errors: list[OvernightError] = []
     fork_server.preload(imports(job.models))
-    from overnight.api.local_run import backfill_locally
-
     with contextlib.redirect_stdout(sys.stderr):  # Ray prints the reports of its nodes to stdout
         try:
-            backfill_locally(job_path, job, screen, **options)
+            yield errors
         except OvernightError as error:
-            return error
-    return None
+            errors.append(error)
 
 
 def _table(*numbers: str) -> Table:

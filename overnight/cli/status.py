@@ -33,9 +33,10 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
     from overnight.cli.status_view import input_progress, show_status
     from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.late_runs import with_late_runs
-    from overnight.flows.ledger.partition_status import read_ledger
+    from overnight.flows.ledger.partition_status import chain_status, read_ledger
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
         entries = with_late_runs(job, read_ledger(job, start and start.date(), end and end.date(), inputs, tell))
-    print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports))
+        needs = chain_status(job, entries)
+    print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports, needs))

@@ -5,7 +5,7 @@ Every status has a letter and a colour of its own, so that the calendar is reada
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import starmap
 
@@ -33,7 +33,9 @@ SECONDS_BETWEEN = 5.0
 AMOUNTS = {"tokens": "{:,.0f}".format, "cost": cost_text}  # columns where a partition has them
 
 
-def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str = "") -> None:
+def show_status(
+    job_name: str, entries: Sequence[PartitionStatus], reports: str = "", needs: Mapping[str, Mapping[str, int]] = {}
+) -> None:
     """Print the partitions of a job on stdout: a calendar, the unpublished ones, the newest ones, and their reports."""
     console = VisibleConsole(highlight=False)
     counts = calendar_view.count(entries)
@@ -51,6 +53,11 @@ def show_status(job_name: str, entries: Sequence[PartitionStatus], reports: str 
         console.print(f"[bold]{job_name}[/bold]: {entries[0].status}")
     _show_unpublished(console, calendar_view.unpublished(entries))
     _show_published(console, calendar_view.published(entries))
+    if needs:
+        console.print("\n[bold]jobs that it needs[/bold]")
+    for name, numbers in needs.items():
+        sums = ", ".join(f"{number:,} {status}" for status, number in numbers.items())
+        console.print(f"{name}: {sums}", markup=False, soft_wrap=True)
     if reports:
         console.print(f"\nreports: {reports}", markup=False, soft_wrap=True)
 

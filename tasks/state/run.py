@@ -71,6 +71,7 @@ class Run:
     row_timeout_seconds: float | None = None
     stall_timeout_seconds: float | None = None
     busy_timeout_seconds: float | None = None
+    after: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # job -> partition -> generation it follows
     budget: Mapping[str, float] = field(default_factory=dict)  # the limits of the job's `budget` that are set
     stores: Stores = field(default_factory=in_use)  # how the processes of the run reach places in S3
 

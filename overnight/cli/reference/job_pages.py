@@ -20,6 +20,7 @@ from overnight.flows.job.budget import Budget
 from overnight.flows.job.model import Job
 from overnight.flows.job.notify import Receiver
 from overnight.flows.job.retries import Retries
+from overnight.flows.job.run_after import RunAfter
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
@@ -43,7 +44,7 @@ SECTIONS = {
         "What `sink` takes: where the rows go. [Files on disk](../files.md) has the layout, and what readers see.",
     ),
 }
-LISTS = ("preprocess", "inference", "notify")
+LISTS = ("preprocess", "inference", "run_after", "notify")
 MAKE_COLUMNS = {"source": "sources", "preprocess": "steps", "inference": "models"}  # section -> heading of columns.md
 SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
     "checks": (
@@ -57,6 +58,12 @@ SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
         Schedule,
         "What `schedule` takes: when the job runs, and for which day. "
         "[Schedule](../../operations/schedule.md) has an example, and explains late data and downtime.",
+    ),
+    "run_after": (
+        "Jobs that it follows",
+        RunAfter,
+        "What `run_after` takes, alone or as each item of a list: a job whose publish starts this one. "
+        "[Jobs that follow jobs](../../operations/chains.md) has an example.",
     ),
     "notify": (
         "Receivers",

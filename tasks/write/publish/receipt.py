@@ -40,6 +40,7 @@ def make_receipt(
     seconds = round(duration.total_seconds(), 3)
     own_records = [record for record in records if record.attempt == run.attempt]
     new_rows = sum(map(_source_rows, own_records))
+    followed = {"after": run.after} if run.after else {}
     return {
         "job": run.job,
         "partition": run.partition,
@@ -68,6 +69,7 @@ def make_receipt(
         "reason": run.reason,
         "scheduled_for": run.scheduled_for,
         "limit_rows": run.limit_rows,
+        **followed,
         **facts,
     }
 

@@ -1,0 +1,113 @@
+"""The jobs that a job follows (`run_after`): which of their partitions are published, and which changed since.
+
+A generation records which publish of each it follows, because a later publish makes the partition stale.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from overnight.flows.job.loading import load_job
+from overnight.flows.job.model import Job
+from overnight.flows.ledger.reader import read_files
+from overnight.tasks.ingest.kinds import JobRows, Upstream
+from overnight.tasks.state.run import partition_directory
+from overnight.tasks.storage.location import Location
+
+Generations = dict[str, dict[str, str]]  # job -> partition -> the generation of its newest publish
+ALL = "all published"
+
+
+@dataclass(frozen=True)
+class ChainJob:
+    """A job in a chain, and its partitions that the last job of the chain needs. Both days are None for `all`."""
+
+    job_file: Path
+    start: date | None
+    end: date | None
+
+
+def chain_of(job: Job, start: date | None, end: date | None) -> list[ChainJob]:
+    """Return the jobs that a job reads or follows, and the jobs that these need, the first to run first.
+
+    `start` and `end` are the job's own days. A job that is needed twice comes once, with the days of both.
+    """
+    needs: dict[str, tuple[Upstream, int]] = {}
+    if isinstance(job.source, JobRows):
+        needs[job.source.upstream.job_file] = job.source.upstream, 1
+    for after in job.run_after:
+        days = needs.get(after.upstream.job_file, (after.upstream, 1))[1]
+        needs[after.upstream.job_file] = after.upstream, max(days, after.days)
+    jobs: dict[Path, ChainJob] = {}
+    for file, (upstream, days) in needs.items():
+        first = start - timedelta(days=days - 1) if start and upstream.is_dated else None
+        last = end if upstream.is_dated else None
+        own = ChainJob(Path(file), first, last)
+        for member in [*chain_of(load_job(file), first, last), own]:
+            before = jobs.get(member.job_file)
+            if before and before.start and member.start:
+                jobs[member.job_file] = replace(before, start=min(before.start, member.start))
+            else:
+                jobs[member.job_file] = member
+    return list(jobs.values())
+
+
+def generations_followed(job: Job, partition: str) -> Generations:
+    """Return the published generations of the other jobs that a partition of the job needs now."""
+    followed: Generations = {}
+    for after in job.run_after:
+        generations = _published(after.upstream, after.partitions(partition))
+        if after.partition == "all":
+            generations = {ALL: max(generations.values())} if generations else {}
+        followed[after.upstream.name] = generations
+    return followed
+
+
+def lacking(job: Job, partition: str) -> str:
+    """Return a sentence on the first partition of another job that is not published, or an empty text."""
+    followed = generations_followed(job, partition)
+    for after in job.run_after:
+        name, generations = after.upstream.name, followed[after.upstream.name]
+        needs = after.partitions(partition)
+        first = _first_day(after.upstream) if len(needs) > 1 else ""
+        for key in needs:
+            if key not in generations and (key >= first or key == needs[-1]):
+                return after.upstream.lacking(key)
+        if not generations:
+            return f"expected a published partition of the job {name}, found none"
+    return ""
+
+
+def changes_upstream(job: Job, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a sentence for each other job that has published a needed partition since the receipt's generation."""
+    if not job.run_after or "after" not in receipt:  # then the job followed no other one
+        return ()
+    earlier, sentences = receipt["after"], []
+    for name, generations in generations_followed(job, partition).items():
+        before = earlier.get(name, {})
+        changed = sorted(key for key in generations if generations[key] != before.get(key))
+        if changed:
+            sentences.append(f"follows {name}, which was published again since: {', '.join(changed)}")
+    return tuple(sentences)
+
+
+def _published(upstream: Upstream, partitions: list[str]) -> dict[str, str]:
+    """Return the generation of each published partition among `partitions`, or among all if there are none."""
+    state = Location(upstream.state)
+    names = {partition_directory(upstream.partition_column, partition) or "all" for partition in partitions}
+    ledgers = read_files(state, names or set(state.names()))
+    receipts = [ledger.receipt for ledger in ledgers.values()]
+    return {
+        receipt["partition"]: receipt["generation"]
+        for receipt in receipts
+        if receipt and receipt["job"] == upstream.name
+    }
+
+
+def _first_day(upstream: Upstream) -> str:
+    """Return the first day that the job ever ran. Without any, return a text after all days."""
+    prefix = partition_directory(upstream.partition_column, "")
+    ledgers = Location(upstream.state).names()
+    return min((name.removeprefix(prefix) for name in ledgers if name.startswith(prefix)), default="~")
