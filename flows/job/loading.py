@@ -104,13 +104,13 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
             upstream, storage = _upstream(job, job.source.job, readers)
             changes = {"source": job.source.reading(upstream), "storage": joined(job.storage, storage)}
     job = job.model_copy(update=changes)
-    followed = []
+    entries = []
     for after in job.run_after:
         with _named(path, "run_after.job"):
             upstream, storage = _upstream(job, after.job, readers)
-            followed.append(after.reading(upstream, job.is_dated))
+            entries.append(after.reading(upstream, job.is_dated))
             job = job.model_copy(update={"storage": joined(job.storage, storage)})
-    return job.model_copy(update={"run_after": followed}) if followed else job
+    return job.model_copy(update={"run_after": entries}) if entries else job
 
 
 def _upstream(job: Job, name: str, readers: tuple[Path, ...]) -> tuple[Upstream, dict[str, Store]]:

@@ -56,20 +56,20 @@ def chain_of(job: Job, start: date | None, end: date | None) -> list[ChainJob]:
 
 def generations_followed(job: Job, partition: str) -> Generations:
     """Return the published generations of the other jobs that a partition of the job needs now."""
-    followed: Generations = {}
+    newest: Generations = {}
     for after in job.run_after:
         generations = _published(after.upstream, after.partitions(partition))
         if after.partition == "all":
             generations = {ALL: max(generations.values())} if generations else {}
-        followed[after.upstream.name] = generations
-    return followed
+        newest[after.upstream.name] = generations
+    return newest
 
 
 def lacking(job: Job, partition: str) -> str:
     """Return a sentence on the first partition of another job that is not published, or an empty text."""
-    followed = generations_followed(job, partition)
+    newest = generations_followed(job, partition)
     for after in job.run_after:
-        name, generations = after.upstream.name, followed[after.upstream.name]
+        name, generations = after.upstream.name, newest[after.upstream.name]
         needs = after.partitions(partition)
         first = _first_day(after.upstream) if len(needs) > 1 else ""
         for key in needs:

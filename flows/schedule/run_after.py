@@ -63,10 +63,9 @@ def _is_started_by_user() -> bool:
 
 
 def run_later_days(job: Job, run: Run) -> None:
-    """Request runs of the later days that are published, need one of the days of `run`, and are older than its publish.
+    """Request runs of the published days after that of `run` whose `last N` has a newer publish.
 
-    A day of the other job starts the run of this day only. With `last N` it also changes the N - 1 days after it. An
-    error becomes a warning.
+    The event of a day starts the run of this day only. An error becomes a warning.
     """
     days = max((after.days for after in job.run_after), default=1) - 1
     if not days or not prefect.runtime.deployment.id:
