@@ -19,6 +19,7 @@ from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, t
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import Service
+from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.retrieval.columns import bodies_of, failure, holds, token_columns
 from overnight.tasks.infer.retrieval.embeddings import EmbeddingRequests, Embeddings, Encoding, dialect_of
@@ -128,7 +129,7 @@ class EndpointEmbedding(Service):
             answers = requests.answers(batch["row_id"].tolist(), bodies)
             return self._outcome(answers, bodies, lengths)
 
-        return predict
+        return EnginePredict(predict, requests.counters)
 
     def _text(self, batch: Batch, row: int) -> str:
         if self.prompt is None:

@@ -18,6 +18,7 @@ from overnight.tasks.infer.chat.prompts import as_texts, filled, placeholders, t
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import Service
+from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.predictor import Batch, Offer, Predict
 from overnight.tasks.infer.retrieval.columns import bodies_of, failure, holds, token_columns
 from overnight.tasks.infer.retrieval.rankings import Ranking, RankingRequests, dialect_of
@@ -100,7 +101,7 @@ class Rerank(Service):
             bodies = bodies_of(lambda row: self._body_or_nothing(batch, row), len(batch["row_id"]))
             return self._outcome(requests.answers(batch["row_id"].tolist(), bodies), bodies)
 
-        return predict
+        return EnginePredict(predict, requests.counters)
 
     def _body_or_nothing(self, batch: Batch, row: int) -> Body | Ranking:
         """Return the request of a row, or the answer without a request if the row has no documents."""

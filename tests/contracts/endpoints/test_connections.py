@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.trial import require_inputs
 from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask, batch_of
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.chat_server import ChatServer, refusal, server_of
+from tests.tasks.infer.chat_server import ChatServer, RequestLimit, refusal, server_of
 from tests.tasks.infer.retrieval_server import RetrievalServer
 
 OWN_SERVER = "its worker starts the server on the loopback address, and nothing stands between"
@@ -131,6 +132,22 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert warning.created < caplog.records[-1].created or len(caplog.records) == 1
     assert "ConnectError" in warning.getMessage()
+
+
+LIMITS = {
+    "a window": RequestLimit(8, 0.6),
+    "a bucket": RequestLimit(8, 0.6, refills=True),
+    "a bucket of Anthropic": RequestLimit(8, 0.6, refills=True, is_anthropics=True),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@ENDPOINTS.promise("an automatic limit keeps to what the answers' headers allow", vllm=OWN_SERVER)
+def test_automatic_limit(leaf: Adapter, limit: RequestLimit, server: ChatServer) -> None:
+    server.limit = replace(limit, last_time=-1e9)
+    texts = [f"text {row}" for row in range(24)]
+    assert not ask(leaf, server, texts, requests_per_minute="auto", max_tries=99).failed
+    assert server.limit.refused <= 5, "without a pace, about 14 are refused"
 
 
 BYTES = [

@@ -45,7 +45,7 @@ def tried(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     link = Link(Fragile(marks=str(tmp_path / "marks")))
     trying = TrialProcess(link, run, POOL)
-    trying.on(SAMPLE)
+    trying.on(SAMPLE, link)
     return {"segment": Segment((link,)), "run": run}, trying.release()
 
 
