@@ -16,6 +16,7 @@ import uuid
 import weakref
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
@@ -26,6 +27,7 @@ from overnight.tasks.infer.devices import Reservation, setting, share_of_memory
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import ConcurrentRequestsLimit, RemoteModel
 from overnight.tasks.infer.engine_counters import EnginePredict, read_counters
+from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.saved_model import SavedModel
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
@@ -58,6 +60,18 @@ def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _argument(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _adapters(settings: dict[str, Any]) -> dict[str, str]:
+    """Return the folder of each LoRA adapter in the settings of the engine, by its name."""
+    modules = _by_plain_name(settings).get("lora_modules") or []
+    folders: dict[str, str] = {}
+    for module in modules if isinstance(modules, list) else [modules]:
+        name, _, folder = str(module).partition("=")
+        if isinstance(module, dict):
+            name, folder = str(module.get("name")), str(module.get("path"))
+        folders[name] = folder
+    return folders
 
 
 @dataclass(eq=False)
@@ -142,6 +156,15 @@ class VLLMEngine(SavedModel, RemoteModel):
                 "with a full commit as revision"
             )
         return settings
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return the files of the model, and those of LoRA adapters that this machine has."""
+        versions = super().fingerprint()
+        for name, folder in _adapters(self.engine_settings).items():
+            if folder and Path(folder).is_dir():
+                for file, version in model_location.fingerprint(folder).items():
+                    versions[f"{name}/{file}"] = version
+        return versions
 
     def devices_of_a_layer(self) -> int:
         """Return `tensor_parallel_size`, by default so that the engine uses every device that its worker reserves."""

@@ -40,8 +40,8 @@ def test_every_leaf_is_in_the_suite() -> None:
 @pytest.mark.parametrize("group", SETTINGS)
 @ENDPOINTS.promise(
     "an answer that was paid for is asked for once, is in the journal, and gives its text or its reason",
-    endpoint_embedding="its answer is a vector: test_vectors.py",
-    rerank="its answers are scores: test_scores.py",
+    **dict.fromkeys(("endpoint_embedding", "vllm_embedding"), "its answer is a vector: test_vectors.py"),
+    **dict.fromkeys(("rerank", "vllm_rerank"), "its answers are scores: test_scores.py"),
 )
 def test_paid_answers(leaf: Adapter, group: str, server: ChatServer, tmp_path: Path) -> None:
     cases = {name: case for name, case in PAID.items() if case.settings == group}
