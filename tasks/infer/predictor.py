@@ -247,7 +247,7 @@ class TorchPredictor(Predictor):
 
 
 def by_engine(models: Sequence[Predictor]) -> list[list[Predictor]]:
-    """Return the models in their order, together those that the engine of the first of them answers."""
+    """Return the models in their order, in groups: the engine of a group's first model answers them all."""
     groups: list[list[Predictor]] = []
     for model in models:
         if groups and groups[-1][0].serves(model):

@@ -40,7 +40,7 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)
 
 @dataclass(frozen=True)
 class Allowance:
-    """What remains of a limit, and the seconds until all of it is there again; None if the endpoint does not say."""
+    """What remains of a limit, and the seconds until all of it is there again; None if no header has them."""
 
     remaining: float
     seconds: float | None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Union, get_args
 
 import numpy as np
 
+from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.kinds import AnyPredictor
@@ -16,6 +17,8 @@ from overnight.tasks.infer.models.vllm import VLLM
 from overnight.tasks.infer.models.vllm_embedding import VLLMEmbedding
 from overnight.tasks.infer.models.vllm_rerank import VLLMRerank
 from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.infer.retrieval.document_scores import DocumentScores
+from overnight.tasks.infer.retrieval.text_vectors import TextVectors
 from overnight.tasks.storage.location import Location
 from tests.contracts.suite import Suite, kinds_of
 from tests.tasks.infer.chat_server import ChatServer
@@ -28,7 +31,7 @@ class Adapter:
     `reads`: the settings that put the columns of a template into a request.
     """
 
-    make: Callable[..., RemoteModel]
+    make: Callable[..., RemoteChat | TextVectors | DocumentScores]
     load: Callable[[Any, str, Location | None], Predict]
     reads: Callable[[str], dict[str, Any]] = lambda template: {"user": template}
     is_chat: bool = True
