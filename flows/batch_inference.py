@@ -36,6 +36,7 @@ from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
 from overnight.flows.schedule.run_after import announce, run_later_days, waiting
 from overnight.flows.schedule.run_partition import own_partition
+from overnight.tasks.infer.kinds import engines
 from overnight.tasks.infer.task import Inference, batched, begin_trials, infer, seal_requests
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import preprocess
@@ -103,7 +104,7 @@ def batch_inference(
 def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
     """Run a partition that this process holds. Return its receipt, and the message of its state."""
     nodes = read_nodes()
-    plan = make_plan(job.models, nodes, read_addable_nodes(job.cluster, nodes))
+    plan = make_plan(engines(job.models), nodes, read_addable_nodes(job.cluster, nodes))
     with failure_shown(run), supervised(run), incidents_kept(run), followed(run):
         receipt = run_tasks(job, plan, run)
     if run.limit_rows:

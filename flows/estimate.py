@@ -21,7 +21,7 @@ from overnight.flows.runs.run import describe_run
 from overnight.tasks.engine.progress import Interval
 from overnight.tasks.engine.progress_text import cost_text, duration
 from overnight.tasks.errors import STAGES
-from overnight.tasks.infer.kinds import Predictor, RemoteModel, Service
+from overnight.tasks.infer.kinds import Predictor, RemoteModel, Service, engines
 from overnight.tasks.ingest.in_process import count_inputs
 
 TOKENS = ("prompt_tokens", "completion_tokens")
@@ -146,17 +146,17 @@ def _seconds_a_row(job: Job, model: Predictor, seconds: float, preview: Preview)
     a_row = latency / at_once / _workers(model)
     if not isinstance(model, Service):
         return a_row
-    if model.requests_per_minute:
+    if isinstance(model.requests_per_minute, int):  # only the endpoint knows an automatic limit
         a_row = max(a_row, 60 / model.requests_per_minute / rows_a_request)
     tokens = _sum(preview, _columns(job, [model], TOKENS), 1)
-    if tokens and model.tokens_per_minute:
+    if tokens and isinstance(model.tokens_per_minute, int):
         a_row = max(a_row, 60 * tokens.seconds / model.tokens_per_minute)
     return a_row
 
 
 def _price_of_devices(job: Job, seconds: float) -> float:
     """Return the price of the devices that the models reserve for this time; 0 without `price_per_gpu_hour`."""
-    devices = sum(sum(model.accelerators().values()) * _workers(model) for model in job.models)
+    devices = sum(sum(model.accelerators().values()) * _workers(model) for model in engines(job.models))
     if not devices:
         return 0.0
     return hours_priced("", devices * seconds / 3600, job, "price_per_gpu_hour").price or 0.0

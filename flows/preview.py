@@ -96,6 +96,7 @@ class _InProcess:
     run: Run
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    engine: Any = None  # of the model before, if the next one shares it
 
     def preview(self, rows: int) -> Preview:
         with self._stage("ingest", "ingest"):
@@ -124,10 +125,11 @@ class _InProcess:
         if not chain:
             return drop_heavy(block, self.job.sink.keep_columns, not self.job.source.rows_are_files)
         numbers = [number for number, entry in enumerate(self.job.inference) if isinstance(entry, Predictor)]
-        for link, number, steps in zip(chain, numbers, self.job.steps_behind, strict=True):
+        for link, later, number, steps in zip(chain, [*chain[1:], None], numbers, self.job.steps_behind, strict=True):
             if not len(blocks.live_block(block)):
                 break  # no row is left for the model
-            block, columns = self._model(block, link, f"inference.{number} {link.model.shown_name()}")
+            is_kept = later is not None and later.shares_engine
+            block, columns = self._model(block, link, f"inference.{number} {link.model.shown_name()}", is_kept)
             block = self._steps_behind(block, steps, number + 1)
             block = without_unread(block, link, columns)
         last = self.job.last_steps
@@ -138,8 +140,8 @@ class _InProcess:
             block = self._step(block, step, f"inference.{number} {_name(step)}", "infer")
         return block
 
-    def _model(self, block: pa.Table, link: Link, name: str) -> tuple[pa.Table, set[str]]:
-        """Return the block with the model's columns, and their names. The model is loaded, run and released."""
+    def _model(self, block: pa.Table, link: Link, name: str, is_kept: bool) -> tuple[pa.Table, set[str]]:
+        """Return the block with the model's columns, and their names. The model is released unless it `is_kept`."""
         with self._stage("infer", f"{name}: load"):
             require_inputs(link, blocks.live_block(block))
             model = link.model.for_preview()
@@ -149,6 +151,7 @@ class _InProcess:
         with self._stage("infer", name):
             result = rebatch.joined(worker.on([block], TOGETHER))
         columns = worker.outputs
+        self.engine = worker if is_kept else None
         del worker
         release_memory()
         return result, columns

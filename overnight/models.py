@@ -19,6 +19,8 @@ from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.models.torch import TorchModel as Torch
 from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
+from overnight.tasks.infer.models.vllm_embedding import VLLMEmbedding
+from overnight.tasks.infer.models.vllm_rerank import VLLMRerank
 
 __all__ = [
     "VLLM",
@@ -40,4 +42,6 @@ __all__ = [
     "TextGeneration",
     "Torch",
     "Transcription",
+    "VLLMEmbedding",
+    "VLLMRerank",
 ]

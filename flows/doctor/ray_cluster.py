@@ -16,6 +16,7 @@ from overnight.flows.doctor.environment import check_address
 from overnight.flows.doctor.examine import Finding
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import OvernightError
+from overnight.tasks.infer.kinds import engines
 from overnight.tasks.resources.node_types import addable_nodes
 from overnight.tasks.resources.planner import make_plan
 
@@ -54,7 +55,7 @@ def judge_plan(job: Job, found: Mapping[str, Any]) -> Finding:
     nodes = [node["resources"] for node in found["nodes"]]
     try:
         new = addable_nodes(found["groups"], job.cluster, nodes) if found["may_grow"] else []
-        plan = make_plan(job.models, nodes, new)
+        plan = make_plan(engines(job.models), nodes, new)
     except OvernightError as error:
         return Finding("plan", "wrong", str(error))
     pools = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from overnight.flows.job.model import Job
 from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.infer.in_process import Link
+from overnight.tasks.infer.kinds import by_engine
 from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.preprocess.in_process import Steps
 from overnight.tasks.preprocess.kinds import Step
@@ -28,6 +29,9 @@ def compile_job(job: Job) -> Pipeline:
     """Return the stages of a job. Each model drops the heavy columns that nothing behind it reads or publishes."""
     models = job.models
     prefixes = [f"{model.name}_" if len(models) > 1 else "" for model in models]
+    shares_engine: list[bool] = []
+    for group in by_engine(models):
+        shares_engine += [False, *[True] * (len(group) - 1)]
     links: list[Link] = []
     read: Reads = tuple(job.sink.keep_columns)
     for number in reversed(range(len(models))):
@@ -39,6 +43,7 @@ def compile_job(job: Job) -> Pipeline:
             steps=Steps(tuple(steps), behind=model.shown_name()) if steps else None,
             read=_with(read, *(step.inputs() for step in steps)),
             bytes_stay=not job.source.rows_are_files,
+            shares_engine=shares_engine[number],
         )
         links.insert(0, link)
         read = _with(link.read, model.reads())

@@ -49,7 +49,7 @@ def run_stages(
         blocks = iter((block,))
     for stage, work in zip(stages, loaded, strict=True):
         blocks = work.on(blocks, isolation)
-        if stage is not stages[-1]:  # Ray Data counts the rows of the last
+        if stage.counts_as != stages[-1].counts_as:  # Ray Data counts the rows of the last
             blocks = _counted(blocks, run, stage.counts_as, first)
     yield from blocks
 
@@ -69,19 +69,19 @@ def run_in_task(block: pa.Table, run: Run, segment: Segment) -> Iterator[pa.Tabl
 
 
 class SegmentWorker:
-    """Runs a segment whose last stage is a model, which it loads once unless it gets it; several threads may call it.
+    """Runs a segment whose last stages are models, which it loads unless it gets them; several threads may call it.
 
     If a worker died, the one that `is_restarted` runs the rows of one call at a time, so that another death shows which
     rows it ran.
     """
 
-    def __init__(self, segment: Segment, run: Run, model: Loaded | None = None, is_restarted: bool = False) -> None:
+    def __init__(self, segment: Segment, run: Run, models: Sequence[Loaded] = (), is_restarted: bool = False) -> None:
         self._segment, self._run = segment, run
         self._isolation = RestartIsolation(is_restarted)
-        *before, last = segment.stages
+        last, before = segment.stages[-1], segment.stages[: len(segment.stages) - len(models)]
         if is_restarted:
             supervisor.report(run, last.counts_as, f"{last.label}: a worker died and was started again")
-        self._loaded = [*(stage.load(run) for stage in before), model or last.load(run)]
+        self._loaded = [*(stage.load(run) for stage in before), *models]
         self._bytes_at_once = 0 if segment.is_slow else BYTES_AT_ONCE
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:

@@ -5,7 +5,7 @@ vLLM serves its counters, from the server's start, in the format of Prometheus.
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +24,15 @@ ANSWER_SECONDS = 5
 
 @dataclass(frozen=True)
 class EnginePredict:
-    """The function of a batch, by an engine whose `counters` can be read at any time."""
+    """The function of a batch, by an engine whose `counters` can be read at any time.
+
+    `models` are the names of all models that the engine answers, if it may be more than one.
+    """
 
     predict: Predict
     counters: Callable[[], Mapping[str, float]]
     engine: str = field(default_factory=lambda: uuid.uuid4().hex)
+    models: Sequence[str] = ()
 
     def __call__(self, batch: Batch) -> dict[str, Any] | Outcome:
         return self.predict(batch)

@@ -25,9 +25,11 @@ from overnight.tasks.infer.models.text_generation import TextGeneration
 from overnight.tasks.infer.models.torch import TorchModel
 from overnight.tasks.infer.models.transcription import Transcription
 from overnight.tasks.infer.models.vllm import VLLM
-from overnight.tasks.infer.predictor import COMMIT, Offer, Predictor, imports
+from overnight.tasks.infer.models.vllm_embedding import VLLMEmbedding
+from overnight.tasks.infer.models.vllm_rerank import VLLMRerank
+from overnight.tasks.infer.predictor import COMMIT, Offer, Predictor, by_engine, engines, imports
 
-__all__ = ["COMMIT", "AnyPredictor", "Offer", "Predictor", "RemoteModel", "Service", "imports"]
+__all__ = ["COMMIT", "AnyPredictor", "Offer", "Predictor", "RemoteModel", "Service", "by_engine", "engines", "imports"]
 
 AnyPredictor = Annotated[
     ImageClassification
@@ -42,6 +44,8 @@ AnyPredictor = Annotated[
     | OpenAI
     | EndpointEmbedding
     | Rerank
+    | VLLMEmbedding
+    | VLLMRerank
     | ImageCaptioning
     | TransformersPipeline
     | TorchModel

@@ -34,6 +34,7 @@ class Link(Stage):
     steps: Stage | None = None
     read: tuple[str, ...] | None = ()  # the columns that later steps, models or the sink read; None: all
     bytes_stay: bool = False  # see `heavy_columns`
+    shares_engine: bool = False  # with the link before it, whose workers run this model too
     pace: float = 0.0
     columns: pa.Schema | None = None  # without the prefix
 

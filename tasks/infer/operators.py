@@ -1,7 +1,7 @@
 """Place the stages of a stream on Ray: cut them into segments, and run each segment as an operator of Ray Data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.engine.segment import PassOn, Segment, run_in_task
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import OperatorNames, Stream
-from overnight.tasks.infer.worker_process import WorkerProcess
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.worker_process import WorkerProcess, calls_at_once
 from overnight.tasks.infer.worker_sizing import Choice
 from overnight.tasks.resources.plan import TASK_RETRIES, Plan, Pool
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -77,15 +78,26 @@ def place(
     else:
         segments = [in_tasks((stream.read,), plan), prepare(steps, plan, pass_on)]
     is_slow = any(choice.rows_a_block for choice in choices)
-    for choice in choices:
+    for choice, later in zip(choices, [*choices[1:], None], strict=True):
         link, steps_behind = choice.tried_link, None
-        if link.model.accelerators():
+        if link.model.accelerators() and not (later and later.link.shares_engine):
             link, steps_behind = link.cut()  # so that the device does not wait for the steps
-        segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
+        if link.shares_engine:
+            segments[-1] = _with_model(segments[-1], link, choice)
+        else:
+            segments.append(ModelSegment((*before, link), pass_on, is_slow, choice))
         if steps_behind:
             segments.append(in_tasks((steps_behind,), plan, pass_on))
         before = ()
     return segments
+
+
+def _with_model(segment: TaskSegment | ModelSegment, link: Link, choice: Choice) -> ModelSegment:
+    """Return the segment with one more model, which the engine of its first model answers."""
+    assert isinstance(segment, ModelSegment)
+    assert segment.choice
+    first = replace(segment.choice, loaded_in=segment.choice.loaded_in or choice.loaded_in)
+    return replace(segment, stages=(*segment.stages, link), choice=first)
 
 
 def prepare(steps: tuple[Stage, ...], plan: Plan, pass_on: PassOn = iter) -> TaskSegment:
@@ -173,7 +185,7 @@ def _by_workers(dataset: ray.data.Dataset, run: Run, segment: ModelSegment) -> r
         fn_constructor_kwargs={"segment": segment.for_process(), "run": run, "loaded_in": choice.loaded_in},
         batch_size=choice.at_once,
         batch_format="pyarrow",
-        compute=strategy(choice.pool, choice.link.model.calls_at_once()),
+        compute=strategy(choice.pool, calls_at_once(segment)),
         max_restarts=MAX_RESTARTS,
         max_task_retries=MAX_RESTARTS,
         **choice.pool.remote_arguments(),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CALLS_TO_CHOOSE_FROM = 8
 COMMIT = "commit"  # the key of a hub model's commit among its pins
+BESIDE = " + "  # between the names of models that one engine answers
 
 Batch = dict[str, np.ndarray]
 Predict = Callable[[Batch], dict[str, Any] | Outcome]
@@ -152,6 +153,10 @@ class Predictor(Reservation):
         """Return True if the batch size is found while the stream runs: a call of the model gets one batch."""
         return self.batch_size == "auto" and self.rows_per_call() == self.forward_batch_size()
 
+    def serves(self, later: "Predictor") -> bool:
+        """Return True if the engine that this model loads also answers `later`, a later model of the job."""
+        return False
+
     def imports(self) -> tuple[str, ...] | None:
         """Return the names of the modules that the model needs, imported once by the process that forks its workers.
 
@@ -239,6 +244,26 @@ class TorchPredictor(Predictor):
             torch.set_float32_matmul_precision("highest")
             torch.backends.cudnn.allow_tf32 = False
         return super().torch_device()
+
+
+def by_engine(models: Sequence[Predictor]) -> list[list[Predictor]]:
+    """Return the models in their order, in groups: the engine of a group's first model answers them all."""
+    groups: list[list[Predictor]] = []
+    for model in models:
+        if groups and groups[-1][0].serves(model):
+            groups[-1].append(model)
+        else:
+            groups.append([model])
+    return groups
+
+
+def engines(models: Sequence[Predictor]) -> list[Predictor]:
+    """Return for each engine its first model, with the names of all that it answers: these have workers."""
+    first_models = []
+    for group in by_engine(models):
+        name = BESIDE.join(model.shown_name() for model in group)
+        first_models.append(group[0].model_copy(update={"name": name}) if len(group) > 1 else group[0])
+    return first_models
 
 
 def imports(models: Sequence[Predictor]) -> list[str]:

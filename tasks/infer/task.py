@@ -34,7 +34,7 @@ from overnight.tasks.infer.trial import (
     require_inputs,
     warnings_of_replaced,
 )
-from overnight.tasks.infer.trial_runner import begin_trials, end_on_device, released, try_model
+from overnight.tasks.infer.trial_runner import begin_trials, end_on_device, pools_of, released, try_model
 from overnight.tasks.infer.worker_sizing import Choice, Work, choose, explanation
 from overnight.tasks.resources.plan import Plan
 from overnight.tasks.resources.waiting import wait_until_free
@@ -241,12 +241,16 @@ def _trials(run: Run, inference: Inference, sample: pa.Table) -> Trials:
     choices: list[Choice] = []
     failure, error = None, None
     rows, has_all_columns = sample, True
-    for link, pool, process in zip(inference.links, plan.pools, inference.processes, strict=True):
+    pools = pools_of(inference.links, plan)
+    for link, pool, begun in zip(inference.links, pools, inference.processes, strict=True):
+        process = choices[-1].trial.process if link.shares_engine and choices[-1].trial else begun
         if has_all_columns and len(rows):
             require_inputs(link, rows)
         first = rebatch.first_rows(rows, SAMPLE_ROWS)
         result = try_model(run, link, pool, first, process, get_run_logger().warning)
         trial = result if isinstance(result, Trial) else None
+        if link.shares_engine and process and (trial is None or trial.process is process):
+            choices[-1] = choices[-1].without_process()
         choices.append(choose(link, pool, trial, plan, work, blocks.rows_each(rows)))
         if isinstance(result, Failed) and has_all_columns and not link.model.where:
             sentence = f"{link.model.shown_name()}: {result}."

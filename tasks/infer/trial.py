@@ -57,21 +57,23 @@ class Failed:
 class ModelTrial:
     """Loads the model of `link`, and measures it on a sample of rows, in a process of its own.
 
-    After the trial, it may become the first worker of the stream.
+    Further models may use its engine. After the trial, it may become the first worker of the stream.
     """
 
     def __init__(self, link: Link, run: Run) -> None:
-        self._link = link
-        self._worker = Worker(link, run, is_trial=True)
+        self._run = run
+        self._workers = {link.label: Worker(link, run, is_trial=True)}
         self._in_stream: SegmentWorker | None = None
 
-    def on(self, sample: pa.Table) -> Trial | Failed | None:
+    def on(self, sample: pa.Table, link: Link) -> Trial | Failed | None:
         """Run the block `sample` through the model and the steps after it. Return None if it is empty."""
-        worker = self._worker
         if not len(sample):
             return None
+        if link.label not in self._workers:
+            self._workers[link.label] = Worker(link, self._run, is_trial=True)
+        worker = self._workers[link.label]
         with worker.rows.guard.at(sample) as isolation:
-            block, seconds_a_row = self._measure(sample, isolation)
+            block, seconds_a_row = _measured(link, worker, sample, isolation)
             sample = sample[: len(block)]
             is_live = pa.array(block["__state"].to_numpy() == blocks.LIVE)
             if not len(blocks.live_rows(sample.filter(is_live))[0]):
@@ -83,37 +85,38 @@ class ModelTrial:
         columns = []
         for column in blocks.live_rows(block)[0].schema:
             if column.name in worker.outputs:
-                columns.append(column.with_name(column.name.removeprefix(self._link.prefix)))
+                columns.append(column.with_name(column.name.removeprefix(link.prefix)))
         memory = psutil.Process().memory_full_info().uss
         return Trial(seconds_a_row, int(memory), pa.schema(columns), blocks.live_block(behind))
 
-    def _measure(self, sample: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
-        """Return `sample` after the model, and the seconds for a row. The first row is enough if it is slow twice."""
-        if self._link.model.needs_warm_up() and not isolation.is_on:
-            _, seconds_a_row = self._run(sample[:1], isolation)
-            if seconds_a_row > SLOW_SECONDS:  # or only the first call is
-                block, seconds_a_row = self._run(sample[:1], isolation)
-                if seconds_a_row > SLOW_SECONDS and not self._worker.rows.errors:
-                    return block, seconds_a_row
-        return self._run(sample, isolation)
-
-    def _run(self, rows: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
-        worker = self._worker
-        worker.rows.errors = []
-        start, earlier_rows = time.perf_counter(), worker.model_rows
-        block = worker.run(rows, isolation)
-        return block, (time.perf_counter() - start) / max(worker.model_rows - earlier_rows, 1)
-
     def become(self, segment: Segment, run: Run, is_restarted: bool) -> None:
-        """Become a worker of the stream, with the model that is already loaded."""
-        link = segment.stages[-1]
-        assert isinstance(link, Link)
-        self._in_stream = SegmentWorker(segment, run, Worker(link, run, trial=self._worker), is_restarted)
+        """Become a worker of the stream, with the models that are already loaded."""
+        links = [stage for stage in segment.stages if isinstance(stage, Link)]
+        models = [Worker(link, run, trial=self._workers.get(link.label)) for link in links]
+        self._in_stream = SegmentWorker(segment, run, models, is_restarted)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         """Return what the worker makes of a block, after `become`."""
         assert self._in_stream
         return self._in_stream(block)
+
+
+def _measured(link: Link, worker: Worker, sample: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
+    """Return `sample` after the model, and the seconds for a row. The first row is enough if it is slow twice."""
+    if link.model.needs_warm_up() and not isolation.is_on:
+        _, seconds_a_row = _run(worker, sample[:1], isolation)
+        if seconds_a_row > SLOW_SECONDS:  # or only the first call is
+            block, seconds_a_row = _run(worker, sample[:1], isolation)
+            if seconds_a_row > SLOW_SECONDS and not worker.rows.errors:
+                return block, seconds_a_row
+    return _run(worker, sample, isolation)
+
+
+def _run(worker: Worker, rows: pa.Table, isolation: RowIsolation) -> tuple[pa.Table, float]:
+    worker.rows.errors = []
+    start, earlier_rows = time.perf_counter(), worker.model_rows
+    block = worker.run(rows, isolation)
+    return block, (time.perf_counter() - start) / max(worker.model_rows - earlier_rows, 1)
 
 
 def read_sample(location: Location) -> pa.Table:

@@ -50,17 +50,17 @@ class TrialProcess:
         make = partial(ModelTrial, self._link, self._run)
         return begin_process(make, self._link.model, self._pool.num_cpus, is_quiet)
 
-    def on(self, sample: pa.Table) -> Trial | Failed | None:
+    def on(self, sample: pa.Table, link: Link) -> Trial | Failed | None:
         """Call `ModelTrial.on` in the process, and in a new one after each that ended."""
         for _ in range(MAX_TRIES - 1):
             with contextlib.suppress(ProcessDied):
-                return self._call(sample)
-            self._begun = self._begin()
-        return self._call(sample)
+                return self._call(sample, link)
+            self._begun, self._process = self._begin(), None
+        return self._call(sample, link)
 
-    def _call(self, sample: pa.Table) -> Trial | Failed | None:
-        process = Forked(self._begun, supervisor.ask)
-        [result] = process.call("on", sample)
+    def _call(self, sample: pa.Table, link: Link) -> Trial | Failed | None:
+        process = self._process or Forked(self._begun, supervisor.ask)
+        [result] = process.call("on", sample, link)
         if not isinstance(result, Trial):
             return result
         self._process = process
@@ -76,15 +76,23 @@ def begin_trials(run: Run, links: Sequence[Link], plan: Plan) -> list[Any]:
     """Start for each model that reserves only CPUs a process that loads it while inputs are listed."""
     fork_server.preload(imports([link.model for link in links]))
     trials = []
-    for link, pool in zip(links, plan.pools, strict=True):
+    for link, pool in zip(links, pools_of(links, plan), strict=True):
         reserves_more = pool.num_gpus or pool.memory or pool.accelerator_type or pool.resources
         key = _key(run, link)
         process = None
-        if not reserves_more and key not in _early_trials:
+        if not (reserves_more or link.shares_engine or key in _early_trials):
             process = _begin(link, run, pool, is_early=True)
         trials.append(process)
         _early_trials.add(key)
     return trials
+
+
+def pools_of(links: Sequence[Link], plan: Plan) -> list[Pool]:
+    """Return the pool of each model's workers, which models of one engine have together."""
+    pools, pools_of_links = iter(plan.pools), list[Pool]()
+    for link in links:
+        pools_of_links.append(pools_of_links[-1] if link.shares_engine else next(pools))
+    return pools_of_links
 
 
 def _key(run: Run, link: Link) -> tuple[str, ...]:
@@ -135,9 +143,9 @@ def try_model(run: Run, link: Link, pool: Pool, sample: pa.Table, process: Any, 
     if key in _trials:
         return _trials[key]
     process = process or _begin(link, run, pool, is_early=False)
-    label = f"inference {pool.label}"
+    label = link.label
     try:
-        result = _call(process, run, pool, sample, warn)
+        result = _call(process, run, link, pool, sample, warn)
     except (ray.exceptions.RayActorError, ProcessDied) as error:
         raise StageFailed(
             f"{label}: its process ended {MAX_TRIES} times while {len(sample)} rows were tried: the model crashes, or "
@@ -157,14 +165,14 @@ def try_model(run: Run, link: Link, pool: Pool, sample: pa.Table, process: Any, 
     return replace(result, process=process)
 
 
-def _call(process: Any, run: Run, pool: Pool, sample: pa.Table, warn: Warn) -> Trial | Failed | None:
+def _call(process: Any, run: Run, link: Link, pool: Pool, sample: pa.Table, warn: Warn) -> Trial | Failed | None:
     """Call `on` of a `TrialProcess`, here or as a Ray actor, which ends if the trial does not pass."""
     if isinstance(process, TrialProcess):
-        return process.on(sample)
+        return process.on(sample, link)
     result: Trial | Failed | None = None
     try:
         wait_until_started(process, pool, run.busy_timeout_seconds, run.stall_timeout_seconds, warn)
-        result = ray.get(process.on.remote(sample))
+        result = ray.get(process.on.remote(sample, link))
         return result
     finally:
         if not isinstance(result, Trial):

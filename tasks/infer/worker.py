@@ -20,7 +20,7 @@ from overnight.tasks.infer.batch_size import BatchSize
 from overnight.tasks.infer.devices import peak_memory
 from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.link import Link, without_unread
-from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.infer.predictor import BESIDE, Predict
 from overnight.tasks.infer.spending import answers_of, with_account
 from overnight.tasks.rows import blocks, rebatch, user_function
 from overnight.tasks.rows.expressions.parser import Expression
@@ -113,7 +113,8 @@ class Worker:
         if isinstance(self.loaded, EnginePredict) and is_due:
             self._engine_reported = time.monotonic()
             if counters := self.loaded.counters():
-                event = supervisor.EngineCounted(self.loaded.engine, self._predictor.shown_name(), counters)
+                name = BESIDE.join(dict.fromkeys(self.loaded.models)) or self._predictor.shown_name()
+                event = supervisor.EngineCounted(self.loaded.engine, name, counters)
                 supervisor.emit(self._run, event)
 
     def _work(self, live: pa.Table) -> Outcome:

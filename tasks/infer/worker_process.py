@@ -30,19 +30,24 @@ class WorkerProcess:
         assert isinstance(link, Link)
         context = ray.get_runtime_context() if ray.is_initialized() else None
         is_restarted = bool(context and context.get_actor_id() and context.was_current_actor_reconstructed)
-        calls_at_once = link.model.calls_at_once()
+        calls = calls_at_once(segment)
         if loaded_in and loaded_in.place == place():
             with contextlib.suppress(ProcessDied):  # another worker was first
-                self._worker = Forked(loaded_in, supervisor.ask, takes_output=True, calls_at_once=calls_at_once)
+                self._worker = Forked(loaded_in, supervisor.ask, takes_output=True, calls_at_once=calls)
                 list(self._worker.call("become", segment, run, is_restarted))
                 return
         with ending_together():
             process = begin_process(partial(SegmentWorker, segment, run, is_restarted=is_restarted), link.model)
-            self._worker = Forked(process, supervisor.ask, calls_at_once=calls_at_once)
+            self._worker = Forked(process, supervisor.ask, calls_at_once=calls)
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         with ending_together():
             yield from self._worker.call("__call__", block)
+
+
+def calls_at_once(segment: Segment) -> int:
+    """Return how many calls a worker of a segment may run concurrently: the most of its models."""
+    return max(stage.model.calls_at_once() for stage in segment.stages if isinstance(stage, Link))
 
 
 def begin_process(make: Callable[[], Any], model: Predictor, num_cpus: float = 1, is_quiet: bool = False) -> Begun:

@@ -65,6 +65,10 @@ class Choice:
             return replace(self.link, pace=0.0, columns=None)
         return replace(self.link, pace=self.trial.seconds_a_row, columns=self.trial.columns)
 
+    def without_process(self) -> "Choice":
+        """Return this choice after a later model of its engine has taken over the process of its trial, or ended it."""
+        return replace(self, trial=self.trial and replace(self.trial, process=None))
+
 
 def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, each: float) -> Choice:
     """Choose the number of workers and the work per Ray task for a model with this `pool` in `plan`."""

@@ -35,9 +35,11 @@ COMPARED = {
 }
 # What needs an environment of its own: the file of tests/ that has its comparison.
 ELSEWHERE = {
+    "rerank-vllm.yaml": "tasks/infer/models/test_vllm_server.py",
     "rerank.yaml": "contracts/endpoints/test_scores.py",
     "reviews-vllm.yaml": "flows/test_language_models.py",
     "sentences-endpoint.yaml": "contracts/endpoints/test_vectors.py",
+    "sentences-vllm.yaml": "tasks/infer/models/test_vllm_server.py",
 }
 # What a larger job shows too: the job that runs the same models, on like rows.
 LIKE = {

@@ -11,6 +11,7 @@ from tests import jobs
 from tests.flows.conftest import RunJob, assert_settled, parquet, published, quarantine, write_parquet
 from tests.tasks.infer.chat_models import chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD, chat_server
+from tests.tasks.infer.engine_in_place_of_vllm import interpreter_in, starts_in
 from tests.tasks.infer.models.test_vllm import llama_for_vllm
 
 
@@ -63,17 +64,38 @@ def test_a_model_in_the_worker_and_one_behind_an_endpoint_answer_the_same_rows(t
 
 
 @pytest.mark.slow
+def test_two_prompts_of_the_same_weights_have_one_engine(tmp_path: Path, run_job: RunJob) -> None:
+    texts, model = write_texts(tmp_path, 40), chat_model(tmp_path / "model")
+    asks = {"kind": "vllm", "model": str(model), "python": str(interpreter_in(tmp_path)), "workers": 1}
+    prompts = {"forth": "{text}", "back": "{forth_generated_text}"}
+    models: list[dict[str, Any]] = [{**asks, "name": name, "user": user} for name, user in prompts.items()]
+    models.insert(1, {"kind": "derive_columns", "columns": {"forth_size": "length(forth_generated_text)"}})
+    receipt = run_job(jobs.job(tmp_path, source=parquet(tmp_path), inference=models))
+    assert_settled(receipt, written=40)
+    table = published(receipt, tmp_path / "out").sort_by("n")
+    assert table["back_generated_text"].to_pylist() == texts
+    assert table["forth_size"].to_pylist() == [len(text) for text in texts]
+    assert len(starts_in(tmp_path)) == 1
+    [(name, figures)] = receipt["performance"]["engines"].items()
+    assert (name, figures["generated_tokens"] >= 80) == ("forth + back", True)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # vLLM starts twice, for the trial and for the stream, in a minute each on two cores
 @pytest.mark.skipif("OVERNIGHT_VLLM_PYTHON" not in os.environ, reason="needs an environment with vLLM")
 def test_vllm_answers_every_row_of_a_job(tmp_path: Path, run_job: RunJob) -> None:
     texts, model = write_texts(tmp_path, 200), llama_for_vllm(tmp_path / "model")
-    asks = {"kind": "vllm", "model": str(model), "user": "{text}", "max_new_tokens": 8, "workers": 1}
+    asks = {"kind": "vllm", "model": str(model), "max_new_tokens": 8, "workers": 1}
     asks |= {"python": "${OVERNIGHT_VLLM_PYTHON}", "dtype": "float32"}
     asks |= {"engine_settings": {"gpu_memory_utilization": 0.15, "enforce_eager": True}}
-    receipt = run_job(jobs.job(tmp_path, source=parquet(tmp_path), inference=[asks]))
+    prompts = {"plain": "{text}", "longer": "the {text}"}
+    models = [{**asks, "name": name, "user": user} for name, user in prompts.items()]
+    receipt = run_job(jobs.job(tmp_path, source=parquet(tmp_path), inference=models))
     assert_settled(receipt, written=200)
-    answers = published(receipt, tmp_path / "out").sort_by("n")["generated_text"].to_pylist()
+    assert list(receipt["performance"]["engines"]) == ["plain + longer"], "the weights are loaded once"
+    answers = published(receipt, tmp_path / "out").sort_by("n")
     alone = pipeline("text-generation", str(model))
-    pairs = zip(texts[:40], answers[:40], strict=True)
-    same = sum(answer(alone, 8, ("user", text)).strip() == found.strip() for text, found in pairs)
-    assert same >= 38  # kernels differ, so ties may fall otherwise
+    for name, user in prompts.items():
+        pairs = zip(texts[:40], answers[f"{name}_generated_text"].to_pylist()[:40], strict=True)
+        same = [answer(alone, 8, ("user", user.format(text=text))).strip() == there.strip() for text, there in pairs]
+        assert sum(same) >= 38  # kernels differ, so ties may fall otherwise

@@ -27,7 +27,9 @@ from tests import jobs
 from tests.conftest import WORKER_PATH
 from tests.flows import test_chains
 from tests.flows.conftest import write_parquet
+from tests.tasks.infer.chat_models import chat_model
 from tests.tasks.infer.chat_server import chat_server
+from tests.tasks.infer.engine_in_place_of_vllm import interpreter_in, starts_in
 
 CODE = """
 import numpy as np
@@ -109,6 +111,16 @@ def test_steps_between_models_filter_make_and_lose_rows_as_in_a_run(tmp_path: Pa
     reasons = {row["row_id"]: row["error_message"].partition(" (")[0] for row in found.quarantine.to_pylist()}
     assert reasons == test_chains.REFUSED
     assert found.filtered == test_chains.ROWS - len({row[1] for row in test_chains.EXPECTED}) - len(reasons)
+
+
+def test_two_prompts_of_the_same_weights_start_their_engine_once(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in/a.parquet", text=["ab", "cd"])
+    asks = {"kind": "vllm", "model": str(chat_model(tmp_path / "model")), "python": str(interpreter_in(tmp_path))}
+    prompts = {"forth": "{text}", "back": "{forth_generated_text}"}
+    models = [asks | {"name": name, "user": user} for name, user in prompts.items()]
+    shown = preview(jobs.load(tmp_path, source={"kind": "parquet", "path": f"{tmp_path}/in"}, inference=models))
+    assert shown.table["back_generated_text"].to_pylist() == ["ab", "cd"]
+    assert len(starts_in(tmp_path)) == 1
 
 
 def test_the_listing_ends_as_soon_as_there_are_enough_rows(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from overnight.tasks.infer.endpoint.faults import fault_in
 from overnight.tasks.infer.endpoint.json_answers import count_in, not_an_answer, payload_of
 
 REASONING = ("reasoning_content", "reasoning")  # fields of DeepSeek, SGLang and older vLLM, and of vLLM and gateways
+CACHED_ELSEWHERE = ("cache_read_input_tokens", "prompt_cache_hit_tokens")  # in usage, of Anthropic and DeepSeek
 MESSAGE_CHARACTERS = 300
 EXPECTED = "a chat completion"
 TOKENS_A_MEDIUM = 1000  # about that of an image of 1024 x 1024 pixels, or of a minute of speech
@@ -141,6 +142,8 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
         usage = {}
     tokens = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     cached = count_in(usage.get("prompt_tokens_details"), "cached_tokens")
+    if cached is None:
+        cached = count_in(usage, *CACHED_ELSEWHERE)
     if not items:
         return Answer(None, *tokens, None, problem="a chat completion without choices", cached_tokens=cached)
     reasoning_tokens = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")

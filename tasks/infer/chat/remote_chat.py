@@ -27,6 +27,7 @@ from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings,
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
 from overnight.tasks.infer.endpoint.settings import RemoteModel
+from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.predictor import Batch, Predict
 from overnight.tasks.rows.result import Outcome
 
@@ -250,4 +251,4 @@ class RemoteChat(RemoteModel, ChatSettings):
                 answers = repaired(requests, row_ids, bodies, answers, self.misfit, self.price_of)
             return self.outcome(answers)
 
-        return predict
+        return EnginePredict(predict, requests.counters)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import AccessDenied, JobError, OvernightError, RowError, ServiceUnavailable
-from overnight.tasks.infer.endpoint.faults import Blame, Fault
+from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_of
+from overnight.tasks.infer.endpoint.rate_limits import PerMinute, RateLimiter
 from overnight.tasks.infer.endpoint.transport import Transport
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
@@ -62,7 +63,7 @@ class Dialect(Protocol[A_co]):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one worker's requests to an endpoint.
+    """The limits of one worker's requests to an endpoint; those per minute are of all workers together.
 
     After `max_tries` tries, the request itself counts as the cause of its failure, if other requests
     succeed. Otherwise it is tried for the rest of the time, unless `gives_up` is True.
@@ -73,8 +74,9 @@ class Limits:
     retry_timeout_seconds: float
     max_tries: int
     gives_up: bool
-    requests_per_minute: float | None
-    tokens_per_minute: float | None
+    requests_per_minute: PerMinute = None
+    tokens_per_minute: PerMinute = None
+    workers: int = 1  # that share the limits per minute
 
 
 @dataclass
@@ -93,8 +95,8 @@ class Endpoint(Generic[A]):
     def __init__(self, dialect: Dialect[A], transport: Transport, limits: Limits) -> None:
         self._dialect, self._transport, self._limits = dialect, transport, limits
         self._retries = RetryPolicy(limits.max_tries, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        self._requests = RateLimiter(limits.requests_per_minute)
-        self._tokens = RateLimiter(limits.tokens_per_minute)
+        self._requests = RateLimiter("requests", limits.requests_per_minute, limits.workers)
+        self._tokens = RateLimiter("tokens", limits.tokens_per_minute, limits.workers)
         self._slots, self._test_lock = asyncio.Semaphore(limits.concurrent_requests), asyncio.Lock()
         self._not_before = self._last_success = self._next_warning = 0.0
         self._largest_success = 0.0  # in tokens, as estimated
@@ -144,7 +146,7 @@ class Endpoint(Generic[A]):
         if is_over or (limits.gives_up and request.tries >= limits.max_tries):
             advice = "" if limits.gives_up else " The answers so far are kept; run again to resume."
             if fault.blame is Blame.LIMIT:
-                advice += " Set requests_per_minute to its limit."
+                advice += " Set requests_per_minute to its limit, or to auto."
             raise ServiceUnavailable(
                 f"{self._transport.shown_url}: no request succeeded in {request.tries} tries and "
                 f"{request.seconds:.0f} s: {fault.sentence}.{advice}",
@@ -202,7 +204,12 @@ class Endpoint(Generic[A]):
 
     async def _post(self, body: Body, seconds: float) -> A:
         try:
-            answer = self._dialect.answer(await self._transport.post(body, seconds))
+            response = await self._transport.post(body, seconds)
+            for limiter in (self._requests, self._tokens):
+                limiter.learn(response.headers)
+            if response.status_code != 200:
+                raise fault_of(response)
+            answer = self._dialect.answer(response.content)
         except Fault as fault:
             fault.sentence = self._transport.shown(fault.sentence)
             raise
@@ -222,25 +229,3 @@ class Endpoint(Generic[A]):
         bound = f"{self._limits.max_tries} tries" if self._limits.gives_up else f"{budget:.0f} s"
         message = "%s: %s; trying again in %.1f s, for at most %s"
         _log.log(level, message, self._transport.shown_url, fault.sentence, wait_seconds, bound)
-
-
-class RateLimiter:
-    """Delays callers, so that amounts such as a request's tokens pass evenly over the minute. None sets no limit.
-
-    A minute may exceed `per_minute` by its last amount, because an amount passes as a whole.
-    """
-
-    def __init__(self, per_minute: float | None) -> None:
-        self._seconds_each = 60 / per_minute if per_minute else 0.0
-        self._next = 0.0  # when the next amount may pass
-
-    async def wait(self, amount: float = 1) -> None:
-        """Wait until `amount` may pass, after the amounts of earlier calls."""
-        start = max(self._next, time.monotonic())
-        self._next = start + amount * self._seconds_each
-        if (seconds := start - time.monotonic()) > 0:
-            await asyncio.sleep(seconds)
-
-    def correct(self, difference: float) -> None:
-        """Correct the amount of an earlier call: it was larger by `difference`, or smaller if this is negative."""
-        self._next += difference * self._seconds_each

@@ -6,7 +6,8 @@ again if its neighbours change. If the endpoint refuses such a request, each hal
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol
 
@@ -85,12 +86,17 @@ class ConcurrentRequests(Generic[A]):
         self._account, self._price_of = account, price_of
         self._slots = asyncio.Semaphore(limits.concurrent_requests)  # a claim is for a request that can be sent now
         self._calls, self._lock = 0, threading.Lock()  # the calls under way
+        self._counters: Counter[str] = Counter()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
 
     def earlier_answer(self) -> A | None:
         """Return an answer that an earlier process of the run has got; None without one."""
         fields = self._log.first()
         return self._dialect.kept(fields) if fields else None
+
+    def counters(self) -> Mapping[str, float]:
+        """Return the tokens of all new answers, as `engine_counters.py` names them; none if they are not counted."""
+        return dict(self._counters)
 
     def answers(self, row_ids: Sequence[str], bodies: Sequence[Body | A | Exception]) -> list[A | Exception]:
         """Return for each row its answer, new or known, or its own `RowError`. Raise other failures.
@@ -193,9 +199,19 @@ class ConcurrentRequests(Generic[A]):
         try:
             answer = await self._endpoint.answer(body)
             amount = self._amount(answer, most.amount)
+            self._count_tokens(answer)
             return self._kept(rows, answer)
         finally:
             self._account.settle(most, amount)
+
+    def _count_tokens(self, answer: A) -> None:
+        """Count the tokens of an answer; its prompt counts for the prefix cache if the endpoint reports its hits."""
+        if answer.prompt_tokens is None or answer.completion_tokens is None:
+            return
+        self._counters.update(prompt_tokens=answer.prompt_tokens, generated_tokens=answer.completion_tokens)
+        cached_tokens = getattr(answer, "cached_tokens", None)
+        if cached_tokens is not None:
+            self._counters.update(prefix_tokens=answer.prompt_tokens, cached_tokens=cached_tokens)
 
     def _kept(self, rows: Sequence[Row], answer: A) -> dict[str, A | Exception]:
         """Put the certain answers of a request into the log, and return them by their keys."""

@@ -6,13 +6,11 @@ An error with status 200 counts by its `code`.
 import contextlib
 import enum
 import json
-import math
 import re
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+
+from overnight.tasks.infer.endpoint.rate_limits import seconds_to_wait
 
 if TYPE_CHECKING:
     import httpx
@@ -68,7 +66,6 @@ _TOO_LARGE = re.compile(r"request too large|(?:input|prompt|message) (?:is )?too
 _LIMIT = re.compile(r"\blimit:? ?([\d,]+)", re.IGNORECASE)
 _REQUESTED = re.compile(r"\brequested:? ?([\d,]+)", re.IGNORECASE)
 _TAG, _TITLE = re.compile(r"<[^>]*>"), re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 
 
 @dataclass
@@ -179,46 +176,3 @@ def _codes(error: Any) -> list[str]:
     if isinstance(error.get("innererror"), dict):
         codes.append(error["innererror"].get("code"))
     return [str(code).lower() for code in codes if isinstance(code, str | int) and code]
-
-
-def seconds_to_wait(headers: "httpx.Headers | Mapping[str, str]") -> float | None:
-    """Return the seconds that the server requires as a wait; None if its headers have no time.
-
-    Without a Retry-After, the reset of each limit counts that has nothing left.
-    """
-    retry_after = headers.get("retry-after", "")
-    parts = [retry_after] if "GMT" in retry_after else retry_after.split(",")
-    waits = [*map(_retry_after, parts), _number(headers.get("retry-after-ms", ""), 1000)]
-    if waits.count(None) == len(waits):
-        for unit in ("requests", "tokens"):
-            if _number(headers.get(f"x-ratelimit-remaining-{unit}", "")) == 0:
-                waits.append(_duration(headers.get(f"x-ratelimit-reset-{unit}", "")))
-    return max((seconds for seconds in waits if seconds is not None), default=None)
-
-
-def _retry_after(value: str) -> float | None:
-    """Return the seconds of a number or a date."""
-    seconds = _number(value)
-    if seconds is None:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return None
-    return max(seconds, 0.0)
-
-
-def _number(value: str, per_second: float = 1) -> float | None:
-    try:
-        number = float(value) / per_second
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number
-
-
-def _duration(value: str) -> float | None:
-    """Return the seconds of a duration such as `6m0s`, `200ms` or `1.5`."""
-    parts = _DURATION.fullmatch(value.strip())
-    if not value.strip() or not parts:
-        return _number(value)
-    hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
-    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000

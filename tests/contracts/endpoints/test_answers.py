@@ -3,6 +3,7 @@
 The rows of one table are asked together, so that each also shows that it costs no other row.
 """
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from tests.contracts.endpoints.answers import (
     WORDS,
     words_of,
 )
-from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask
-from tests.tasks.infer.chat_server import ChatServer, Reply, refusal
+from tests.contracts.endpoints.suite import ADAPTERS, ENDPOINTS, Adapter, ask, batch_of
+from tests.tasks.infer.chat_server import ChatServer, Reply, completion, refusal
 
 GOOD = ["good 1", "good 2", "good 3"]
 
@@ -39,8 +40,8 @@ def test_every_leaf_is_in_the_suite() -> None:
 @pytest.mark.parametrize("group", SETTINGS)
 @ENDPOINTS.promise(
     "an answer that was paid for is asked for once, is in the journal, and gives its text or its reason",
-    endpoint_embedding="its answer is a vector: test_vectors.py",
-    rerank="its answers are scores: test_scores.py",
+    **dict.fromkeys(("endpoint_embedding", "vllm_embedding"), "its answer is a vector: test_vectors.py"),
+    **dict.fromkeys(("rerank", "vllm_rerank"), "its answers are scores: test_scores.py"),
 )
 def test_paid_answers(leaf: Adapter, group: str, server: ChatServer, tmp_path: Path) -> None:
     cases = {name: case for name, case in PAID.items() if case.settings == group}
@@ -155,3 +156,37 @@ def test_a_limit_holds_for_all(leaf: Adapter, server: ChatServer) -> None:
     moments = [moment for moment, _ in server.seen]
     assert moments[1] - moments[0] >= 0.49
     assert len(moments) == 3
+
+
+@ENDPOINTS.promise("the tokens of new answers are counted for the receipt, and those of the journal are not")
+def test_counted(leaf: Adapter, server: ChatServer, tmp_path: Path) -> None:
+    def counted(*texts: str) -> dict[str, float]:
+        model = leaf.make(server.url, **leaf.reads("{text}"))
+        predict: Any = leaf.load(model, server.url, Location(str(tmp_path / "answers")))
+        predict(batch_of([*texts]))
+        return dict(predict.counters())
+
+    first = counted("a", "b c")
+    assert first["prompt_tokens"] > 0
+    assert counted("a", "b c") == {}
+    assert first["prompt_tokens"] > counted("a", "d")["prompt_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 4}}, (10, 4)),
+        ({"cache_read_input_tokens": 3}, (10, 3)),
+        ({"prompt_cache_hit_tokens": 0}, (10, 0)),
+        ({}, (None, None)),
+    ],
+)
+def test_tokens_of_prompts_that_were_in_a_cache_are_counted(usage: Any, expected: Any, server: ChatServer) -> None:
+    answer = json.loads(completion("yes", prompt=10))
+    answer["usage"] |= usage
+    server.always["a"] = Reply(200, answer)
+    predict: Any = ADAPTERS["openai"].make(server.url, user="{text}").load()
+    predict(batch_of(["a"]))
+    counters = predict.counters()
+    assert (counters.get("prefix_tokens"), counters.get("cached_tokens")) == expected
+    assert counters["generated_tokens"] == 1

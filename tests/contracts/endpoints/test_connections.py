@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,12 +14,13 @@ from overnight.tasks.errors import AccessDenied, ContractError, JobError, Servic
 from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.trial import require_inputs
-from tests.contracts.endpoints.suite import ENDPOINTS, Adapter, ask, batch_of
+from tests.contracts.endpoints.suite import CHILDREN, ENDPOINTS, Adapter, ask, batch_of
 from tests.tasks.blocks import source_block
-from tests.tasks.infer.chat_server import ChatServer, refusal, server_of
+from tests.tasks.infer.chat_server import ChatServer, RequestLimit, refusal, server_of
 from tests.tasks.infer.retrieval_server import RetrievalServer
 
-OWN_SERVER = "its worker starts the server on the loopback address, and nothing stands between"
+NOTHING_BETWEEN = "its worker starts the server on the loopback address, and nothing stands between"
+OWN_SERVER = dict.fromkeys(CHILDREN, NOTHING_BETWEEN)
 LOOPBACK = ["LOCALHOST", "localhost.", "a.localhost", "127.0.0.1", "127.1", "127.0.0.53", "0.0.0.0", "[::1]"]
 
 
@@ -43,9 +45,7 @@ def test_loopback(leaf: Adapter, host: str, server: ChatServer, proxy: ChatServe
     assert not proxy.seen
 
 
-@ENDPOINTS.promise(
-    "another host is asked through the proxy of the environment, unless NO_PROXY names it", vllm=OWN_SERVER
-)
+@ENDPOINTS.promise("another host is asked through the proxy of the environment, unless NO_PROXY names it", **OWN_SERVER)
 def test_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("http://gateway.test/v1", "http://192.0.2.7/v1"):
         assert not ask(leaf, ChatServer(url=url), ["a"]).failed
@@ -57,7 +57,7 @@ def test_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.MonkeyPatch
     assert len(proxy.seen) == 2
 
 
-@ENDPOINTS.promise("a proxy that does not answer is named", vllm=OWN_SERVER)
+@ENDPOINTS.promise("a proxy that does not answer is named", **OWN_SERVER)
 def test_dead_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://me:canary-1@127.0.0.1:9")
     with pytest.raises(ServiceUnavailable) as caught:
@@ -70,7 +70,7 @@ def test_dead_proxy(leaf: Adapter, proxy: ChatServer, monkeypatch: pytest.Monkey
         ask(leaf, ChatServer(url="http://gateway.test/v1"), ["a"])
 
 
-@ENDPOINTS.promise("headers that a gateway needs are sent, and their values are shown nowhere", vllm=OWN_SERVER)
+@ENDPOINTS.promise("headers that a gateway needs are sent, and their values are shown nowhere", **OWN_SERVER)
 def test_headers(
     leaf: Adapter, server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,6 +131,22 @@ def test_preview(leaf: Adapter, caplog: pytest.LogCaptureFixture) -> None:
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert warning.created < caplog.records[-1].created or len(caplog.records) == 1
     assert "ConnectError" in warning.getMessage()
+
+
+LIMITS = {
+    "a window": RequestLimit(8, 0.6),
+    "a bucket": RequestLimit(8, 0.6, refills=True),
+    "a bucket of Anthropic": RequestLimit(8, 0.6, refills=True, is_anthropics=True),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@ENDPOINTS.promise("an automatic limit keeps to what the answers' headers allow", **OWN_SERVER)
+def test_automatic_limit(leaf: Adapter, limit: RequestLimit, server: ChatServer) -> None:
+    server.limit = replace(limit, last_time=-1e9)
+    texts = [f"text {row}" for row in range(24)]
+    assert not ask(leaf, server, texts, requests_per_minute="auto", max_tries=99).failed
+    assert server.limit.refused <= 5, "without a pace, about 14 are refused"
 
 
 BYTES = [

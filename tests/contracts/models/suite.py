@@ -37,5 +37,7 @@ SUITE = Suite(
         "torch": TORCH,
         "transcription": TRANSCRIPTION,
         "vllm": VLLM,
+        "vllm_embedding": VLLM,
+        "vllm_rerank": VLLM,
     },
 )

@@ -21,7 +21,7 @@ from overnight.tasks.ingest.sources.numpy import Numpy
 from tests.contracts.models import user_models
 from tests.contracts.models.case import ModelLeaf
 from tests.contracts.models.suite import SUITE
-from tests.contracts.models.test_results import Build
+from tests.contracts.models.test_results import BY_VLLM, Build
 from tests.tasks.ingest.conftest import read_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +51,7 @@ def load(case: Any, folder: Path) -> None:
 
 @SUITE.promise(
     "code that a file of the model names, or that is pickled in its weights, is not run",
-    **dict.fromkeys(("keras", "onnx", *ENDPOINTS, "python", "sklearn", "torch", "vllm"), NO_FOLDER),
+    **dict.fromkeys(("keras", "onnx", *ENDPOINTS, "python", "sklearn", "torch", *BY_VLLM), NO_FOLDER),
 )
 def test_code_that_the_files_of_a_model_name_is_not_run(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,7 +110,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx="its file is not packed",
     python="the code decides what it loads",
     **dict.fromkeys(ENDPOINTS, "its model is not in files of this machine"),
-    vllm="vLLM loads its model in a process of its own",
+    **dict.fromkeys(BY_VLLM, "vLLM loads its model in a process of its own"),
 )
 def test_a_model_that_unpacks_to_1000_times_its_size_is_refused_before_it_is_unpacked(
     leaf: ModelLeaf, build: Build, bomb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from overnight.tasks.preprocess.steps.python import PythonStep
 from tests.contracts.models import user_models
 from tests.contracts.models.case import Case, ModelLeaf
 from tests.contracts.models.suite import SUITE
-from tests.contracts.models.test_results import NOT_HERE, Build
+from tests.contracts.models.test_results import BY_VLLM, VLLMS, Build
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 USER = user_models.__name__
@@ -31,9 +31,7 @@ def place_of(settings: dict[str, Any]) -> Path:
     return Path(next(settings[name] for name in ("model", "file", "program", "weights") if name in settings))
 
 
-@SUITE.promise(
-    "each file of the model is in the fingerprint, with its content", vllm=NOT_HERE, **REMOTES, python=OF_CODE
-)
+@SUITE.promise("each file of the model is in the fingerprint, with its content", **VLLMS, **REMOTES, python=OF_CODE)
 def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
     case = build(leaf)
     model, place = case.model(), place_of(case.settings)
@@ -49,7 +47,7 @@ def test_each_file_of_a_model_counts(leaf: ModelLeaf, build: Build) -> None:
 
 @SUITE.promise(
     "a model that is not there, or damaged, is refused when it is loaded, with its name",
-    vllm=NOT_HERE,
+    **VLLMS,
     **REMOTES,
     python=OF_CODE,
 )
@@ -76,7 +74,7 @@ NO_CHECKPOINT = "it has no checkpoint of transformers"
 
 @SUITE.promise(
     "a checkpoint without one of its weights is refused, instead of a random weight in its place",
-    **dict.fromkeys(("keras", "onnx", *REMOTES, "python", "sklearn", "torch", "vllm"), NO_CHECKPOINT),
+    **dict.fromkeys(("keras", "onnx", *REMOTES, "python", "sklearn", "torch", *BY_VLLM), NO_CHECKPOINT),
 )
 def test_a_missing_weight_is_refused(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
     case = build(leaf)

@@ -18,6 +18,8 @@ from tests.contracts.models.suite import SUITE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NOT_HERE = "its model is on an endpoint: see the suite of endpoints"
+BY_VLLM = ("vllm", "vllm_embedding", "vllm_rerank")
+VLLMS = dict.fromkeys(BY_VLLM, NOT_HERE)
 Build = Callable[..., Case]
 
 
@@ -25,7 +27,7 @@ def test_each_kind_of_model_has_an_adapter() -> None:
     SUITE.assert_complete()
 
 
-@SUITE.promise("a row's result is the library's for this row alone, in each form of a saved model", vllm=NOT_HERE)
+@SUITE.promise("a row's result is the library's for this row alone, in each form of a saved model", **VLLMS)
 def test_results_are_those_of_the_library(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
     wrong = {}
     for form in leaf.forms:
@@ -37,7 +39,7 @@ def test_results_are_those_of_the_library(leaf: ModelLeaf, build: Build, tmp_pat
     assert not wrong, "\n".join(f"{form}: {reason}" for form, reason in wrong.items())
 
 
-@SUITE.promise("a row has the same result in any order, number and batch of rows", vllm=NOT_HERE)
+@SUITE.promise("a row has the same result in any order, number and batch of rows", **VLLMS)
 def test_results_do_not_depend_on_the_batch(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
     case = build(leaf)
     together = case.results(worker_of(case.model(), tmp_path))
@@ -47,7 +49,7 @@ def test_results_do_not_depend_on_the_batch(leaf: ModelLeaf, build: Build, tmp_p
         case.assert_rows(case.results(work, case.table.take(order)), [together[row] for row in order])
 
 
-@SUITE.promise("one row and no row have the types of many rows", vllm=NOT_HERE)
+@SUITE.promise("one row and no row have the types of many rows", **VLLMS)
 def test_types_do_not_depend_on_the_rows(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
     case = build(leaf)
     model = case.model()
@@ -62,7 +64,7 @@ def test_types_do_not_depend_on_the_rows(leaf: ModelLeaf, build: Build, tmp_path
 
 @SUITE.promise(
     "a row without a value fails alone, and the reason names the column",
-    vllm=NOT_HERE,
+    **VLLMS,
     python="the code decides which values it takes",
 )
 def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_a_row_without_a_value_fails_alone(leaf: ModelLeaf, build: Build, tmp_pa
 
 @SUITE.promise(
     "a value of another kind fails alone, and the reason says what was found",
-    vllm=NOT_HERE,
+    **VLLMS,
     openai="a prompt has any value as text",
     rerank="a query has any value as text",
     chat="a prompt has any value as text",
@@ -105,7 +107,7 @@ NUMBERS_OF_FILE = "the file decides the type of its numbers"
     "half precision stays near, and comes out as float32",
     **dict.fromkeys(("chat", "image_captioning", "openai", "text_generation", "transcription"), TEXT_RESULTS),
     **dict.fromkeys(("keras", "onnx", "sklearn"), NUMBERS_OF_FILE),
-    **dict.fromkeys(("vllm", "endpoint_embedding", "rerank"), NOT_HERE),
+    **dict.fromkeys((*BY_VLLM, "endpoint_embedding", "rerank"), NOT_HERE),
     pipeline="the pipeline decides the type of its numbers",
     python="the code decides the type of its numbers",
     object_detection="a box of half precision may be another one",
@@ -135,7 +137,7 @@ def with_calls(model: Predictor, monkeypatch: pytest.MonkeyPatch, around: Callab
     return model
 
 
-@SUITE.promise("a result is taken as of its return, whatever the model does with its memory later", vllm=NOT_HERE)
+@SUITE.promise("a result is taken as of its return, whatever the model does with its memory later", **VLLMS)
 def test_memory_of_results_may_be_used_again(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +161,7 @@ def test_memory_of_results_may_be_used_again(
 
 @SUITE.promise(
     "a model of PyTorch computes where PyTorch finds the accelerator that its worker reserves",
-    **dict.fromkeys(("vllm", "openai", "endpoint_embedding", "rerank"), NOT_HERE),
+    **dict.fromkeys((*BY_VLLM, "openai", "endpoint_embedding", "rerank"), NOT_HERE),
     onnx="onnxruntime finds its devices by itself; test_onnx.py has its providers",
     sklearn="it has no devices",
     python="the code decides where it computes",
@@ -175,7 +177,7 @@ def test_a_model_computes_where_it_reserves(leaf: ModelLeaf, build: Build, monke
             model.load()({name: model.given(name, case.table[name]) for name in names})
 
 
-@SUITE.promise("a call that is too large for the memory is made smaller", vllm=NOT_HERE)
+@SUITE.promise("a call that is too large for the memory is made smaller", **VLLMS)
 def test_a_call_that_is_too_large_is_made_smaller(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +194,7 @@ def test_a_call_that_is_too_large_is_made_smaller(
     case.assert_rows(case.results(worker_of(with_calls(case.model(batch_size=99), monkeypatch, short), tmp_path)))
 
 
-@SUITE.promise("a call that a passing fault ends is made again", vllm=NOT_HERE)
+@SUITE.promise("a call that a passing fault ends is made again", **VLLMS)
 def test_a_passing_fault_costs_no_row(
     leaf: ModelLeaf, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from tests.loopback import served
@@ -44,6 +45,41 @@ def refusal(status: int, message: str, *headers: tuple[str, str], **more: Any) -
 
 
 @dataclass
+class RequestLimit:
+    """A limit of `most` requests in `seconds`: a window of time, or a bucket that refills steadily if `refills`."""
+
+    most: int
+    seconds: float
+    refills: bool = False
+    is_anthropics: bool = False  # its headers
+    refused: int = 0
+    remaining: float = 0.0
+    last_time: float = 0.0
+
+    def headers_of_next(self) -> tuple[bool, list[tuple[str, str]]]:
+        """Return whether the next request may pass, and the headers of its response."""
+        now = time.monotonic()
+        if self.refills:
+            refilled = (now - self.last_time) * self.most / self.seconds
+            self.remaining, self.last_time = min(self.remaining + refilled, self.most), now
+        elif now - self.last_time >= self.seconds:
+            self.remaining, self.last_time = self.most, now
+        passes = self.remaining >= 1
+        self.remaining -= passes
+        self.refused += not passes
+        seconds = (self.most - self.remaining) * self.seconds / self.most
+        if not self.refills:
+            seconds = self.last_time + self.seconds - now
+        if self.is_anthropics:
+            reset = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+            names = ["anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"]
+        else:
+            reset = f"{seconds:.3f}s"
+            names = ["x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"]
+        return passes, list(zip(names, [str(int(self.remaining)), reset], strict=True))
+
+
+@dataclass
 class ChatServer:
     """`faults`: what befalls the next tries of a message, one each; `always`: all others of it; `down`: any request.
 
@@ -54,6 +90,7 @@ class ChatServer:
     faults: dict[str, list[Any]] = field(default_factory=dict)
     always: dict[str, Any] = field(default_factory=dict)
     down: Any = None
+    limit: RequestLimit | None = None
     key: str = ""
     seconds: float = 0.0
     seen: list[tuple[float, str]] = field(default_factory=list)
@@ -148,7 +185,14 @@ def server_of(state: S) -> Iterator[S]:
                 fault = (401, f"Incorrect API key provided: {self.headers.get('Authorization')}", {})
             if not state.serves(self.path.partition("?")[0]):  # a proxy gets the whole URL
                 fault = (404, "Not Found", {})
+            headers: list[tuple[str, str]] = []
+            if state.limit:
+                with state.lock:
+                    passes, headers = state.limit.headers_of_next()
+                if not passes:
+                    fault = refusal(429, "Rate limit reached")
             reply = state.reply(fault, body)
+            reply = replace(reply, headers=(*reply.headers, *headers))
             time.sleep(reply.seconds)
             if reply.status is None:
                 self.close_connection = True

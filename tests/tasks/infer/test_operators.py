@@ -16,6 +16,7 @@ from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.infer.link import Link, StepsBehind
 from overnight.tasks.infer.models.python import PythonPredictor
+from overnight.tasks.infer.models.vllm import VLLM
 from overnight.tasks.infer.operators import (
     ModelSegment,
     Placement,
@@ -27,6 +28,9 @@ from overnight.tasks.infer.operators import (
     placement,
     prepare,
 )
+from overnight.tasks.infer.predictor import engines
+from overnight.tasks.infer.trial_runner import pools_of
+from overnight.tasks.infer.worker_process import calls_at_once
 from overnight.tasks.infer.worker_sizing import Choice
 from overnight.tasks.resources.planner import make_plan
 from overnight.tasks.state.run import Run
@@ -95,6 +99,23 @@ def test_stages_are_cut_into_segments_for_the_processes_that_run_them(
     assert not pickled_needs_ray(of_model.for_process()), "its import would take seconds of CPU"
     infer = names_by_stage(segments)["infer"]
     assert infer == [f"({segment.name})" for segment in segments if segment.stages[-1:] and "inf" in _counts(segment)]
+
+
+def test_models_of_one_engine_run_in_the_workers_of_the_first_with_the_steps_between_them() -> None:
+    models = [VLLM(model="/a", user="a", num_gpus=1, name="a", max_concurrent_requests=n) for n in (8, 64)]
+    alone = VLLM(model="/b", user="b", num_gpus=1, name="b")
+    plan = make_plan(engines([*models, alone]), [{"CPU": 4, "GPU": 2}], {})
+    assert [pool.label for pool in plan.pools] == ["a + a", "b"]
+    links = [Link(models[0], steps=Half()), Link(models[1], steps=Half(), shares_engine=True), Link(alone)]
+    pools = pools_of(links, plan)
+    choices = [Choice(link, pool, None, None) for link, pool in zip(links, pools, strict=True)]
+    segments = place(Stream(FakeRead(), False), choices, plan, Placement(), iter)
+    labels = [[stage.label for stage in segment.stages] for segment in segments]
+    assert labels == [["ingest"], [], ["inference a", "inference a"], ["half"], ["inference b"]]
+    shared = segments[2]
+    assert isinstance(shared.stages[0], Link)
+    assert shared.stages[0].steps is not None
+    assert calls_at_once(shared) == models[1].calls_at_once() > models[0].calls_at_once()
 
 
 def pickled_needs_ray(segment: Segment) -> bool:

@@ -125,7 +125,7 @@ def done(worker: SegmentWorker, rows: int) -> pa.Table:
 
 
 def trial(model: Predictor, run: Run, rows: int = 8) -> Trial:
-    found = ModelTrial(Link(model), run).on(block(rows))
+    found = ModelTrial(Link(model), run).on(block(rows), Link(model))
     assert isinstance(found, Trial)
     return found
 
@@ -209,7 +209,7 @@ def test_a_worker_finds_the_batch_that_pays_and_fits_and_its_trial_calls_the_mod
     paying = trial(Counting(seconds=0.03), run)
     assert paying.seconds_a_row >= 0.03 / 8
     assert 50 * 2**20 < paying.memory < 8 * 2**30, "of this process"
-    assert ModelTrial(Link(Counting()), run).on(block(0)) is None
+    assert ModelTrial(Link(Counting()), run).on(block(0), Link(Counting())) is None
     assert state.snapshot("").batch_sizes == {}
     seen = counts(list(worker_of(Link(Counting(seconds=0.01)), run=run)(block(700))))
     assert list(dict.fromkeys(seen))[:4] == [16, 32, 64, 128]

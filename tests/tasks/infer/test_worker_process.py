@@ -13,12 +13,17 @@ import pytest
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.errors import ContractError
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.models.vllm import VLLM
+from overnight.tasks.infer.trial import Trial
 from overnight.tasks.infer.trial_runner import TrialProcess
 from overnight.tasks.infer.worker_process import WorkerProcess
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.run import Run
-from overnight.tasks.workers import fork_server
+from overnight.tasks.workers import fork_server, supervisor
 from overnight.tasks.workers.forked_process import Begun
+from overnight.tasks.workers.spending import Spending
+from tests.tasks.infer.chat_models import chat_model
+from tests.tasks.infer.engine_in_place_of_vllm import interpreter_in, starts_in
 from tests.tasks.infer.test_trial_runner import POOL, SAMPLE, Fragile
 from tests.tasks.infer.test_worker import ByThree, Counting, block
 from tests.tasks.runs import make_run
@@ -45,7 +50,7 @@ def tried(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     link = Link(Fragile(marks=str(tmp_path / "marks")))
     trying = TrialProcess(link, run, POOL)
-    trying.on(SAMPLE)
+    trying.on(SAMPLE, link)
     return {"segment": Segment((link,)), "run": run}, trying.release()
 
 
@@ -64,6 +69,31 @@ def test_the_first_worker_with_the_place_of_the_trial_does_not_load_the_model_ag
     assert len((tmp_path / "marks").read_text().split()) == loads + 1, "a second worker loads its own"
     del second
     begun.end()
+
+
+def test_models_of_one_engine_are_tried_in_one_process_which_becomes_their_worker(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(fork_server.ADDRESS, raising=False)
+    state = supervisor.Supervisor()
+    state.begin_spending(Spending({}, None, {}))
+    monkeypatch.setattr(supervisor, "ask", lambda run, question, *arguments: question(state, *arguments))
+    settings = {"model": str(chat_model(tmp_path / "model")), "python": str(interpreter_in(tmp_path))}
+    prompts = {"forth": "{x} b", "back": "{forth_generated_text}"}
+    models = [VLLM(name=name, user=user, **settings) for name, user in prompts.items()]
+    links = [Link(model, f"{model.name}_", shares_engine=model is models[1]) for model in models]
+    trying, sample = TrialProcess(links[0], run, POOL), SAMPLE
+    for link in links:
+        trial = trying.on(sample, link)
+        assert isinstance(trial, Trial)
+        assert "generated_text" in trial.columns.names
+        sample = trial.behind
+    worker = WorkerProcess(Segment(tuple(links)), run, trying.release())
+    [answers] = worker(SAMPLE)
+    assert answers["back_generated_text"].to_pylist() == [f"{x} b" for x in SAMPLE["x"].to_pylist()]
+    assert len(starts_in(tmp_path)) == 1
+    [(name, counters)] = state.snapshot(run.attempt).engines.items()
+    assert (name, counters["generated_tokens"] >= 2 * len(SAMPLE)) == ("forth + back", True)
 
 
 @pytest.fixture

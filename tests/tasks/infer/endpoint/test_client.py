@@ -1,12 +1,11 @@
 """The client of an endpoint in a dialect of its own, and its rates. The contract suite of endpoints has the rest."""
 
 import asyncio
-import time
 from dataclasses import replace
 
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.chat_completions import ChatCompletions
-from overnight.tasks.infer.endpoint.client import Endpoint, Limits, RateLimiter
+from overnight.tasks.infer.endpoint.client import Endpoint, Limits
 from overnight.tasks.infer.endpoint.transport import Transport
 from tests.tasks.infer.chat_server import ChatServer
 
@@ -30,18 +29,3 @@ def test_an_endpoint_asks_and_reads_in_its_dialect_and_tries_again(server: ChatS
     assert asyncio.run(answer()).text == "TAC|TAC"
     assert server.requests()["cat"] == 2
     assert server.headers[0]["Authorization"] == "Bearer key"
-
-
-def test_amounts_pass_evenly_over_the_minute() -> None:
-    async def seconds(limiter: RateLimiter, amounts: list[float]) -> float:
-        start = time.monotonic()
-        for amount in amounts:
-            await limiter.wait(amount)
-        return time.monotonic() - start
-
-    assert asyncio.run(seconds(RateLimiter(None), [1e9, 1e9])) < 1
-    assert asyncio.run(seconds(RateLimiter(600), [2, 1, 1])) >= 0.3
-    corrected = RateLimiter(600)
-    asyncio.run(corrected.wait(1000))
-    corrected.correct(-1000)
-    assert asyncio.run(seconds(corrected, [1])) < 5

@@ -66,6 +66,20 @@ def test_each_adapter_is_a_value_of_its_own(tmp_path: Path) -> None:
     assert command[-4:] == ["--enable-lora", *expected]
 
 
+def test_files_of_adapters_are_in_the_fingerprint_if_the_job_names_them(tmp_path: Path) -> None:
+    model, adapter = chat_model(tmp_path / "model"), tmp_path / "sql"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    files = vllm(model).fingerprint()
+    modules = [f"sql={adapter}", {"name": "math", "path": "/nowhere"}]
+    first = vllm(model, engine_settings={"lora-modules": modules}).fingerprint()
+    assert first.keys() - files.keys() == {"sql/adapter_config.json"}
+    (adapter / "adapter_config.json").write_text("{ }")
+    second = vllm(model, engine_settings={"lora_modules": modules[0]}).fingerprint()
+    assert second.keys() == first.keys()
+    assert second["sql/adapter_config.json"] != first["sql/adapter_config.json"]
+
+
 def test_memory_of_a_worker_is_a_share_of_what_the_interpreter_of_vllm_reports(tmp_path: Path) -> None:
     """A script in place of that interpreter, which reports a device of 80 GiB, and then the options of the server."""
     interpreter = tmp_path / "python"

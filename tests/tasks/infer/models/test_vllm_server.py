@@ -3,7 +3,6 @@
 `make .venv-vllm/installed` makes vLLM's environment for CPUs, and OVERNIGHT_VLLM_PYTHON names its interpreter.
 """
 
-import base64
 import contextlib
 import io
 import os
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -29,6 +27,8 @@ from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.models.vllm import VLLM
+from overnight.tasks.infer.models.vllm_embedding import VLLMEmbedding
+from overnight.tasks.infer.models.vllm_rerank import VLLMRerank
 from tests.contracts.endpoints.suite import batch_of
 from tests.tasks.infer import vllm_models
 from tests.tasks.infer.chat_models import some_words
@@ -42,6 +42,7 @@ pytestmark = [
 TEXTS = some_words(40)
 ENGINE = {"gpu_memory_utilization": 0.15, "enforce_eager": True}
 SETTINGS = {"python": PYTHON, "dtype": "float32", "user": "{text}", "max_new_tokens": 8}
+OF_VECTORS = {"python": PYTHON, "dtype": "float32", "engine_settings": ENGINE}
 SECONDS_TO_START = 600
 SAME = 0.95  # kernels differ, so that the likeliest token of a few rows may be another
 
@@ -57,12 +58,6 @@ def vllm_server(model: Path, **engine: Any) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.port}"
     finally:
         server.end()
-
-
-def asked(url: str, **body: Any) -> Any:
-    response = httpx.post(url, json={"model": "model", **body}, timeout=120, trust_env=False)
-    assert response.status_code == 200, response.text
-    return response.json()
 
 
 def texts_of(predict: Any) -> list[str]:
@@ -102,34 +97,31 @@ def test_the_name_of_a_lora_adapter_in_the_request_selects_its_weights(tmp_path:
             assert share_of_equal(there, expected) >= SAME
 
 
-def test_embeddings_are_those_of_transformers_in_the_order_of_the_inputs(tmp_path: Path) -> None:
-    model = vllm_models.bert(tmp_path)
-    with vllm_server(model, runner="pooling") as url:
-        answer = asked(f"{url}/v1/embeddings", input=TEXTS, encoding_format="base64")
-        too_long = httpx.post(
-            f"{url}/v1/embeddings", json={"model": "model", "input": ["the " * 999, "cat"]}, timeout=60
-        )
-    there = np.stack([np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in answer["data"]])
-    assert [row["index"] for row in answer["data"]] == list(range(len(TEXTS)))
+def test_embeddings_are_those_of_transformers_and_a_text_that_is_too_long_costs_its_row(tmp_path: Path) -> None:
+    model, texts = vllm_models.bert(tmp_path), [*TEXTS, "the " * 999]
+    leaf = VLLMEmbedding(model=str(model), **OF_VECTORS, text_column="text")
+    predict: Any = leaf.load()
+    found = predict(batch_of(texts))
+    assert list(found.failed) == [len(TEXTS)]
     inputs = AutoTokenizer.from_pretrained(model)(TEXTS, padding=True, return_tensors="pt")
     with torch.inference_mode():
         first = AutoModel.from_pretrained(model).eval()(**inputs).last_hidden_state[:, 0]
     here = torch.nn.functional.normalize(first, dim=1).numpy()
-    np.testing.assert_allclose(there, here, atol=1e-5)
-    assert too_long.status_code == 400, "one text that is too long refuses the whole request"
+    np.testing.assert_allclose(np.stack(found.columns["embedding"][: len(TEXTS)]), here, atol=1e-5)
+    assert predict.counters()["prompt_tokens"] >= sum(found.columns["prompt_tokens"].to_pylist()[:-1])
 
 
-def test_scores_of_a_reranker_are_those_of_transformers_by_their_index(tmp_path: Path) -> None:
+def test_scores_of_a_reranker_are_those_of_transformers_in_the_order_of_the_documents(tmp_path: Path) -> None:
     model, query = vllm_models.reranker(tmp_path), "the cat"
-    with vllm_server(model, runner="pooling") as url:
-        answer = asked(f"{url}/v1/rerank", query=query, documents=TEXTS)
-    scores = [result["relevance_score"] for result in answer["results"]]
-    assert scores == sorted(scores, reverse=True), "the best is the first, so an index names the document"
-    there = {result["index"]: result["relevance_score"] for result in answer["results"]}
+    leaf = VLLMRerank(model=str(model), **OF_VECTORS, query=query, documents_column="documents")
+    batch = batch_of(["one"])
+    batch["documents"][0] = TEXTS
+    predict: Any = leaf.load()
+    [there] = predict(batch).columns["scores"].to_pylist()
     inputs = AutoTokenizer.from_pretrained(model)([query] * len(TEXTS), TEXTS, padding=True, return_tensors="pt")
     with torch.inference_mode():
         logits = AutoModelForSequenceClassification.from_pretrained(model).eval()(**inputs).logits[:, 0]
-    np.testing.assert_allclose([there[row] for row in range(len(TEXTS))], torch.sigmoid(logits).numpy(), atol=1e-5)
+    np.testing.assert_allclose(there, torch.sigmoid(logits).numpy(), atol=1e-5)
 
 
 def test_an_image_in_the_message_is_seen_as_by_transformers(tmp_path: Path) -> None:
@@ -138,8 +130,11 @@ def test_an_image_in_the_message_is_seen_as_by_transformers(tmp_path: Path) -> N
     images = [Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)) for _ in range(12)]
     here = [caption_of(model, image) for image in images]
     assert len(set(here)) > 3, "these images differ"
-    with vllm_server(model, limit_mm_per_prompt={"image": 1}) as url:
-        there = [caption_by(url, image) for image in images]
+    settings = SETTINGS | {"user": [{"image": "photo"}, {"text": "the cat"}], "max_new_tokens": 8}
+    batch = batch_of(["the cat"] * len(images))
+    batch["photo"] = np.array([png_of(image) for image in images], object)
+    predict: Any = VLLM(model=str(model), **settings, engine_settings=ENGINE).load()
+    there = [text.strip() for text in predict(batch).columns["generated_text"].to_pylist()]
     assert share_of_equal(there, here) >= 0.8
 
 
@@ -155,10 +150,7 @@ def caption_of(model: Path, image: Image.Image) -> str:
     return str(processor.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)).strip()
 
 
-def caption_by(url: str, image: Image.Image) -> str:
+def png_of(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG")
-    data = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    parts = [{"type": "image_url", "image_url": {"url": data}}, {"type": "text", "text": "the cat"}]
-    body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 8, "temperature": 0}
-    return str(asked(f"{url}/v1/chat/completions", **body)["choices"][0]["message"]["content"]).strip()
+    return file.getvalue()
