@@ -1,0 +1,188 @@
+"""A worker takes the results that are remembered, calls its model for the other rows, and leaves theirs to later ones."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from overnight.tasks.errors import RowError
+from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.predictor import Batch, Predict, Predictor
+from overnight.tasks.infer.trial import ModelTrial, Trial
+from overnight.tasks.infer.worker import Worker
+from overnight.tasks.memory.made_rows import GIGABYTE, store, tidy
+from overnight.tasks.memory.settings import Memory, ModelMemory
+from overnight.tasks.rows import blocks, rebatch
+from overnight.tasks.rows.result import Outcome
+from tests.tasks.blocks import numbered_block
+from tests.tasks.runs import make_run
+
+CALLS: list[list[int]] = []
+LOADS: list[str] = []
+GENERATION = "20260102T000000-ffffff-aaaaaa"
+
+
+@pytest.fixture(autouse=True)
+def _no_calls() -> Iterator[None]:
+    CALLS.clear()
+    LOADS.clear()
+    yield
+
+
+class Noting(Predictor):
+    """Notes its rows. Rows with x of 7 fail."""
+
+    kind: Literal["noting"] = "noting"
+
+    def inputs(self) -> list[str]:
+        return ["x"]
+
+    def load(self) -> Predict:
+        LOADS.append(self.kind)
+
+        def predict(batch: Batch) -> Outcome:
+            CALLS.append(batch["x"].tolist())
+            failed = {row: RowError("seven") for row, x in enumerate(batch["x"]) if x == 7}
+            vectors = np.stack([batch["x"], batch["x"] + 0.1], axis=1)
+            return Outcome({"vector": vectors, "text": [f"t{x}" for x in batch["x"]]}, failed=failed)
+
+        return predict
+
+
+def link_of(folder: Path, prefix: str = "", is_read: bool = True, **settings: Any) -> Link:
+    memory = ModelMemory(str(folder / "memory"), "k" * 32, prefix.rstrip("_") or "noting", 100_000, is_read)
+    return Link(Noting(batch_size=4, **settings), prefix, memory=memory, columns=pa.schema([("text", pa.string())]))
+
+
+def worked(folder: Path, block: pa.Table, part: str = "a-000000", **options: Any) -> tuple[pa.Table, dict[str, int]]:
+    """Return the block after a new worker, and the number of known rows, after what it made was stored."""
+    worker = Worker(link_of(folder, **options), make_run(folder))
+    result = rebatch.joined(worker.on([block], None))
+    known = store(result, f"{GENERATION}-{part}")
+    return result.drop_columns([name for name in result.column_names if name.startswith(blocks.REMEMBERED)]), known
+
+
+def content(block: pa.Table) -> pa.Table:
+    return blocks.live_rows(block)[0].combine_chunks()
+
+
+def test_known_rows_are_neither_computed_nor_is_the_model_loaded(tmp_path: Path) -> None:
+    block = numbered_block(6)
+    first, known = worked(tmp_path, block)
+    assert (known, sum(CALLS, [])) == ({}, list(range(6)))
+    CALLS.clear(), LOADS.clear()
+    again, known = worked(tmp_path, block.take([5, 3, 1, 0, 2, 4]), "b-000000", prefix="m_")
+    assert (known, CALLS, LOADS) == ({"m": 6}, [], [])
+    expected = content(first).rename_columns(["row_id", "x", "m_vector", "m_text"])
+    assert content(again).sort_by("x").equals(expected)
+
+
+def test_only_unknown_rows_reach_the_model_and_results_stay_in_order(tmp_path: Path) -> None:
+    worked(tmp_path, numbered_block(20).take([1, 5, 19, 12]))
+    CALLS.clear()
+    block = numbered_block(20)
+    result, known = worked(tmp_path, block, "b-000000")
+    assert known == {"noting": 4}
+    rest = [x for x in range(20) if x not in (1, 5, 7, 12, 19)]
+    assert [x for call in CALLS for x in call if x != 7] == rest
+    assert max(map(len, CALLS)) == 4, "batches are full although rows are known"
+    fresh, _ = worked(tmp_path, block, "c-000000", is_read=False)
+    assert content(result).equals(content(fresh)), "as if nothing had been known"
+    assert result["__state"].to_pylist() == fresh["__state"].to_pylist()
+
+
+def test_a_row_that_failed_is_not_remembered(tmp_path: Path) -> None:
+    for part in ("a-000000", "b-000000"):
+        CALLS.clear()
+        result, _ = worked(tmp_path, numbered_block(8), part)
+        assert [7] in CALLS or 7 in CALLS[-1]
+        assert result["__state"].to_pylist() == [blocks.LIVE] * 7 + [blocks.QUARANTINED]
+
+
+def test_where_keeps_rows_from_the_memory_as_from_the_model(tmp_path: Path) -> None:
+    worked(tmp_path, numbered_block(6), where="x < 4")
+    assert CALLS == [[0, 1, 2, 3]]
+    CALLS.clear(), LOADS.clear()
+    result, known = worked(tmp_path, numbered_block(6), "b-000000", where="x between 1 and 2")
+    assert (known, CALLS, LOADS) == ({"noting": 2}, [], [])
+    assert content(result)["text"].to_pylist() == [None, "t1", "t2", None, None, None]
+    worked(tmp_path, numbered_block(6), "c-000000", where="x > 2")
+    assert CALLS == [[4, 5]]
+
+
+def test_a_forced_run_computes_all_rows_and_its_results_come_first(tmp_path: Path) -> None:
+    worked(tmp_path, numbered_block(3))
+    worked(tmp_path, numbered_block(3), "b-000000", is_read=False)
+    assert CALLS == [[0, 1, 2]] * 2
+    assert len(list((tmp_path / "memory").rglob("*.rows"))) == 2
+
+
+def test_a_trial_of_known_rows_loads_no_model_and_repeats_the_measures(tmp_path: Path) -> None:
+    run, sample = make_run(tmp_path), numbered_block(6)
+    first = ModelTrial(link_of(tmp_path), run).on(sample)
+    assert isinstance(first, Trial)
+    worked(tmp_path, sample)
+    LOADS.clear(), CALLS.clear()
+    again = ModelTrial(link_of(tmp_path), run).on(sample)
+    assert isinstance(again, Trial)
+    assert (LOADS, CALLS) == ([], [])
+    assert (again.memory, again.seconds_a_row, again.columns) == (first.memory, first.seconds_a_row, first.columns)
+    assert again.behind.equals(first.behind.select(again.behind.column_names)) or again.behind.num_rows == 6
+    ModelTrial(link_of(tmp_path), run).on(numbered_block(9))
+    assert LOADS == ["noting"], "a row of the sample is new"
+
+
+def test_damage_and_files_without_index_lose_only_the_saving(tmp_path: Path, caplog: Any) -> None:
+    block = numbered_block(6)
+    worked(tmp_path, block)
+    [rows] = (tmp_path / "memory").rglob("*.rows")
+    (rows.parent / "20260101T000000-x.rows").write_bytes(b"killed before the index")
+    rows.write_bytes(b"x" * rows.stat().st_size)
+    CALLS.clear()
+    with caplog.at_level(logging.WARNING):
+        _, known = worked(tmp_path, block, "b-000000")
+    assert (known, sum(CALLS, [])) == ({}, list(range(6)))
+    assert "damaged" in caplog.text
+    _, known = worked(tmp_path, block, "c-000000")
+    assert known == {"noting": 6}, "the newest one serves"
+
+
+def test_a_memory_that_cannot_be_written_fails_no_row(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "memory" / ("k" * 32) / f"{GENERATION}-a-000000.rows/x").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        result, known = worked(tmp_path, numbered_block(3))
+    assert (len(content(result)), known) == (3, {})
+    assert "not remembered" in caplog.text
+
+
+def test_a_publish_joins_the_files_of_its_generation(tmp_path: Path) -> None:
+    for number in range(3):
+        worked(tmp_path, numbered_block(9).slice(number * 2, 2), f"a-{number:06d}")
+    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)
+    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)  # a publish that was interrupted repeats this
+    assert len(list((tmp_path / "memory").rglob("*.rows"))) == len(list((tmp_path / "memory").rglob("*.npy"))) == 1
+    CALLS.clear()
+    _, known = worked(tmp_path, numbered_block(6), "b-000000")
+    assert (known, CALLS) == ({"noting": 6}, [])
+
+
+def test_the_oldest_rows_go_first_and_old_ones_go_by_their_days(tmp_path: Path) -> None:
+    folder = tmp_path / "memory" / ("k" * 32)
+
+    def kept() -> list[str]:
+        return sorted({path.name[:8] for path in folder.glob("2*")})
+
+    for day in (1, 3, 2):
+        worker = Worker(link_of(tmp_path, is_read=False), make_run(tmp_path))
+        store(rebatch.joined(worker.on([numbered_block(5)], None)), f"2026010{day}T000000-g-a-000000")
+    size = sum(path.stat().st_size for path in folder.glob("2*"))
+    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)
+    assert kept() == ["20260101", "20260102", "20260103"]
+    tidy(Memory(path=str(tmp_path / "memory"), days=100_000, gigabytes=size * 0.5 / GIGABYTE), GENERATION)
+    assert kept() == ["20260103"]
+    tidy(Memory(path=str(tmp_path / "memory"), days=1), GENERATION)
+    assert kept() == []
