@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from overnight.flows.job.model import Job
+from overnight.tasks.config.user_code import fingerprint
 from overnight.tasks.duplicates.rule import Rule
 from overnight.tasks.infer.in_process import Link
 from overnight.tasks.infer.kinds import COMMIT, Predictor
@@ -61,8 +62,17 @@ def memory_of(job: Job, model: Predictor, is_read: bool = True) -> ModelMemory |
     """Return the memory of a model that has its pins; None if the model's results are not remembered."""
     if not job.memory or model.not_remembered() or (model.hub_name() and COMMIT not in model.pins):
         return None
-    key = model_key(model.content_settings("name", "where"), model.pins)
-    return ModelMemory(job.memory.path, key, model.shown_name(), job.memory.days, is_read)
+    return ModelMemory(job.memory.path, key_of(model), model.shown_name(), job.memory.days, is_read)
+
+
+def key_of(model: Predictor) -> str:
+    """Return the key of what a model makes of a row. Its name and `where` do not change that."""
+    files, targets = dict(model.pins), [code.target for code in model.code()]
+    kind = type(model)
+    if not kind.__module__.startswith("overnight."):  # a kind of an installed package
+        targets.append(f"{kind.__module__}:{kind.__name__}")
+        files |= fingerprint(targets[-1])
+    return model_key(model.content_settings("name", "where"), files, targets)
 
 
 def _with(read: Reads, *more: list[str] | None) -> Reads:

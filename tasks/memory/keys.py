@@ -3,9 +3,11 @@
 So a key does not name the source, the steps or the models before: they count by the values that they made.
 """
 
+import contextlib
+import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -28,17 +30,29 @@ HEX_DIGITS = 32
 Values = Sequence[tuple[bytes | memoryview, ...]]
 
 
-def model_key(settings: Mapping[str, Any], files: Mapping[str, str]) -> str:
-    """Return the key of a model with these settings that change results, and these versions of files and code."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    content = without_secrets([FORMAT_VERSION, dict(settings), dict(files), versions])
+def model_key(settings: Mapping[str, Any], files: Mapping[str, str], targets: Iterable[str] = ()) -> str:
+    """Return the key of a model with these settings that change results, and these versions of files and code.
+
+    `targets` name code, as `module:Name`. The versions of their installed packages count.
+    """
+    packages = {*PACKAGES}
+    for target in targets:
+        packages.update(_distributions().get(target.partition(":")[0].partition(".")[0], ()))
+    content = without_secrets([FORMAT_VERSION, dict(settings), dict(files), _versions(frozenset(packages))])
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:HEX_DIGITS]
+
+
+_distributions = functools.cache(metadata.packages_distributions)
+
+
+@functools.cache
+def _versions(packages: frozenset[str]) -> dict[str, str]:
+    versions = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def row_keys(rows: pa.Table) -> list[bytes] | None:

@@ -53,7 +53,8 @@ def test_a_key_has_the_names_the_types_and_the_places_of_nulls() -> None:
     one = pa.array([1])
     different = {
         key(a=one), key(b=one), key(a=one.cast(pa.int32())), key(a=one, b=one),
-        key(a=pa.array(["x"]), b=pa.array([None], pa.string())), key(a=pa.array([None], pa.string()), b=pa.array(["x"])),
+        key(a=pa.array(["x"]), b=pa.array([None], pa.string())),
+        key(a=pa.array([None], pa.string()), b=pa.array(["x"])),
         key(a=pa.array(["xy"]), b=pa.array([""])), key(a=pa.array(["x"]), b=pa.array(["y"])),
     }  # fmt: skip
     assert len(different) == 8

@@ -1,12 +1,12 @@
-"""A worker takes the results that are remembered, calls its model for the other rows, and leaves theirs to later ones."""
+"""A worker takes remembered results, calls its model for the other rows, and leaves theirs to later workers."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from overnight.tasks.errors import RowError
@@ -16,8 +16,14 @@ from overnight.tasks.infer.trial import ModelTrial, Trial
 from overnight.tasks.infer.worker import Worker
 from overnight.tasks.memory.made_rows import GIGABYTE, store, tidy
 from overnight.tasks.memory.settings import Memory, ModelMemory
+from overnight.tasks.preprocess.run_steps import Steps
+from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows import blocks, rebatch
 from overnight.tasks.rows.result import Outcome
+from overnight.tasks.state.staged_parts import read_records
+from overnight.tasks.write.publish.receipt import rows_remembered
+from overnight.tasks.write.sinks.parquet import ParquetSink
+from overnight.tasks.write.stream.staging import write_part
 from tests.tasks.blocks import numbered_block
 from tests.tasks.runs import make_run
 
@@ -27,10 +33,9 @@ GENERATION = "20260102T000000-ffffff-aaaaaa"
 
 
 @pytest.fixture(autouse=True)
-def _no_calls() -> Iterator[None]:
+def _no_calls() -> None:
     CALLS.clear()
     LOADS.clear()
-    yield
 
 
 class Noting(Predictor):
@@ -73,7 +78,7 @@ def content(block: pa.Table) -> pa.Table:
 def test_known_rows_are_neither_computed_nor_is_the_model_loaded(tmp_path: Path) -> None:
     block = numbered_block(6)
     first, known = worked(tmp_path, block)
-    assert (known, sum(CALLS, [])) == ({}, list(range(6)))
+    assert (known, [x for call in CALLS for x in call]) == ({}, list(range(6)))
     CALLS.clear(), LOADS.clear()
     again, known = worked(tmp_path, block.take([5, 3, 1, 0, 2, 4]), "b-000000", prefix="m_")
     assert (known, CALLS, LOADS) == ({"m": 6}, [], [])
@@ -145,7 +150,7 @@ def test_damage_and_files_without_index_lose_only_the_saving(tmp_path: Path, cap
     CALLS.clear()
     with caplog.at_level(logging.WARNING):
         _, known = worked(tmp_path, block, "b-000000")
-    assert (known, sum(CALLS, [])) == ({}, list(range(6)))
+    assert (known, [x for call in CALLS for x in call]) == ({}, list(range(6)))
     assert "damaged" in caplog.text
     _, known = worked(tmp_path, block, "c-000000")
     assert known == {"noting": 6}, "the newest one serves"
@@ -186,3 +191,31 @@ def test_the_oldest_rows_go_first_and_old_ones_go_by_their_days(tmp_path: Path) 
     assert kept() == ["20260103"]
     tidy(Memory(path=str(tmp_path / "memory"), days=1), GENERATION)
     assert kept() == []
+
+
+def test_a_part_of_two_models_and_of_several_rows_a_row_leaves_the_rows_of_both(tmp_path: Path) -> None:
+    run, sink = make_run(tmp_path), ParquetSink(path=str(tmp_path / "out"))
+    chunks = SplitText(column="text", size=4)
+
+    def staged(number: int) -> dict[str, int]:
+        links = [link_of(tmp_path, prefix) for prefix in ("a_", "b_")]
+        block = numbered_block(6, text=pa.array(["one two three"] * 6))
+        pieces = Steps((chunks,)).load(run).on([block], None)
+        for link in links:
+            pieces = list(Worker(link, run).on(pieces, None))
+        write_part(run, sink, f"a-{number:06d}", *pieces)
+        [record] = [each for each in read_records(run.parts) if each.name == f"a-{number:06d}"]
+        assert not [name for name in record.schema.names if name.startswith(blocks.REMEMBERED)]
+        return rows_remembered([record])
+
+    assert staged(0) == {}
+    count = sum(map(len, CALLS)) // 2
+    assert count > 6
+    CALLS.clear()
+    assert staged(1) == {"a": count, "b": count}
+    assert CALLS == []
+    first, second = (
+        pq.read_table(tmp_path / f"out/_overnight/date=2026-01-02/generations/generation/parts/a-00000{n}.part")
+        for n in (0, 1)
+    )
+    assert first.equals(second)
