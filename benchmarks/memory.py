@@ -1,8 +1,8 @@
 """Measure what a memory saves: `python benchmarks/memory.py [--rows 200] [--width 512] [--layers 12]`.
 
 It decodes photos and runs two CLIP models of the same cost over them, as the workers of a job do: without a memory,
-with an empty one, and after a change of the second model. It prints the CPU seconds of each, and checks that the last result
-equals one from nothing.
+with an empty one, and after a change of the second model. It prints the CPU seconds of each, and checks that the last
+result equals one from nothing.
 """
 
 import argparse
