@@ -102,14 +102,14 @@ class Worker:
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
-        made: list[Made] = []
+        calls: list[Made] = []
         if self._loaded is None and not self.knows(block):
             _ = self.loaded  # outside the time limit of rows
         with self._clock.call():
-            block = self.rows.run(block, [Operation(self._source, lambda _: partial(self._work, made))], isolation)
+            block = self.rows.run(block, [Operation(self._source, lambda _: partial(self._work, calls))], isolation)
         if not self._is_trial:  # it tries batches that are too large
-            if self.memory and any(call.known or call.members for call in made):
-                block = with_made(block, self.memory.memory, made)
+            if self.memory and any(call.known or call.members for call in calls):
+                block = with_made(block, self.memory.memory, calls)
             self._report_device_memory()
             self._report_engine()
         return block
@@ -150,42 +150,42 @@ class Worker:
         every = np.arange(len(live))
         if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
             return every, {}
-        holds, failed = self._where.holds(live, f"{self._link.label}: where", "infer")
+        holds, errors = self._where.holds(live, f"{self._link.label}: where", "infer")
         rows = np.flatnonzero(holds)
         if self._is_trial and not len(rows):  # a trial calls the model, whatever these few rows hold
             return every, {}
-        return rows, failed
+        return rows, errors
 
-    def _work(self, made: list[Made], live: pa.Table) -> Outcome:
+    def _work(self, calls: list[Made], live: pa.Table) -> Outcome:
         """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
-        rows, failed = self._selected(live)
+        rows, errors_of_where = self._selected(live)
         if len(rows) == len(live):
-            return self._outcome(live, made)
+            return self._outcome(live, calls)
         columns: dict[str, Column] = {}
         if not len(rows):
             for column in self._columns:
                 columns[self._prefix + column.name] = pa.nulls(len(live), column.type)
-            return Outcome(columns, failed=failed)
-        errors: dict[int, Exception] = {**failed}
-        outcome = self._outcome(live.take(rows), made)
+            return Outcome(columns, failed=errors_of_where)
+        errors = dict(errors_of_where)
+        outcome = self._outcome(live.take(rows), calls)
         for name, values in outcome.columns.items():
             columns[name] = blocks.scatter(values, rows, len(live))
         for row, error in outcome.failed.items():
             errors[int(rows[row])] = error
         return Outcome(columns, failed=errors)
 
-    def _outcome(self, live: pa.Table, made: list[Made]) -> Outcome:
-        """Return the model's columns for `live`: remembered ones, and those of calls, which are added to `made`."""
+    def _outcome(self, live: pa.Table, calls: list[Made]) -> Outcome:
+        """Return the model's columns for `live`: remembered ones, and those of calls, which are added to `calls`."""
         if self.memory is None or (self._is_trial and self._loaded is not None):
             return self._in_calls(live)
         outcome, call = self.memory.completed(self._given(live), lambda rows: self._in_calls(live.take(rows)))
         if call:
-            made.append(call)
+            calls.append(call)
         self.outputs.update(outcome.columns)
         return outcome
 
     def _given(self, live: pa.Table) -> pa.Table:
-        """Return the columns that the model reads. A call reports those that do not exist."""
+        """Return the columns that the model reads. A call reports a missing column."""
         inputs = self._predictor.inputs()
         return live if inputs is None else live.select(blocks.existing(live, inputs))
 

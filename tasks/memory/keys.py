@@ -105,17 +105,17 @@ def _numbers(array: pa.Array, numbers: pa.Array, count: int, name: str) -> Value
     size = numbers.type.bit_width // 8
     buffer = memoryview(numbers.buffers()[1] or b"")[numbers.offset * size :]
     is_whole = np.ones(len(array), bool)
-    others: list[bytes | None] = []
+    encodings: list[bytes | None] = []
     if array.null_count or numbers.null_count:
         is_whole = numbers.is_valid().to_numpy(zero_copy_only=False).reshape(len(array), count).all(axis=1)
         is_whole &= array.is_valid().to_numpy(zero_copy_only=False)
-        others = encoded(array, name)
+        encodings = encoded(array, name)
     values: list[tuple[bytes | memoryview, ...]] = []
     for row, has_all in enumerate(is_whole.tolist()):
         if has_all:
             values.append((buffer[row * count * size : (row + 1) * count * size],))
         else:
-            value = others[row]
+            value = encodings[row]
             values.append(() if value is None else (b"nulls", value))
     return values
 

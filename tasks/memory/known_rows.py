@@ -57,28 +57,28 @@ class KnownRows:
         if keys is None:
             return call(np.arange(len(rows))), None
         numbers, table = self._find(keys)
-        others = np.setdiff1d(np.arange(len(rows)), numbers)
+        misses = np.setdiff1d(np.arange(len(rows)), numbers)
         outcome = Outcome()
-        if len(others):
-            outcome = call(others)
+        if len(misses):
+            outcome = call(misses)
         columns = {}
         for name, values in outcome.columns.items():
             columns[name.removeprefix(self._prefix)] = arrow_column(name, values)
-        whole = np.setdiff1d(np.arange(len(others)), list(outcome.failed))
-        own_keys = pa.array([keys[row] for row in others[whole]], pa.binary(KEY_BYTES))
+        whole = np.setdiff1d(np.arange(len(misses)), list(outcome.failed))
+        own_keys = pa.array([keys[row] for row in misses[whole]], pa.binary(KEY_BYTES))
         new = pa.table(columns)
-        made = packed(new.take(whole).append_column(KEY, own_keys) if columns else None, len(numbers))
+        new_rows = packed(new.take(whole).append_column(KEY, own_keys) if columns else None, len(numbers))
         if not len(numbers):
-            return outcome, made
-        failed = {int(others[row]): error for row, error in outcome.failed.items()}
-        return Outcome(self._joined(table, numbers, new, others), failed=failed), made
+            return outcome, new_rows
+        errors = {int(misses[row]): error for row, error in outcome.failed.items()}
+        return Outcome(self._joined(table, numbers, new, misses), failed=errors), new_rows
 
-    def _joined(self, table: pa.Table, numbers: np.ndarray, new: pa.Table, others: np.ndarray) -> dict[str, Any]:
-        """Return the columns of all rows: `numbers` are those of `table`, and `others` are those of `new`."""
-        places = np.full(len(numbers) + len(others), -1)
+    def _joined(self, table: pa.Table, numbers: np.ndarray, new: pa.Table, misses: np.ndarray) -> dict[str, Any]:
+        """Return the columns of all rows: `numbers` are those of `table`, and `misses` are those of `new`."""
+        places = np.full(len(numbers) + len(misses), -1)
         places[numbers] = np.arange(len(numbers))
         if new.num_columns:
-            places[others] = len(numbers) + np.arange(len(others))
+            places[misses] = len(numbers) + np.arange(len(misses))
             table = concatenated([table, new], "infer")
         table = table.take(pa.array(places, mask=places < 0))
         return {self._prefix + name: table[name] for name in table.column_names}

@@ -61,20 +61,20 @@ def packed(table: pa.Table | None, known: int) -> Made:
 def with_made(block: pa.Table, memory: ModelMemory, calls: Sequence[Made]) -> pa.Table:
     """Return the block with what these calls of a model made, in its first row."""
     entries: list[dict[str, Any]] = []
-    for made in calls:
+    for call in calls:
         entry = {"path": memory.path, "model": memory.key, "name": memory.name}
-        entries.append(entry | {"known": made.known})
-        for keys, rows in made.members:
+        entries.append(entry | {"known": call.known})
+        for keys, rows in call.members:
             entries.append(entry | {"known": 0, "keys": keys, "rows": rows})
     return with_column(block, f"{REMEMBERED}{memory.name}", pa.array([entries, *[None] * (len(block) - 1)], CELL))
 
 
 def store(block: pa.Table, name: str) -> dict[str, int]:
     """Write what models made of a block's rows, under `name`. Return the number of known rows for each model."""
-    known: Counter[str] = Counter()
+    hits: Counter[str] = Counter()
     members: dict[Location, list[tuple[np.ndarray, bytes]]] = defaultdict(list)
     for entry in _entries(block):
-        known[entry["name"]] += entry["known"]
+        hits[entry["name"]] += entry["known"]
         if entry["rows"]:
             numbers = np.frombuffer(entry["keys"], np.uint64)[::2]
             members[Location(entry["path"]) / entry["model"]].append((numbers, entry["rows"]))
@@ -83,7 +83,7 @@ def store(block: pa.Table, name: str) -> dict[str, int]:
             keep_files(folder, name, ROWS, pieces)
         except (OvernightError, OSError) as error:
             _log.warning("memory: these rows are not remembered, in %s: %s", folder, error)
-    return {model: rows for model, rows in known.items() if rows}
+    return {model: rows for model, rows in hits.items() if rows}
 
 
 def _entries(block: pa.Table) -> Iterator[dict[str, Any]]:

@@ -33,8 +33,8 @@ class KeptAnswers:
     def find(self, key: str) -> Any:
         """Return the newest answer with this key, or None."""
         newest = None
-        for place in self._kept.places(_number(key)):
-            line = (self._kept.at(place) or {}).get(key)
+        for member in self._kept.places(_number(key)):
+            line = (self._kept.at(member) or {}).get(key)
             if line and line["at"] >= max(self._oldest, newest["at"] if newest else 0):
                 newest = line
         return newest and newest["answer"]
