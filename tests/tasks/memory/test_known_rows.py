@@ -14,8 +14,8 @@ from overnight.tasks.infer.link import Link
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.infer.trial import ModelTrial, Trial
 from overnight.tasks.infer.worker import Worker
-from overnight.tasks.memory.made_rows import GIGABYTE, store, tidy
-from overnight.tasks.memory.settings import Memory, ModelMemory
+from overnight.tasks.memory.made_rows import store
+from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.preprocess.run_steps import Steps
 from overnight.tasks.preprocess.steps.split_text import SplitText
 from overnight.tasks.rows import blocks, rebatch
@@ -162,35 +162,6 @@ def test_a_memory_that_cannot_be_written_fails_no_row(tmp_path: Path, caplog: An
         result, known = worked(tmp_path, numbered_block(3))
     assert (len(content(result)), known) == (3, {})
     assert "not remembered" in caplog.text
-
-
-def test_a_publish_joins_the_files_of_its_generation(tmp_path: Path) -> None:
-    for number in range(3):
-        worked(tmp_path, numbered_block(9).slice(number * 2, 2), f"a-{number:06d}")
-    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)
-    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)  # a publish that was interrupted repeats this
-    assert len(list((tmp_path / "memory").rglob("*.rows"))) == len(list((tmp_path / "memory").rglob("*.npy"))) == 1
-    CALLS.clear()
-    _, known = worked(tmp_path, numbered_block(6), "b-000000")
-    assert (known, CALLS) == ({"noting": 6}, [])
-
-
-def test_the_oldest_rows_go_first_and_old_ones_go_by_their_days(tmp_path: Path) -> None:
-    folder = tmp_path / "memory" / ("k" * 32)
-
-    def kept() -> list[str]:
-        return sorted({path.name[:8] for path in folder.glob("2*")})
-
-    for day in (1, 3, 2):
-        worker = Worker(link_of(tmp_path, is_read=False), make_run(tmp_path))
-        store(rebatch.joined(worker.on([numbered_block(5)], None)), f"2026010{day}T000000-g-a-000000")
-    size = sum(path.stat().st_size for path in folder.glob("2*"))
-    tidy(Memory(path=str(tmp_path / "memory"), days=100_000), GENERATION)
-    assert kept() == ["20260101", "20260102", "20260103"]
-    tidy(Memory(path=str(tmp_path / "memory"), days=100_000, gigabytes=size * 0.5 / GIGABYTE), GENERATION)
-    assert kept() == ["20260103"]
-    tidy(Memory(path=str(tmp_path / "memory"), days=1), GENERATION)
-    assert kept() == []
 
 
 def test_a_part_of_two_models_and_of_several_rows_a_row_leaves_the_rows_of_both(tmp_path: Path) -> None:
