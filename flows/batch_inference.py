@@ -1,5 +1,6 @@
 """The flow: ingest -> shuffle -> preprocess -> infer -> write, for one partition of one job."""
 
+from dataclasses import replace
 from typing import Any
 
 import prefect.runtime
@@ -10,7 +11,7 @@ from prefect.states import Completed
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
-from overnight.flows.job.pipeline import compile_job
+from overnight.flows.job.pipeline import compile_job, with_memory
 from overnight.flows.ledger.artifacts import partitions_shown
 from overnight.flows.ledger.published_rows import keep_sample
 from overnight.flows.notices.run_notice import Notice, noticed
@@ -94,7 +95,7 @@ def batch_inference(
             look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
         with partitions_shown(file, run.backfill), opened(full_job, scope, force or limit_rows > 0, notice) as run:
-            receipt, message = run_open(full_job, run, notice)
+            receipt, message = run_open(full_job, replace(run, is_forced=force), notice)
     if not limit_rows:
         look_back(full_job, run, partition)
         run_later_days(full_job, run)
@@ -122,7 +123,8 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     if receipt := published_already(run):
         return receipt
     begin_imports(job)
-    pipeline, sink = compile_job(job.pinned(run)), job.sink_for(run)
+    pinned, sink = job.pinned(run), job.sink_for(run)
+    pipeline = with_memory(compile_job(pinned), pinned, not run.is_forced)
     is_batched = batched(job.models, run) is not None
     warn_of_forsaken(run, job)
     if is_batched or getattr(job.source, "wait_for", None):

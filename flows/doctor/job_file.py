@@ -38,6 +38,9 @@ def check_models(job: Job) -> Iterator[Finding]:
     for model in job.models:
         for remark in model.remarks():
             yield Finding("prompt", "warning", remark)
+        reason = model.not_remembered()
+        if job.memory and reason and model.remember is None:
+            yield Finding("memory", "warning", f"{model.shown_name()} runs on every row: {reason}")
 
 
 def check_libraries(job: Job) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.kinds import COMMIT, Predictor, RemoteModel, Service
 from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.memory.settings import Memory
 from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
 from overnight.tasks.shuffle.kinds import Shuffle
@@ -83,6 +84,11 @@ class Job(Settings):
         Field(
             min_length=1, description="The folder of receipts and staged work; default: `_overnight` in `sink.path`."
         ),
+    ] = None
+
+    memory: Annotated[
+        Memory | None,
+        Field(description="Remembers what models make of rows, so that later runs and other jobs do not repeat it."),
     ] = None
 
     storage: Annotated[
@@ -269,6 +275,13 @@ class Job(Settings):
         batches = [model for model in endpoints if getattr(model, "batch", None)]
         if (self.budget.cost or self.budget.tokens) and batches:
             raise ValueError("budget: a batch is paid as a whole, so cost and tokens do not limit it. Leave them out")
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_remembered_has_a_memory(self) -> "Job":
+        for model in self.models:
+            if model.remember and not self.memory:
+                raise ValueError(f"remember: expected memory in the job, found none for {model.shown_name()}; set it")
         return self
 
     @model_validator(mode="after")

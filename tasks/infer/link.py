@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from overnight.tasks.engine.stage import Loaded, Stage
-from overnight.tasks.infer.predictor import Predictor
+from overnight.tasks.infer.predictor import CALLS_TO_CHOOSE_FROM, Predictor
+from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.rows import blocks, nested_rows, tensors
 from overnight.tasks.state.run import Run
 from overnight.tasks.workers.row_isolation import RowIsolation
@@ -37,12 +38,17 @@ class Link(Stage):
     shares_engine: bool = False  # with the link before it, whose workers run this model too
     pace: float = 0.0
     columns: pa.Schema | None = None  # without the prefix
+    memory: ModelMemory | None = None  # of the model's results by row
 
     counts_as = "infer"
 
     @property
     def label(self) -> str:
         return f"inference {self.model.name or self.model.kind}"
+
+    def rows_at_once(self, per_call: int) -> int:
+        """Return the rows that a worker takes for calls of `per_call` rows: more if some may be known."""
+        return max(self.model.rows_at_once(per_call), per_call * (CALLS_TO_CHOOSE_FROM if self.memory else 1))
 
     def load(self, run: Run) -> "Worker":
         """Load the model. Raise `JobError` if it cannot be loaded."""

@@ -78,7 +78,15 @@ class Predictor(Reservation):
 
     _pins: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    operational: ClassVar[tuple[str, ...]] = ("batch_size", "placement")
+    remember: Annotated[
+        bool | None,
+        Field(
+            description="Takes results of earlier runs from the job's memory, and leaves new ones there; default: if "
+            "there is a memory, and the model draws no answers at random."
+        ),
+    ] = None
+
+    operational: ClassVar[tuple[str, ...]] = ("batch_size", "placement", "remember")
 
     @field_validator("where")
     @classmethod
@@ -167,6 +175,20 @@ class Predictor(Reservation):
     def fingerprint(self) -> dict[str, str]:
         """Return what results depend on besides the settings: file name -> version of each file of model or code."""
         return {}
+
+    def is_random(self) -> bool:
+        """Return True if the same row may get another answer each time, because the answer is drawn at random."""
+        return False
+
+    def not_remembered(self) -> str | None:
+        """Return why a job's memory does not have the results of this model, or None."""
+        if self.remember is False:
+            return "remember is false"
+        if getattr(self, "batch", None):
+            return "its requests are sent in batches before any row is looked up"
+        if self.is_random() and not self.remember:
+            return "its answers are drawn at random; remember: true keeps the first ones"
+        return None
 
     def hub_name(self) -> str | None:
         """Return `name` or `name@revision` of a model on the Hugging Face Hub; None for other models."""

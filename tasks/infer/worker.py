@@ -9,7 +9,8 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from overnight.tasks.infer.engine_counters import EnginePredict
 from overnight.tasks.infer.link import Link, without_unread
 from overnight.tasks.infer.predictor import BESIDE, Predict
 from overnight.tasks.infer.spending import answers_of, with_account
+from overnight.tasks.memory.known_rows import KnownRows
+from overnight.tasks.memory.made_rows import Made, with_made
 from overnight.tasks.rows import blocks, rebatch, user_function
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome, stacked
@@ -63,8 +66,20 @@ class Worker:
         self._engine_reported = 0.0
         self.outputs: set[str] = set()  # names of the columns that the model added
         self.model_rows = 0  # rows that the model got; `where` keeps the others from it
-        self.loaded: Predict = trial.loaded if trial else self._load()
+        self.memory = KnownRows(link.memory, link.prefix) if link.memory else None
+        self._loaded: Predict | None = trial._loaded if trial else None
+        self._loading = threading.Lock()
+        if self.memory is None or self.memory.is_empty:
+            _ = self.loaded
         self._report_batch()
+
+    @property
+    def loaded(self) -> Predict:
+        """Return the loaded model. Load it now if all rows so far were known."""
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
 
     def _load(self) -> Predict:
         with user_output.collected(self._run, self._source):
@@ -78,7 +93,7 @@ class Worker:
         """Yield the blocks after the model and the steps that follow it, in batches of the model's size."""
 
         def rows_at_once() -> int:
-            return self._predictor.rows_at_once(self.batch.rows)
+            return self._link.rows_at_once(self.batch.rows)
 
         # A model does not wait for slow steps to fill its batch: prepared rows would be neither done nor staged.
         for piece in rebatch.rebatch_rows(blocks, rows_at_once, rebatch.SECONDS_AT_ONCE):
@@ -87,9 +102,14 @@ class Worker:
 
     def run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
         """Run the model on `block`, and return it with the model's columns. Rows that fail are quarantined in it."""
+        calls: list[Made] = []
+        if self._loaded is None and not self.knows(block):
+            _ = self.loaded  # outside the time limit of rows
         with self._clock.call():
-            block = self.rows.run(block, [Operation(self._source, lambda _: self._work)], isolation)
+            block = self.rows.run(block, [Operation(self._source, lambda _: partial(self._work, calls))], isolation)
         if not self._is_trial:  # it tries batches that are too large
+            if self.memory and any(call.known or call.members for call in calls):
+                block = with_made(block, self.memory.memory, calls)
             self._report_device_memory()
             self._report_engine()
         return block
@@ -110,33 +130,65 @@ class Worker:
     def _report_engine(self) -> None:
         """Report the engine's counters once a second, and whenever no call runs, so that the last report has all."""
         is_due = time.monotonic() - self._engine_reported >= SECONDS_OF_COUNTERS or not self._clock.is_running
-        if isinstance(self.loaded, EnginePredict) and is_due:
+        engine = self._loaded
+        if isinstance(engine, EnginePredict) and is_due:
             self._engine_reported = time.monotonic()
-            if counters := self.loaded.counters():
-                name = BESIDE.join(dict.fromkeys(self.loaded.models)) or self._predictor.shown_name()
-                event = supervisor.EngineCounted(self.loaded.engine, name, counters)
+            if counters := engine.counters():
+                name = BESIDE.join(dict.fromkeys(engine.models)) or self._predictor.shown_name()
+                event = supervisor.EngineCounted(engine.engine, name, counters)
                 supervisor.emit(self._run, event)
 
-    def _work(self, live: pa.Table) -> Outcome:
-        """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
+    def knows(self, block: pa.Table) -> bool:
+        """Return True if the results of all rows that the model would get are remembered."""
+        if self.memory is None or self.memory.is_empty:
+            return False
+        live, _ = blocks.live_rows(block)
+        rows, _ = self._selected(live)
+        return self.memory.has_all(self._given(live.take(rows)))
+
+    def _selected(self, live: pa.Table) -> tuple[np.ndarray, Mapping[int, Exception]]:
+        """Return the numbers of the rows that the model gets, and those on which `where` fails."""
+        every = np.arange(len(live))
         if not self._where or (self._is_trial and not self._where.fits(live)):  # an earlier model failed
-            return self._in_calls(live)
-        holds, failed = self._where.holds(live, f"{self._link.label}: where", "infer")
+            return every, {}
+        holds, errors = self._where.holds(live, f"{self._link.label}: where", "infer")
         rows = np.flatnonzero(holds)
         if self._is_trial and not len(rows):  # a trial calls the model, whatever these few rows hold
-            return self._in_calls(live)
+            return every, {}
+        return rows, errors
+
+    def _work(self, calls: list[Made], live: pa.Table) -> Outcome:
+        """Return the model's columns for `live`, null for rows that `where` keeps from the model."""
+        rows, errors_of_where = self._selected(live)
+        if len(rows) == len(live):
+            return self._outcome(live, calls)
         columns: dict[str, Column] = {}
         if not len(rows):
             for column in self._columns:
                 columns[self._prefix + column.name] = pa.nulls(len(live), column.type)
-            return Outcome(columns, failed=failed)
-        errors: dict[int, Exception] = {**failed}
-        outcome = self._in_calls(live.take(rows))
+            return Outcome(columns, failed=errors_of_where)
+        errors = dict(errors_of_where)
+        outcome = self._outcome(live.take(rows), calls)
         for name, values in outcome.columns.items():
             columns[name] = blocks.scatter(values, rows, len(live))
         for row, error in outcome.failed.items():
             errors[int(rows[row])] = error
         return Outcome(columns, failed=errors)
+
+    def _outcome(self, live: pa.Table, calls: list[Made]) -> Outcome:
+        """Return the model's columns for `live`: remembered ones, and those of calls, which are added to `calls`."""
+        if self.memory is None or (self._is_trial and self._loaded is not None):
+            return self._in_calls(live)
+        outcome, call = self.memory.completed(self._given(live), lambda rows: self._in_calls(live.take(rows)))
+        if call:
+            calls.append(call)
+        self.outputs.update(outcome.columns)
+        return outcome
+
+    def _given(self, live: pa.Table) -> pa.Table:
+        """Return the columns that the model reads. A call reports a missing column."""
+        inputs = self._predictor.inputs()
+        return live if inputs is None else live.select(blocks.existing(live, inputs))
 
     def _in_calls(self, live: pa.Table) -> Outcome:
         """Return the model's columns for `live`, in calls that fit into the memory. The error of one row is its own."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from overnight.tasks.infer.batch_size import LARGEST
 from overnight.tasks.infer.link import Link
-from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.infer.trial import Trial
 from overnight.tasks.resources.cluster import read_nodes
 from overnight.tasks.resources.plan import Plan, Pool
@@ -77,7 +76,7 @@ def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, 
     model_seconds = trial.seconds_a_row * each if trial else 0.0
     choice = Choice(link, pool, trial, None, rows_a_block(per_call, model_seconds), each)
     if not plan.is_colocated:
-        return replace(choice, at_once=_rows_for_device(model, work, each))
+        return replace(choice, at_once=_rows_for_device(link, work, each))
     seconds, run_seconds = None, math.inf
     if model_seconds:
         seconds = model_seconds + work.prepare_seconds
@@ -94,15 +93,16 @@ def choose(link: Link, pool: Pool, trial: Trial | None, plan: Plan, work: Work, 
     return replace(choice, at_once=max(round(rows * work.blocks / max(work.rows, 1)), 1))
 
 
-def _rows_for_device(model: Predictor, work: Work, each: float) -> int | None:
+def _rows_for_device(link: Link, work: Work, each: float) -> int | None:
     """Return the rows that a device's worker gets at a time: those of its largest call. None for CPUs: a block."""
+    model = link.model
     if not model.accelerators():
         return None
     largest = model.rows_per_call()
     if model.tunes_batch_size():
         largest = max(LARGEST, largest)
     fitting = int(BYTES_HANDED / max(work.bytes_a_row, 1))
-    return max(min(round(model.rows_at_once(largest) / each), fitting), 1)
+    return max(min(round(link.rows_at_once(largest) / each), fitting), 1)
 
 
 def rows_a_task(rows_per_call: int, seconds_a_row: float | None, seconds_a_worker: float, most: int) -> int:

@@ -1,96 +1,43 @@
-"""The answers that a folder keeps for later runs. Many jobs may add to it and read it at the same time.
+"""The answers that a folder keeps for later runs, in files of `kept_files.py`.
 
-A publish adds two files, and nothing changes a file: `<job>/<time>-<generation>-<model>.jsonl.gz` with an answer per
-line, in gzip members of at most 250 lines, and `.npy` with the key and member of each answer. The index comes last,
-so an answer without an index is not read.
+A publish adds `<job>/<time>-<generation>-<model>.jsonl.gz` with an answer per line, in gzip members of at most 250
+lines, and the index.
 """
 
-import contextlib
-import functools
 import gzip
-import io
 import itertools
 import json
-import logging
-import threading
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from overnight.tasks.reuse.kept_files import INDEX, KeptFiles, is_older, keep_files
 from overnight.tasks.storage.location import Location
 
 ANSWERS_A_MEMBER, BYTES_A_MEMBER = 250, 2**18  # of JSON, before compression
-MEMBERS_IN_MEMORY = 64
-ANSWERS, INDEX = ".jsonl.gz", ".npy"
-ENTRY = np.dtype([("key", np.uint64), ("start", np.int64), ("length", np.int32)])
-MEMBER = np.dtype([("start", np.int64), ("length", np.int32), ("file", np.int32)])
-DAMAGE = (EOFError, ValueError, KeyError, TypeError, zlib.error, gzip.BadGzipFile)
-TIME = "%Y%m%dT%H%M%S"
+ANSWERS = ".jsonl.gz"
 
 Line = dict[str, Any]  # "key", "answer", and "at", the second of the answer
 
-_log = logging.getLogger("overnight.reuse")
-
 
 class KeptAnswers:
-    """Finds answers of the last `days` days in a folder. The index takes 24 bytes of memory per answer."""
+    """Finds answers of the last `days` days in a folder."""
 
     def __init__(self, folder: Location, days: float) -> None:
         self._oldest = time.time() - days * 86400
-        self._member = functools.lru_cache(MEMBERS_IN_MEMORY)(self._read_member)
-        self._locks = [threading.Lock() for _ in range(MEMBERS_IN_MEMORY)]  # so that a member is read once
-        self._files: list[Location] = []
-        keys, members = [np.empty(0, np.uint64)], [np.empty(0, MEMBER)]
-        for job in folder.names():
-            for own_keys, own_members in self._read_indices(folder / job):
-                keys.append(own_keys)
-                members.append(own_members)
-        all_keys = np.concatenate(keys)
-        order = np.argsort(all_keys, kind="stable")
-        self._keys, self._members = all_keys[order], np.concatenate(members)[order]
+        jobs = [folder / job for job in folder.names()]
+        self._kept = KeptFiles(jobs, ANSWERS, self._oldest, _lines)
 
     def find(self, key: str) -> Any:
         """Return the newest answer with this key, or None."""
-        number, newest = np.uint64(_number(key)), None
-        first, stop = self._keys.searchsorted(number), self._keys.searchsorted(number, "right")
-        for start, length, file in self._members[first:stop].tolist():
-            member = file, start, length
-            with self._locks[hash(member) % len(self._locks)]:
-                line = self._member(*member).get(key)
+        newest = None
+        for member in self._kept.places(_number(key)):
+            line = (self._kept.at(member) or {}).get(key)
             if line and line["at"] >= max(self._oldest, newest["at"] if newest else 0):
                 newest = line
         return newest and newest["answer"]
-
-    def _read_indices(self, job: Location) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        names = [name for name in job.names() if name.endswith(INDEX) and not is_older(name, self._oldest)]
-        for name, content in job.read_each(names).items():
-            try:
-                own = np.load(io.BytesIO(content), allow_pickle=False)
-                if own.dtype != ENTRY:
-                    raise ValueError(f"expected an index, found numbers of {own.dtype}")
-            except DAMAGE as error:
-                _log.warning("%s: the file is damaged, so its answers are not reused: %s", job / name, error)
-                continue
-            members = np.empty(len(own), MEMBER)
-            members["start"], members["length"], members["file"] = own["start"], own["length"], len(self._files)
-            self._files.append(job / (name.removesuffix(INDEX) + ANSWERS))
-            yield np.ascontiguousarray(own["key"]), members
-
-    def _read_member(self, file: int, start: int, length: int) -> Mapping[str, Line]:
-        """Return the lines of a member by their keys; none if it is damaged or was removed."""
-        try:
-            lines = map(json.loads, gzip.decompress(self._files[file].read_range(start, length)).splitlines())
-            return {line["key"]: {"answer": line["answer"], "at": line["at"]} for line in lines}
-        except FileNotFoundError:  # it became too old for the job that wrote it
-            return {}
-        except DAMAGE as error:
-            message = "%s: the file is damaged at byte %d, so these answers are not reused: %s"
-            _log.warning(message, self._files[file], start, error)
-            return {}
 
 
 def keep(folder: Location, name: str, lines: Iterable[Line]) -> int:
@@ -99,17 +46,7 @@ def keep(folder: Location, name: str, lines: Iterable[Line]) -> int:
     first = next(members, None)
     if first is None:
         return 0
-    entries, start = [], 0
-    with (folder / f"{name}{ANSWERS}").writing() as file:
-        for member in itertools.chain([first], members):
-            content = gzip.compress(b"".join(member.values()), compresslevel=1, mtime=0)
-            file.write(content)
-            entries.append(np.array([(_number(key), start, len(content)) for key in member], ENTRY))
-            start += len(content)
-    index = io.BytesIO()
-    np.save(index, np.concatenate(entries))
-    (folder / f"{name}{INDEX}").write_bytes(index.getvalue())
-    return sum(map(len, entries))
+    return keep_files(folder, name, ANSWERS, map(_packed, itertools.chain([first], members)))
 
 
 def remove_old(folder: Location, days: float) -> None:
@@ -120,11 +57,15 @@ def remove_old(folder: Location, days: float) -> None:
             (folder / name).remove()
 
 
-def is_older(name: str, oldest: float) -> bool:
-    """Return True if the publish of this file was before `oldest`, in seconds since 1970. Its answers are older."""
-    with contextlib.suppress(ValueError):
-        return datetime.strptime(name[:15], TIME).replace(tzinfo=UTC).timestamp() < oldest
-    return False
+def _lines(content: bytes) -> Mapping[str, Line]:
+    """Return the lines of a member by their keys."""
+    lines = map(json.loads, gzip.decompress(content).splitlines())
+    return {line["key"]: {"answer": line["answer"], "at": line["at"]} for line in lines}
+
+
+def _packed(member: Mapping[str, bytes]) -> tuple[np.ndarray, bytes]:
+    content = gzip.compress(b"".join(member.values()), compresslevel=1, mtime=0)
+    return np.array(list(map(_number, member)), np.uint64), content
 
 
 def _members(lines: Iterable[Line]) -> Iterator[dict[str, bytes]]:
@@ -142,5 +83,5 @@ def _members(lines: Iterable[Line]) -> Iterator[dict[str, bytes]]:
         yield member
 
 
-def _number(key: str) -> int:
-    return int(key[:16], 16)
+def _number(key: str) -> np.uint64:
+    return np.uint64(int(key[:16], 16))

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.settings import Settings
@@ -16,29 +16,29 @@ TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")  # in this log
 FULL = re.compile(r"(?!hf:|https?:)(/|~|\$\{|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
+def _for_all_jobs(path: str) -> str:
+    if not FULL.match(path):
+        raise ValueError(
+            "expected a full path, or a URI of a store that can be written, such as s3://bucket/answers, "
+            f"found {masked(path)!r}"
+        )
+    if masked(path) != path:
+        raise ValueError("expected a path without a secret; use ${VARIABLE} or the store's own credentials")
+    return path
+
+
+SharedFolder = Annotated[
+    str,
+    Field(description="The folder, as a full path or a URI; many jobs may share it.", examples=["s3://bucket/answers"]),
+    AfterValidator(_for_all_jobs),
+]
+
+
 class Reuse(Settings):
     """Where the answers of published runs are kept, and for how long they serve."""
 
-    path: Annotated[
-        str,
-        Field(
-            description="The folder, as a full path or a URI; many jobs may share it.",
-            examples=["s3://bucket/answers"],
-        ),
-    ]
+    path: SharedFolder
     days: Annotated[PositiveInt, Field(description="An answer serves for this long.")] = 90
-
-    @field_validator("path")
-    @classmethod
-    def _is_a_place_for_all_jobs(cls, path: str) -> str:
-        if not FULL.match(path):
-            raise ValueError(
-                "expected a full path, or a URI of a store that can be written, such as s3://bucket/answers, "
-                f"found {masked(path)!r}"
-            )
-        if masked(path) != path:
-            raise ValueError("expected a path without a secret; use ${VARIABLE} or the store's own credentials")
-        return path
 
 
 def reuse_key(dialect: str, address: str, body: Any, row_id: str | None) -> str:

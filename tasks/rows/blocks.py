@@ -28,6 +28,8 @@ HIDDEN = pa.schema(
 )
 # begins the name of a column of nulls, a note that the column of this name is not published
 LEFT_OUT = "__left_out_"
+# begins the name of a column with what a model made of the block's rows, see `memory/made_rows.py`
+REMEMBERED = "__remembered_"
 IDENTITY = ("row_id", "uri")
 
 
@@ -49,8 +51,8 @@ def visible(block: pa.Table) -> pa.Table:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True for a name of `HIDDEN` or a note of a column that is not published, but not for output rows."""
-    return name in HIDDEN.names or name.startswith(LEFT_OUT)
+    """Return True for a name of `HIDDEN`, `LEFT_OUT` or `REMEMBERED`, but not for output rows."""
+    return name in HIDDEN.names or name.startswith((LEFT_OUT, REMEMBERED))
 
 
 def is_live(block: pa.Table) -> np.ndarray:

@@ -65,6 +65,7 @@ class Run:
     flow_run: str = ""  # the id in Prefect
     keep_columns: tuple[str, ...] = ()  # heavy columns that the sink publishes
     limit_rows: int | None = None  # of a sample; None for all rows
+    is_forced: bool = False  # no row takes a remembered result
     reason: str = ""  # the user's text for the receipt
     backfill: str = ""  # the id of the backfill that started it
     scheduled_for: str | None = None  # the time that determines the partition

@@ -49,7 +49,7 @@ from overnight.tasks.write.merge.known_types import statistics_of_left_out, warn
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.merge.output_schema import publishable
 from overnight.tasks.write.publish.publish import Repaired, audit, is_under_way, prepared, publish, repair
-from overnight.tasks.write.publish.receipt import make_receipt
+from overnight.tasks.write.publish.receipt import make_receipt, rows_remembered
 from overnight.tasks.write.publish.retried import (
     Retried,
     columns_not_published,
@@ -214,6 +214,8 @@ def _receipt(
         "bytes_in": int(pc.sum(staged.counts["size"]).as_py() or 0),
         "samples": streamed.samples,
     }
+    if remembered := rows_remembered(records):
+        facts["rows_remembered"] = remembered
     if batches := read_json(run.batches / "record.json"):
         facts["batches"] = batches
     files = sink.published(run, ready)

@@ -24,6 +24,7 @@ from overnight.flows.job.run_after import RunAfter
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.infer.kinds import AnyPredictor
 from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.memory.settings import Memory
 from overnight.tasks.preprocess.kinds import Step
 from overnight.tasks.shuffle.kinds import Shuffle
 from overnight.tasks.write.kinds import AnySink, Checks
@@ -82,6 +83,12 @@ SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
         Retries,
         "What `retries` takes: how often lost work is started again. "
         "[What runs when](../../explanations/what-runs-when.md) explains what is tried again.",
+    ),
+    "memory": (
+        "Memory",
+        Memory,
+        "What `memory` takes: where the results of models are remembered. "
+        "[Change a job](../../how-to/change-a-job.md) has an example.",
     ),
 }
 

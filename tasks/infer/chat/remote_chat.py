@@ -143,6 +143,9 @@ class RemoteChat(RemoteModel, ChatSettings):
         is_set = self.by_row.temperature is not None
         return super().draws() or is_set or "temperature" in self.extra_body
 
+    def is_random(self) -> bool:
+        return self.draws()  # a server need not respect a seed
+
     def has_tools(self) -> bool:
         return bool(self.tools)
 

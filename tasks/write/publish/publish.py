@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from overnight.tasks.errors import CheckFailed, ContractError
+from overnight.tasks.memory.made_rows import tidy
+from overnight.tasks.memory.settings import Memory
 from overnight.tasks.state import lease, staged_parts
 from overnight.tasks.state.manifest import read_units
 from overnight.tasks.state.published_rows import PublishedRows
@@ -135,6 +137,8 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
     (run.ledger / "failure.json").remove()
     run.failure_quarantine.remove()  # also that of a failed attempt of this run
     keep_answers(run, receipt)
+    if memory := (receipt.get("settings") or {}).get("memory"):
+        tidy(Memory(**memory), run.generation)
     for name in RESUMED_FROM:  # published: no run will resume from them
         (run.home / name).remove()
     sink.finish(run, published_files(receipt), old)

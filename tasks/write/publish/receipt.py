@@ -7,6 +7,7 @@ rows of this attempt.
 
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
@@ -91,6 +92,14 @@ def versions() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         pass
     return numbers
+
+
+def rows_remembered(records: Sequence[Record]) -> dict[str, int]:
+    """Return for each model how many rows took a result of an earlier run."""
+    rows: Counter[str] = Counter()
+    for record in records:
+        rows.update({name: int(count) for name, count in record.stages.get("remembered", {}).items()})
+    return dict(rows)
 
 
 def _source_rows(record: Record) -> int:

@@ -18,6 +18,7 @@ import ray
 
 from overnight.tasks.engine.passing_on import without_padding
 from overnight.tasks.errors import STREAM_STAGES, ContractError
+from overnight.tasks.memory.made_rows import store
 from overnight.tasks.resources.plan import WRITES_AT_ONCE
 from overnight.tasks.rows.blocks import END, FILTERED, LIVE, MEASURED_STAGES, left_out
 from overnight.tasks.rows.nulls import present
@@ -189,6 +190,8 @@ def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Sta
     measures = _measures(block)
     rows = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
     measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
+    if known := store(before, f"{run.generation}-{name}"):
+        measures["remembered"] = dict(known)
     staged_parts.write_part(
         run.parts,
         name,

@@ -102,7 +102,3 @@ def test_writers_and_readers_share_a_folder_at_the_same_time(tmp_path: Path) -> 
             *(f"answer {n}" for n in range(0, 4 * rows, 100)),
         }
     assert None not in answers(folder, range(4 * rows))
-
-
-def test_the_index_takes_24_bytes_of_memory_per_answer() -> None:
-    assert kept_answers.MEMBER.itemsize + np.dtype(np.uint64).itemsize == 24

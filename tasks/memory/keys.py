@@ -1,0 +1,132 @@
+"""Keys: of a model by what decides its results, and of a row by the values that the model reads of it.
+
+So a key does not name the source, the steps or the models before: they count by the values that they made.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from overnight.tasks.config.masking import without_secrets
+from overnight.tasks.duplicates.values import encoded
+from overnight.tasks.errors import ContractError
+from overnight.tasks.rows.arrow_types import is_bytes, is_text
+from overnight.tasks.rows.tensors import TENSOR
+
+FORMAT_VERSION = 1  # of keys and remembered rows
+KEY_BYTES = 16
+PACKAGES = ("overnight", "torch", "transformers", "onnxruntime", "numpy")  # their code makes the results
+HEX_DIGITS = 32
+
+# of a column: for each row the parts of its value, none for null
+Values = Sequence[tuple[bytes | memoryview, ...]]
+
+
+def model_key(settings: Mapping[str, Any], files: Mapping[str, str], targets: Iterable[str] = ()) -> str:
+    """Return the key of a model with these settings that change results, and these versions of files and code.
+
+    `targets` name code, as `module:Name`. The versions of their installed packages count.
+    """
+    packages = {*PACKAGES}
+    for target in targets:
+        packages.update(_distributions().get(target.partition(":")[0].partition(".")[0], ()))
+    content = without_secrets([FORMAT_VERSION, dict(settings), dict(files), _versions(frozenset(packages))])
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:HEX_DIGITS]
+
+
+_distributions = functools.cache(metadata.packages_distributions)
+
+
+@functools.cache
+def _versions(packages: frozenset[str]) -> dict[str, str]:
+    versions = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def row_keys(rows: pa.Table) -> list[bytes] | None:
+    """Return a digest of each row's values, with the names and types of the columns; None if a type has no digest."""
+    head = hashlib.sha256(repr([(field.name, str(field.type)) for field in rows.schema]).encode())
+    try:
+        columns = list(map(_values, rows.columns, rows.column_names))
+    except (ContractError, pa.ArrowException):
+        return None
+    keys = []
+    for row in range(len(rows)):
+        digest = head.copy()
+        for column in columns:
+            parts = column[row]
+            digest.update(b"%d:" % len(parts))
+            for part in parts:
+                digest.update(b"%d:" % len(part))
+                digest.update(part)
+        keys.append(digest.digest()[:KEY_BYTES])
+    return keys
+
+
+def _values(column: pa.ChunkedArray, name: str) -> Values:
+    array = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if kind == TENSOR:
+        return _tensors(array)
+    if _has_width(kind):
+        return _numbers(array, array, 1, name)
+    if types.is_fixed_size_list(kind) and _has_width(kind.value_type):
+        start, stop = array.offset * kind.list_size, (array.offset + len(array)) * kind.list_size
+        return _numbers(array, array.values[start:stop], kind.list_size, name)
+    if is_text(kind):
+        array = array.cast(pa.large_binary())
+    values = array.to_pylist() if is_bytes(array.type) else encoded(array, name)
+    return [() if value is None else (value,) for value in values]
+
+
+def _has_width(kind: pa.DataType) -> bool:
+    is_number = types.is_integer(kind) or types.is_floating(kind)
+    return is_number or types.is_temporal(kind) or types.is_decimal(kind)
+
+
+def _numbers(array: pa.Array, numbers: pa.Array, count: int, name: str) -> Values:
+    """Return the bytes of each row's `count` numbers."""
+    size = numbers.type.bit_width // 8
+    buffer = memoryview(numbers.buffers()[1] or b"")[numbers.offset * size :]
+    is_whole = np.ones(len(array), bool)
+    encodings: list[bytes | None] = []
+    if array.null_count or numbers.null_count:
+        is_whole = numbers.is_valid().to_numpy(zero_copy_only=False).reshape(len(array), count).all(axis=1)
+        is_whole &= array.is_valid().to_numpy(zero_copy_only=False)
+        encodings = encoded(array, name)
+    values: list[tuple[bytes | memoryview, ...]] = []
+    for row, has_all in enumerate(is_whole.tolist()):
+        if has_all:
+            values.append((buffer[row * count * size : (row + 1) * count * size],))
+        else:
+            value = encodings[row]
+            values.append(() if value is None else (b"nulls", value))
+    return values
+
+
+def _tensors(array: pa.StructArray) -> Values:
+    data = array.field("data")
+    _, offsets_buffer, content = data.buffers()
+    buffer = memoryview(content or b"")
+    offsets = np.frombuffer(offsets_buffer or bytes(8), np.int64)[data.offset : data.offset + len(array) + 1].tolist()
+    heads = zip(array.field("dtype").to_pylist(), array.field("shape").to_pylist(), strict=True)
+    values: list[tuple[bytes | memoryview, ...]] = []
+    for row, (is_valid, head) in enumerate(zip(array.is_valid().to_pylist(), heads, strict=True)):
+        values.append((repr(head).encode(), buffer[offsets[row] : offsets[row + 1]]) if is_valid else ())
+    return values

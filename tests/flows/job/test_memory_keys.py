@@ -1,0 +1,115 @@
+"""The key of a model's memory changes with each setting that changes results, and with no other."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overnight.cli.reference.job_pages import leaves_of
+from overnight.flows.job import pipeline
+from overnight.flows.job.model import Job
+from overnight.flows.job.pipeline import key_of, memory_of
+from overnight.tasks.infer.kinds import COMMIT, Predictor
+from overnight.tasks.infer.predictor import Predict
+from overnight.tasks.memory import keys as keys_module
+from tests.jobs import load
+
+MEMORY = load(Path("/x"), inference=[{"kind": "python", "target": "json:JSONDecoder"}], memory={"path": "/m"})
+
+LEAVES = [leaf for leaf in leaves_of("inference") if issubclass(leaf, Predictor)]
+VALUES = st.one_of(st.integers(2, 10**6), st.text(min_size=3), st.lists(st.text(min_size=1), min_size=1, max_size=3))
+OF_ROWS = {"kind", "name", "where"}  # they choose names of columns, and rows, not what a row becomes
+
+
+FORMS = {
+    "output_schema": lambda value: {"title": str(value)},
+    "target": lambda value: f"json:X{value}",
+    "module": lambda value: f"json:X{value}",
+}
+
+
+def made(leaf: type[Predictor], **changes: Any) -> Predictor:
+    """Return a model with one other setting, without the checks of the others."""
+    return leaf.model_construct(**{"target": "json:X"} | changes)
+
+
+def is_operational(leaf: type[Predictor], name: str) -> bool:
+    return any(name in vars(base).get("operational", ()) for base in leaf.__mro__)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
+@settings(max_examples=5, deadline=None)
+@given(value=VALUES)
+def test_each_setting_that_changes_results_changes_the_key_and_no_other(leaf: type[Predictor], value: Any) -> None:
+    before = key_of(made(leaf))
+    for name in {*leaf.model_fields} - OF_ROWS:
+        setting: Any = value
+        if name in FORMS:
+            setting = FORMS[name](value)
+        assert (key_of(made(leaf, **{name: setting})) == before) == is_operational(leaf, name), name
+    for name in OF_ROWS - {"kind"}:
+        assert key_of(made(leaf, **{name: value})) == before
+
+
+@pytest.mark.parametrize("name", sorted({*Job.model_fields} - {"inference", "name", "source", "sink"}))
+def test_settings_of_the_job_change_no_key(name: str) -> None:
+    job = MEMORY.model_copy(update={name: "other"}) if name != "memory" else MEMORY
+    model = job.models[0]
+    assert memory_of(job, model) == memory_of(MEMORY, model)
+
+
+def test_versions_of_files_and_code_change_a_key_and_an_unknown_commit_is_not_remembered() -> None:
+    [model] = MEMORY.models
+    keys = {memory_of(MEMORY, model.pinned({"m.py": version})).key for version in "12"}
+    assert len(keys) == 2
+    hub = load(Path("/x"), inference=[{"kind": "image_embedding", "model": "a/b"}], memory={"path": "/m"})
+    assert memory_of(hub, hub.models[0].pinned({"hub": "a/b"})) is None
+    assert memory_of(hub, hub.models[0].pinned({"hub": "a/b", COMMIT: "1"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"remember": False}, "remember is false"),
+        ({"temperature": 0.5}, "drawn at random"),
+        ({"temperature": 0.5, "remember": True}, None),
+        ({}, None),
+        ({"batch": {}}, "in batches"),
+    ],
+)
+def test_what_is_drawn_sent_in_batches_or_left_out_is_not_remembered(changes: dict, reason: str | None) -> None:
+    chat = {"kind": "openai", "model": "m", "user": "{a}", "base_url": "http://x/v1"}
+    [model] = load(Path("/x"), inference=[chat | changes], memory={"path": "/m"}).models
+    found = model.not_remembered()
+    assert (found is None) if reason is None else reason in found
+    if changes.get("remember"):
+        with pytest.raises(ValueError, match="expected memory in the job"):
+            load(Path("/x"), inference=[chat | changes])
+
+
+def test_the_version_of_an_installed_package_is_in_the_key_of_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = set()
+    for version in ("1.0", "2.0"):
+        monkeypatch.setattr(keys_module.metadata, "version", lambda package: "1" if package != "pytest" else version)  # noqa: B023
+        keys_module._versions.cache_clear()
+        keys.add(keys_module.model_key({}, {}, ["pytest:Item"]))
+    assert len(keys) == 2
+    keys_module._versions.cache_clear()
+
+
+class Own(Predictor):
+    """A kind that is not Overnight's."""
+
+    kind: Literal["own"] = "own"
+
+    def load(self) -> Predict:
+        return dict
+
+
+def test_the_code_of_a_kind_from_a_package_is_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of(Own())
+    monkeypatch.setattr(pipeline, "fingerprint", lambda target: {"own.py": "changed"})
+    assert key_of(Own()) != before
