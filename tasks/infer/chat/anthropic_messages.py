@@ -1,6 +1,6 @@
 """The dialect of Anthropic's Messages API, whose answers are read as chat completions in another form.
 
-The system's messages are apart, images have a `source`, and the API has no seed.
+The system's messages are apart, and images have a `source`. This version of the API refuses a temperature.
 """
 
 import re
@@ -17,7 +17,7 @@ from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.json_answers import count_in, not_an_answer, payload_of
 
-VERSION = {"anthropic-version": "2023-06-01"}  # a header of each request
+VERSION = {"anthropic-version": "2026-10-21"}  # a header of each request
 EXPECTED = "a message of Anthropic's API"
 FINISH_REASONS = {
     **dict.fromkeys(("end_turn", "stop_sequence"), "stop"),
@@ -38,11 +38,8 @@ class AnthropicMessages:
         system, others = split_system(messages)
         sent = [{"role": message["role"], "content": _content(message["content"])} for message in others]
         body: Body = {"model": model, "max_tokens": settings.max_new_tokens, "messages": sent}
-        body["temperature"] = settings.temperature
         if system:
             body["system"] = system
-        if settings.top_p < 1:
-            body["top_p"] = settings.top_p
         if settings.output_schema:
             body["output_config"] = {"format": {"type": "json_schema", "schema": settings.output_schema}}
         if isinstance(settings.reasoning, ReasoningSettings):

@@ -22,11 +22,15 @@ from overnight.tasks.rows.result import Outcome
 from overnight.tasks.storage.location import Location
 
 TOKENS = ("prompt_tokens", "completion_tokens")
+ONLY_OF_COMPLETIONS = ("num_return_sequences", "tools", "logprobs", "label_scores")
 ADDRESSES = {  # of the providers whose own APIs are dialects
     "anthropic": "https://api.anthropic.com/v1",
     "gemini": "https://generativelanguage.googleapis.com/v1beta",
 }
-NOT_IN_OWN_DIALECTS = ("num_return_sequences", "tools", "logprobs", "label_scores")
+NOT_IN_OWN_DIALECTS = {
+    "anthropic": (*ONLY_OF_COMPLETIONS, "temperature", "top_p", "seed"),
+    "gemini": (*ONLY_OF_COMPLETIONS, "repairs"),
+}
 OF_ONE_MODEL = ("mistral", "gemini")  # batches
 
 
@@ -80,12 +84,13 @@ class OpenAI(Service, RemoteChat):
             return self
         if "base_url" not in self.model_fields_set:
             raise ValueError(f"base_url: expected that of the provider. Set base_url: {ADDRESSES[self.dialect]}")
-        unfit = [*NOT_IN_OWN_DIALECTS, *(("repairs",) if self.dialect == "gemini" else ())]
-        for name in unfit:
+        for name in NOT_IN_OWN_DIALECTS[self.dialect]:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: the requests of dialect: {self.dialect} do not have this. Leave it out")
         if self.dialect == "gemini" and self.by_row.model:
             raise ValueError("by_row: expected no model: with dialect: gemini the address has the model. Leave it out")
+        if self.dialect == "anthropic" and {"temperature", "seed"} & {*self.by_row.columns()}:
+            raise ValueError("by_row: expected no temperature and seed, which Anthropic's API does not have")
         if self.dialect == "anthropic" and any(part.audio for part in (*parts_of(self.system), *parts_of(self.user))):
             raise ValueError("user: expected texts and images, found audio: Anthropic's messages have no sounds")
         return self

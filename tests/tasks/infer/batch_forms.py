@@ -45,6 +45,7 @@ class Call:
 @dataclass
 class OpenAIForm:
     is_together: bool = False
+    url: str = ""  # of the server
 
     key_header = "Authorization"
     has_one_file = False
@@ -85,6 +86,9 @@ class OpenAIForm:
     def not_tried(self, key: str, state: str) -> Json | None:
         error = {"code": f"batch_{state}", "message": "This request could not be executed."}
         return {"id": "r", "custom_id": key, "response": None, "error": error}
+
+    def check(self, call: Call) -> None:
+        """Refuse requests that the provider refuses whatever they ask."""
 
     def file(self, file: Json) -> Json:
         return {**file, "object": "file", "status": "processed"}
@@ -185,6 +189,13 @@ class AnthropicForm(OpenAIForm):
     def requests(self, content: bytes) -> list[tuple[str, str]]:
         return [(item["custom_id"], self.text(item["params"])) for item in json.loads(content)]
 
+    def check(self, call: Call) -> None:
+        """Refuse another version of the API, and settings that this one does not have."""
+        if call.headers["anthropic-version"] != "2026-10-21":
+            raise Refused(400, "anthropic-version: header is required")
+        if re.search(rb'"(temperature|top_p|top_k|seed)":', call.read()):
+            raise Refused(400, "temperature: Extra inputs are not permitted")
+
     def answer(self, text: str, zeros: bool = False) -> Json:
         usage = {"input_tokens": 0 if zeros else 7, "output_tokens": 0 if zeros else 3}
         content = [{"type": "text", "text": text[::-1]}]
@@ -207,8 +218,6 @@ class AnthropicForm(OpenAIForm):
 
     def created(self, call: Call) -> Json:
         requests = call.body["requests"]
-        if call.headers["anthropic-version"] != "2023-06-01":
-            raise Refused(400, "anthropic-version: header is required")
         for request in requests:
             if not re.fullmatch(r"[\w-]{1,64}", request["custom_id"]):
                 raise Refused(400, "custom_id: String should match pattern '^[a-zA-Z0-9_-]{1,64}$'")
@@ -222,7 +231,7 @@ class AnthropicForm(OpenAIForm):
             counts["canceled" if batch.state == "cancelled" else "expired"] = rows - batch.completed - batch.failed
         else:
             counts["processing"] = rows
-        url = f"https://api.anthropic.com/v1/messages/batches/{batch.id}/results"
+        url = f"{self.url}/messages/batches/{batch.id}/results"
         return {
             "id": batch.id,
             "type": "message_batch",
@@ -287,7 +296,8 @@ class GeminiForm(OpenAIForm):
     def begun(self, call: Call, url: str) -> WithHeaders:
         if call.headers["X-Goog-Upload-Command"] != "start":
             raise Refused(400, "expected the start of an upload")
-        name = call.body["file"]["displayName"]
+        file = call.body["file"]
+        name = file.get("displayName") or file["display_name"]  # both forms of JSON are right
         return WithHeaders({}, {"X-Goog-Upload-URL": f"{url.removesuffix('/v1')}/target/{name}"})
 
     def created(self, call: Call) -> Json:

@@ -79,7 +79,9 @@ class BatchServer:
 
     @property
     def form(self) -> OpenAIForm:
-        return FORMS[self.dialect]()
+        form = FORMS[self.dialect]()
+        form.url = self.url
+        return form
 
     def now(self) -> float:
         return time.time() + self.offset
@@ -196,6 +198,7 @@ def handle(state: BatchServer, call: Call) -> Any:
         if call.method == "POST":
             state.advance(call.body["seconds"])
         return {"now": state.now()}
+    state.form.check(call)
     for pattern, act in state.form.ROUTES:
         if match := re.fullmatch(pattern, request):
             return acted(state, act, match.groupdict().get("id"), call)
@@ -353,7 +356,8 @@ def batch_server(dialect: str = "openai") -> Iterator[BatchServer]:
             whole = answer.content if isinstance(answer, Half) else answer
             content = whole if isinstance(whole, bytes) else json.dumps(whole).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            kind = "octet-stream" if whole is content else "json"
+            self.send_header("Content-Type", f"application/{kind}")
             self.send_header("Content-Length", str(len(content)))
             for name, value in headers.items():
                 self.send_header(name, value)

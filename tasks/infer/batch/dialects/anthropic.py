@@ -10,7 +10,7 @@ from overnight.tasks.infer.batch.connection import Connection
 from overnight.tasks.infer.batch.dialects.openai import id_of, results_in
 from overnight.tasks.infer.batch.provider import Batch, Phase, Result
 
-PAGE = 1000
+PAGE = 100
 STATUSES = {  # https://platform.claude.com/docs/en/api/errors
     "invalid_request_error": 400,
     "authentication_error": 401,

@@ -54,6 +54,5 @@ def test_more_batches_than_a_page_has_are_listed(server: BatchServer) -> None:
     provider = provider_at(server)
     content = provider.line("0", json.dumps(bodies(server.dialect)[0]))
     file = provider.upload("a.jsonl", content)
-    server.page_size = 100  # Anthropic's pages have up to 1,000
     ids = [provider.create(file, "label", lambda: content).id for _ in range(101)]
     assert [batch.id for batch in provider.batches(0)] == ids[::-1]

@@ -40,7 +40,11 @@ def test_azure_has_its_own_path(server: BatchServer, tmp_path: Path) -> None:
 def test_an_object_without_an_id_is_a_fault_that_passes(answer: dict) -> None:
     connection: Any = SimpleNamespace(get=lambda _: answer, upload=lambda *_: answer, post=lambda *_: answer)
     provider = OpenAIBatches(connection, VARIANTS["openai"], "24h")
-    for act in (lambda: provider.look("b"), lambda: provider.upload("a", b""), lambda: provider.create("f", "l", bytes)):
+    for act in (
+        lambda: provider.look("b"),
+        lambda: provider.upload("a", b""),
+        lambda: provider.create("f", "l", bytes),
+    ):
         with pytest.raises(Fault) as raised:
             act()
         assert raised.value.passes
