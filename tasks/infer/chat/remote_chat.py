@@ -112,7 +112,7 @@ class RemoteChat(RemoteModel, ChatSettings):
             families = [name for name, fields in FAMILIES.items() if fields.budget]
             raise ValueError(
                 f"reasoning: expected no budget_tokens: this server's requests have no field for them, those of "
-                f"{' and '.join(families)} do. Set dialect, or put the server's own field into extra_body"
+                f"{', '.join(families)} do. Set dialect, or put the server's own field into extra_body"
             )
         return self
 
