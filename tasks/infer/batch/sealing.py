@@ -3,7 +3,6 @@
 The first request is sent outside batches, so that a wrong key, address or model shows before a night of waiting.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -132,7 +131,7 @@ def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Ite
     for table in tables:
         for row_id, key, text, tokens in zip(*(column.to_pylist() for column in table.columns), strict=True):
             body = json.loads(text) if model.reuse or not is_tried else {}
-            if log.find(key) or (model.reuse and asyncio.run(earlier.find(key, row_id, body))):
+            if log.find(key) or earlier.find_now(key, row_id, body):
                 continue
             if is_tried:
                 yield Request(key, text, tokens, earlier.key_of(row_id, body))

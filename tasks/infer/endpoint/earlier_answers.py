@@ -19,6 +19,10 @@ class NoEarlier(Generic[A]):
         """Return the answer of an earlier run to a row's request, or None. `key` is the request's key in the log."""
         return None
 
+    def find_now(self, key: str, row_id: str, body: Body) -> A | None:
+        """Return the same as `find`, without an event loop."""
+        return None
+
     def note(self, row_id: str, body: Body, answer: A) -> dict[str, Any] | None:
         """Return what the log keeps with an answer so that later runs find it; None if it must not serve them."""
         return None
@@ -52,7 +56,12 @@ class EarlierAnswers(NoEarlier[A]):
         self._kept = KeptAnswers(Location(reuse.path), reuse.days)
 
     async def find(self, key: str, row_id: str, body: Body) -> A | None:
-        fields = await asyncio.to_thread(self._kept.find, self.key_of(row_id, body))
+        return self._usable(key, body, await asyncio.to_thread(self._kept.find, self.key_of(row_id, body)))
+
+    def find_now(self, key: str, row_id: str, body: Body) -> A | None:
+        return self._usable(key, body, self._kept.find(self.key_of(row_id, body)))
+
+    def _usable(self, key: str, body: Body, fields: Any) -> A | None:
         if fields is None:
             return None
         try:

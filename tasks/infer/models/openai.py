@@ -31,7 +31,6 @@ NOT_IN_OWN_DIALECTS = {
     "anthropic": (*ONLY_OF_COMPLETIONS, "temperature", "top_p", "seed"),
     "gemini": (*ONLY_OF_COMPLETIONS, "repairs"),
 }
-OF_ONE_MODEL = ("mistral", "gemini")  # batches
 
 
 class OpenAI(Service, RemoteChat):
@@ -65,10 +64,9 @@ class OpenAI(Service, RemoteChat):
     def _batches_have_one_place(self) -> Self:
         if self.batch and len(as_list(self.base_url)) > 1:
             raise ValueError("batch: expected one base_url, found a list. Leave out the others")
-        if self.batch and self.batch.dialect in OF_ONE_MODEL and self.by_row.model:
-            raise ValueError(
-                f"by_row: expected no model, because a batch of {self.batch.dialect} has only one. Leave out model"
-            )
+        provider = self.batch.dialect if self.batch else self.dialect
+        if self.by_row.model and (provider == "gemini" or (self.batch and provider == "mistral")):
+            raise ValueError(f"by_row: expected no model: requests to {provider} are for one model. Leave out model")
         return self
 
     @model_validator(mode="after")
@@ -87,8 +85,6 @@ class OpenAI(Service, RemoteChat):
         for name in NOT_IN_OWN_DIALECTS[self.dialect]:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: the requests of dialect: {self.dialect} do not have this. Leave it out")
-        if self.dialect == "gemini" and self.by_row.model:
-            raise ValueError("by_row: expected no model: with dialect: gemini the address has the model. Leave it out")
         if self.dialect == "anthropic" and {"temperature", "seed"} & {*self.by_row.columns()}:
             raise ValueError("by_row: expected no temperature and seed, which Anthropic's API does not have")
         if self.dialect == "anthropic" and any(part.audio for part in (*parts_of(self.system), *parts_of(self.user))):
