@@ -34,13 +34,13 @@ class Cap:
         """
         if not self.is_set:
             return ""
-        under_way = {other.name: other for other in parts if other.state in UNDER_WAY}
+        under_way = {item.name: item for item in parts if item.state in UNDER_WAY}
         total = self._paid(under_way.values())
         amount = total.amount + self._expected(part, part.rows, total)
-        for other in parts:
-            rows = other.rows if other.name in under_way else 0
-            rows += sum(batch["charged"] - batch["answered"] for batch in other.batches)
-            amount += self._expected(other, rows, total)
+        for item in parts:
+            rows = item.rows if item.name in under_way else 0
+            rows += sum(batch["charged"] - batch["answered"] for batch in item.batches)
+            amount += self._expected(item, rows, total)
         for key in ("cost", "tokens"):
             limit = self.limits.get(key)
             if limit is not None and getattr(amount, key) > limit:

@@ -58,8 +58,8 @@ class Connection:
             target = response.headers.get("x-goog-upload-url")
         if not target:
             raise Fault(Blame.SERVER, "expected a URL for the upload, found none")
-        rest = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
-        return self._json("POST", "", at=target, content=content, headers=rest, timeout=SECONDS_OF_FILES)
+        finish = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
+        return self._json("POST", "", at=target, content=content, headers=finish, timeout=SECONDS_OF_FILES)
 
     def lines(self, path: str, **parameters: Any) -> Iterator[bytes]:
         """Yield the lines of a file. Raise `Fault` if it ends early."""

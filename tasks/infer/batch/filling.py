@@ -187,10 +187,10 @@ class Filling:
 
     def _find(self, part: Part) -> None:
         """Search the batch of a create without an answer. Create another one if it does not appear."""
-        found = self.strays().find(part, part.intended_at)
-        if found.batches:
-            self._created(part, found.batches[0])
-        elif found.candidates and not self.is_late:
+        matches = self.strays().find(part, part.intended_at)
+        if matches.batches:
+            self._created(part, matches.batches[0])
+        elif matches.candidates and not self.is_late:
             self.waits[part.name] = "a create had no answer; the results of a batch will show whether it is its own"
         elif self.clock.now() >= part.intended_at + SEARCH_SECONDS:
             part.state = states.UPLOADED

@@ -40,7 +40,7 @@ class Records:
         self.parts.save(part)
 
     def leave(self, part: Part, rows: int) -> None:
-        """End a part, of which `rows` rows are left to the stream."""
+        """End a part, and leave `rows` of its rows to the stream."""
         part.state, part.left = states.DONE, rows
         self.save(part)
 

@@ -17,7 +17,7 @@ CANCEL_SECONDS = 900.0  # providers take up to ten minutes
 
 
 @dataclass
-class Found:
+class Matches:
     """The batches of a part that no record has. Each of `candidates` may be one; its results will show it."""
 
     batches: list[Batch] = field(default_factory=list)
@@ -33,22 +33,22 @@ class Strays:
     clock: Clock
     poll_seconds: float
 
-    def find(self, part: Part, since: float) -> Found:
+    def find(self, part: Part, since: float) -> Matches:
         """Return the unknown batches of a part that were created after a moment of this machine's clock."""
-        found, ids = Found(), self.records.batch_ids()
+        matches, ids = Matches(), self.records.batch_ids()
         for batch in self.provider.batches(since - SKEW_SECONDS):
             if batch.id in ids:
                 continue
             if batch.label is not None:
                 if batch.label == self.records.parts.label(part) or (part.file and batch.file == part.file):
-                    found.batches.append(batch)
+                    matches.batches.append(batch)
             elif batch.rows != part.rows:
                 continue
             elif batch.phase is Phase.OPEN:
-                found.candidates.append(batch)
+                matches.candidates.append(batch)
             elif self._has_rows_of(batch, part):
-                found.batches.append(batch)
-        return found
+                matches.batches.append(batch)
+        return matches
 
     def collect(self) -> None:
         """End the batches of creates that seemed lost, and count what they have cost."""
@@ -67,17 +67,17 @@ class Strays:
 
     def _strays_of(self, part: Part) -> list[Batch]:
         since, end = self.records.parts.sealed_at(), self.clock.now() + CANCEL_SECONDS
-        found = self._until_answered(lambda: self.find(part, since))
-        while found.candidates and self.clock.now() < end:
+        matches = self._until_answered(lambda: self.find(part, since))
+        while matches.candidates and self.clock.now() < end:
             self.clock.pause(self.poll_seconds)
-            found = self._until_answered(lambda: self.find(part, since))
-        if found.candidates:
-            names = ", ".join(batch.id for batch in found.candidates[:5])
+            matches = self._until_answered(lambda: self.find(part, since))
+        if matches.candidates:
+            names = ", ".join(batch.id for batch in matches.candidates[:5])
             self.records.warn(
                 f"batch: a create had no answer, and {names} may be its batch; up to {part.rows:,} requests of it may "
                 "be paid twice"
             )
-        return list(found.batches)
+        return list(matches.batches)
 
     def _collect(self, part: Part, batch: Batch) -> None:
         if batch.phase is Phase.OPEN:

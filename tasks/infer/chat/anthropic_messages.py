@@ -35,9 +35,9 @@ class AnthropicMessages:
     path = "/messages"
 
     def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
-        system, others = split_system(messages)
-        sent = [{"role": message["role"], "content": _content(message["content"])} for message in others]
-        body: Body = {"model": model, "max_tokens": settings.max_new_tokens, "messages": sent}
+        system, dialogue = split_system(messages)
+        turns = [{"role": message["role"], "content": _content(message["content"])} for message in dialogue]
+        body: Body = {"model": model, "max_tokens": settings.max_new_tokens, "messages": turns}
         if system:
             body["system"] = system
         if settings.output_schema:
@@ -92,14 +92,14 @@ def _part(part: Any) -> Any:
 
 def _usage(usage: Any) -> dict[str, Any]:
     """Return the counts of chat completions: their prompt includes what the cache has."""
-    cached = count_in(usage, "cache_read_input_tokens")
+    cache_tokens = count_in(usage, "cache_read_input_tokens")
     prompt = count_in(usage, "input_tokens")
     if prompt is not None:
-        prompt += (cached or 0) + (count_in(usage, "cache_creation_input_tokens") or 0)
+        prompt += (cache_tokens or 0) + (count_in(usage, "cache_creation_input_tokens") or 0)
     thoughts = count_in(usage.get("output_tokens_details"), "thinking_tokens") if isinstance(usage, dict) else None
     return {
         "prompt_tokens": prompt,
         "completion_tokens": count_in(usage, "output_tokens"),
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {"cached_tokens": cache_tokens},
         "completion_tokens_details": {"reasoning_tokens": thoughts},
     }

@@ -42,8 +42,8 @@ class GeminiContent:
         return f"{model_path(self.model)}:generateContent"
 
     def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
-        system, others = split_system(messages)
-        body: Body = {"contents": list(map(_sent, others)), CONFIG: _config(settings)}
+        system, dialogue = split_system(messages)
+        body: Body = {"contents": list(map(_sent, dialogue)), CONFIG: _config(settings)}
         if system:
             body["systemInstruction"] = {"parts": [{"text": system}]}
         return body

@@ -170,19 +170,19 @@ def split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
 
     Raise `RowError` for tools and other roles, which only chat completions have.
     """
-    system, others = [], []
+    system, dialogue = [], []
     for message in messages:
         role = message["role"]
         if role in SYSTEM:
             system.append(text_of(message["content"]))
         elif role in ("user", "assistant") and not message.get("tool_calls"):
-            others.append(message)
+            dialogue.append(message)
         else:
             raise RowError(
                 f"messages: expected texts of system, user and assistant, found a message of {role} with a tool: "
                 "this dialect does not send such messages."
             )
-    return "\n".join(system), others
+    return "\n".join(system), dialogue
 
 
 def has_system(messages: list[Message]) -> bool:

@@ -47,11 +47,11 @@ class AnthropicBatches:
         parameters: dict[str, Any] = {"limit": PAGE}
         while True:
             page = self.connection.get("/messages/batches", **parameters)
-            found = list(map(_batch, page.get("data") or ()))
-            yield from (batch for batch in found if batch.created_at >= since)
-            if not found or not page.get("has_more"):
+            items = list(map(_batch, page.get("data") or ()))
+            yield from (batch for batch in items if batch.created_at >= since)
+            if not items or not page.get("has_more"):
                 return
-            parameters["after_id"] = found[-1].id
+            parameters["after_id"] = items[-1].id
 
     def look(self, id: str) -> Batch:
         return _batch(self.connection.get(f"/messages/batches/{id}"))
