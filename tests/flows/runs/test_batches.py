@@ -78,11 +78,12 @@ def test_batches_of_a_providers_own_api_keep_to_the_budget_and_serve_later_runs(
     with batch_server(dialect) as server:
         server.seconds = 1.0
         job = job_of(tmp_path, server, dialect=dialect)
-        job["inference"][0] |= {"dialect": dialect, "max_new_tokens": 4, "reuse": {"path": f"{tmp_path}/kept"}}
-        # The first request costs 13e-6, and each of ten in a batch half of it. Before 100 answers, 2e-6 a token count.
-        with pytest.raises(BudgetReached, match=r"budget\.cost: expected at most 0\.00016 .* found 7\.8e-05 spent"):
-            run_job(job | {"budget": {"cost": 160e-6}})
-        assert len(server.charged) == 10
+        job["inference"][0] |= {"dialect": dialect, "max_new_tokens": 20, "reuse": {"path": f"{tmp_path}/kept"}}
+        # The first request costs 13e-6, and each in a batch half of it. Before 100 answers, a request counts 22e-6: so
+        # the parts of ten and of four are sent, and the second one of ten is not.
+        with pytest.raises(BudgetReached, match=r"budget\.cost: expected at most 0\.00029 .* found 0\.000104 spent"):
+            run_job(job | {"budget": {"cost": 290e-6}})
+        assert len(server.charged) == 14
         receipt = run_job(job | {"budget": {"cost": 1.0}})
         assert_settled(receipt, written=ROWS)
         assert receipt["spent"] == {"answers": ROWS, "tokens": ROWS * 10, "cost": pytest.approx(25 * 6.5e-6 + 6.5e-6)}
