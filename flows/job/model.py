@@ -272,9 +272,6 @@ class Job(Settings):
             raise ValueError(
                 "budget.cost: kind: vllm has no price, so this limit is never reached; use tokens or minutes"
             )
-        batches = [model for model in endpoints if getattr(model, "batch", None)]
-        if (self.budget.cost or self.budget.tokens) and batches:
-            raise ValueError("budget: a batch is paid as a whole, so cost and tokens do not limit it. Leave them out")
         return self
 
     @model_validator(mode="after")

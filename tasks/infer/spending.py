@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from overnight.tasks.infer.endpoint.settings import RemoteModel
 from overnight.tasks.infer.predictor import Predictor
@@ -14,6 +15,8 @@ from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import supervisor
 from overnight.tasks.workers.spending import Paid, Reply, Settled, Spending
 from overnight.tasks.workers.supervisor import Supervisor
+
+P = TypeVar("P", bound=Predictor)
 
 
 def begin_spending(run: Run, models: Iterable[Predictor]) -> None:
@@ -26,7 +29,7 @@ def begin_spending(run: Run, models: Iterable[Predictor]) -> None:
         supervisor.ask(run, Supervisor.begin_spending, Spending(run.budget, run.ends_at, paid))
 
 
-def with_account(model: Predictor, run: Run) -> Predictor:
+def with_account(model: P, run: Run) -> P:
     """Return the model with an account of the run. A preview has no supervisor, and pays without one."""
     if not isinstance(model, RemoteModel) or not supervisor.is_there(run):
         return model
@@ -41,12 +44,16 @@ def answers_of(run: Run, model: Predictor) -> Location:
 
 def read_paid(folder: Location, model: RemoteModel) -> Paid:
     """Return the number of answers in a log, and what they cost with the prices of today, failed ones included."""
+    return sum((paid_in(folder / name, model) for name in folder.names()), Paid())
+
+
+def paid_in(file: Location, model: RemoteModel) -> Paid:
+    """Return the number of answers in a file of a log, and what they cost."""
     paid = Paid()
-    for name in folder.names():
-        with (folder / name).open() as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError, KeyError):  # cut off when its process died
-                    paid += Paid(1, model.paid_for(json.loads(line)["answer"]))
+    with file.open() as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError):  # cut off when its process died
+                paid += Paid(1, model.paid_for(json.loads(line)["answer"]))
     return paid
 
 

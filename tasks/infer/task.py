@@ -19,8 +19,9 @@ from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
-from overnight.tasks.infer.batch.filling import Clock, Filling
+from overnight.tasks.infer.batch.filling import Filling
 from overnight.tasks.infer.batch.parts import Parts
+from overnight.tasks.infer.batch.records import Clock
 from overnight.tasks.infer.batch.sealing import Requests, batched, filling_of, forsaken, seal
 from overnight.tasks.infer.link import Link, drop_heavy
 from overnight.tasks.infer.query_embedding import Embedder, embed_image, embed_text, embedder, has_settings

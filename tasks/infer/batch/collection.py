@@ -3,13 +3,14 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from overnight.tasks.infer.batch.connection import Gone
 from overnight.tasks.infer.batch.provider import Batch, Provider, Result
-from overnight.tasks.infer.endpoint.client import Dialect
+from overnight.tasks.infer.endpoint.client import Body, Dialect
 from overnight.tasks.infer.endpoint.faults import Fault, fault_in, fault_of
 from overnight.tasks.storage.location import Location
 
@@ -53,16 +54,17 @@ class Collection:
     dialect: Dialect[Any]
     folder: Location
     price: float
+    is_whole: Callable[[Body, Any], bool] = lambda _, answer: True
 
-    def collect(self, batch: Batch, name: str, keys: set[str]) -> Collected:
-        """Write the answers of a batch to the rows with these keys."""
+    def collect(self, batch: Batch, name: str, keys: set[str], reuse_keys: Mapping[str, str]) -> Collected:
+        """Write the answers of a batch to the rows with these keys. `reuse_keys`: under what later runs find them."""
         collected = Collected()
         with (self.folder / f"{PREFIX}{name}.jsonl").writing() as file:
             for result in self._results(batch, collected):
                 if result is None or result.key not in keys:
                     collected.unknown += 1
                 elif result.key not in collected.answered:
-                    file.write(self._line(result, collected))
+                    file.write(self._line(result, collected, reuse_keys.get(result.key)))
         collected.refused -= collected.answered
         return collected
 
@@ -85,7 +87,7 @@ class Collection:
             except Gone:
                 collected.lost_files += 1
 
-    def _line(self, result: Result, collected: Collected) -> bytes:
+    def _line(self, result: Result, collected: Collected, reuse_key: str | None) -> bytes:
         """Return the line of the log for a result, or nothing. Note the row in `collected`."""
         if result.error is None and result.body is None:
             return b""
@@ -101,8 +103,10 @@ class Collection:
                 collected.refused.add(result.key)
             return b""
         collected.answered.add(result.key)
-        fields = asdict(answer) | {"price": self.price}
-        return json.dumps({"key": result.key, "answer": fields}).encode() + b"\n"
+        record: dict[str, Any] = {"key": result.key, "answer": asdict(answer) | {"price": self.price}}
+        if reuse_key and self.is_whole({}, answer):
+            record["reuse"] = {"key": reuse_key, "at": int(time.time())}
+        return json.dumps(record).encode() + b"\n"
 
 
 def _part_of(name: str) -> str:

@@ -19,15 +19,20 @@ SEALED, UPLOADING, UPLOADED, CREATING, CREATED, DONE = (
     *("sealed", "uploading", "uploaded", "creating", "created"),
     "done",
 )
+UNDER_WAY = (CREATING, CREATED)  # at the provider, and to be paid
 
 
 @dataclass(frozen=True)
 class Request:
-    """The request of a row, under the key of its answer; `tokens` is an estimate that includes the answer."""
+    """The request of a row, under the key of its answer; `tokens` is an estimate that includes the answer.
+
+    `reuse_key` is the key under which later runs find the answer.
+    """
 
     key: str
     body: str
     tokens: float
+    reuse_key: str = ""
 
 
 @dataclass
@@ -80,7 +85,7 @@ class Parts:
 
     def open_batches(self) -> list[str]:
         """Return the ids of the batches at the provider; the label of one whose create had no answer."""
-        return [part.batch or self.label(part) for part in self.all() if part.state in (CREATING, CREATED)]
+        return [part.batch or self.label(part) for part in self.all() if part.state in UNDER_WAY]
 
     def save(self, part: Part) -> None:
         write_json(self.folder / f"part-{part.name}.json", asdict(part))
@@ -96,12 +101,25 @@ class Parts:
     def sealed_at(self) -> float:
         return float((read_json(self.folder / "sealed.json") or {}).get("at", 0.0))
 
+    def reuse_keys(self, part: Part) -> dict[str, str]:
+        """Return under what later runs find the answers, by the keys of a part's requests."""
+        return read_json(self.folder / f"reuse-{part.name.partition('.')[0]}.json") or {}
+
     def seal(
-        self, requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings
+        self,
+        requests: Iterable[Request],
+        line: Callable[[str, str], bytes],
+        bounds: BatchSettings,
+        first_rows: int | None = None,
     ) -> Iterator[Part]:
-        """Write the parts of all requests, and yield each. An interrupted sealing may have left others."""
+        """Write the parts of all requests, and yield each. An interrupted sealing may have left others.
+
+        The first part has at most `first_rows` requests.
+        """
         self.folder.remove()
-        for number, group in enumerate(_groups(requests, line, bounds)):
+        for number, group in enumerate(_groups(requests, line, bounds, first_rows or bounds.rows)):
+            if group.reuse_keys:
+                write_json(self.folder / f"reuse-{number:05}.json", group.reuse_keys)
             part = self._write(f"{number:05}", list(group.lines.values()), group.tokens)
             self.save(part)
             yield part
@@ -130,34 +148,40 @@ class _Group:
     lines: dict[str, bytes] = field(default_factory=dict)  # by key: a provider refuses a file with one key twice
     size: int = 0
     tokens: float = 0.0
+    reuse_keys: dict[str, str] = field(default_factory=dict)
 
-    def has_room(self, line: bytes, tokens: float, bounds: BatchSettings) -> bool:
+    def has_room(self, line: bytes, tokens: float, bounds: BatchSettings, rows: int) -> bool:
         most_tokens = bounds.enqueued_tokens
         return (
-            len(self.lines) < bounds.rows
+            len(self.lines) < rows
             and self.size + len(line) <= bounds.megabytes * MILLION
             and (most_tokens is None or self.tokens + tokens <= most_tokens)
         )
 
 
-def _groups(requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings) -> Iterator[_Group]:
+def _groups(
+    requests: Iterable[Request], line: Callable[[str, str], bytes], bounds: BatchSettings, first_rows: int
+) -> Iterator[_Group]:
     """Yield the requests of each part. One that is larger than any file may be is left to the stream."""
-    group = _Group()
+    group, rows = _Group(), min(first_rows, bounds.rows)
     for request in requests:
         content = line(request.key, request.body)
         if len(content) > bounds.megabytes * MILLION:
             continue
-        if group.lines and not group.has_room(content, request.tokens, bounds):
+        if group.lines and not group.has_room(content, request.tokens, bounds, rows):
             yield group
-            group = _Group()
+            group, rows = _Group(), bounds.rows
         if request.key not in group.lines:
             group.lines[request.key] = content
             group.size += len(content)
             group.tokens += request.tokens
+            if request.reuse_key:
+                group.reuse_keys[request.key] = request.reuse_key
     if group.lines:
         yield group
 
 
 def key_in(line: bytes) -> str:
     """Return the key in a line of a sealed file."""
-    return str(json.loads(line)["custom_id"])
+    record = json.loads(line)
+    return str(record.get("custom_id") or record["key"])  # Gemini's lines have `key`

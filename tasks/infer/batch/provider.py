@@ -1,7 +1,7 @@
 """The interface of a provider's batch API, and its words as plain values."""
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,8 @@ class Batch:
     state: str  # the provider's own word, in lower case
     phase: Phase
     file: str = ""  # of its requests
-    label: str = ""  # that it was created with
+    label: str | None = ""  # that it was created with; None if the provider keeps none
+    rows: int | None = None  # its requests, if the provider counts them
     created_at: float = 0.0  # by the provider's clock, in seconds since 1970; 0 if unknown
     completed: int | None = None  # requests with an answer, as the provider counts them
     results: tuple[str, ...] = ()  # the files of answers and of errors
@@ -50,13 +51,13 @@ class Provider(Protocol):
         """Return the line of a request. `body` is its JSON."""
 
     def upload(self, name: str, content: bytes) -> str:
-        """Return the id of a new file."""
+        """Return the id of a new file. A provider without files returns the name."""
 
     def find_file(self, name: str) -> str | None:
         """Return the id of the newest uploaded file of this name."""
 
-    def create(self, file: str, label: str) -> Batch:
-        """Create a batch of an uploaded file. After a fault of the server, it may exist."""
+    def create(self, file: str, label: str, content: Callable[[], bytes]) -> Batch:
+        """Create a batch of an uploaded file, or of its content. After a fault of the server, it may exist."""
 
     def batches(self, since: float) -> Iterator[Batch]:
         """Yield the batches that were created after a moment, in any order."""

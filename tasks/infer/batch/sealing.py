@@ -14,15 +14,21 @@ import pyarrow as pa
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.engine.stage import Loaded, Stage
 from overnight.tasks.errors import RowError
+from overnight.tasks.infer.batch.cap import FIRST_ROWS, Cap
 from overnight.tasks.infer.batch.collection import Collection
 from overnight.tasks.infer.batch.connection import Connection
+from overnight.tasks.infer.batch.dialects.anthropic import AnthropicBatches
+from overnight.tasks.infer.batch.dialects.gemini import GeminiBatches
+from overnight.tasks.infer.batch.dialects.mistral import MistralBatches
 from overnight.tasks.infer.batch.dialects.openai import VARIANTS, OpenAIBatches
-from overnight.tasks.infer.batch.filling import Clock, Filling
+from overnight.tasks.infer.batch.filling import Filling
 from overnight.tasks.infer.batch.parts import Parts, Request
+from overnight.tasks.infer.batch.provider import Provider
+from overnight.tasks.infer.batch.records import Clock, Records
 from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.infer.endpoint.response_log import key_of, open_log
 from overnight.tasks.infer.models.openai import OpenAI
-from overnight.tasks.infer.spending import answers_of
+from overnight.tasks.infer.spending import answers_of, begin_spending, with_account
 from overnight.tasks.rows.blocks import live_rows
 from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.rows.result import Outcome
@@ -109,31 +115,46 @@ def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
     """Seal the requests in `tables` that have no answer yet, and return a sentence for the log."""
     assert model.batch
     parts, provider = Parts.of(run), provider_of(model, model.batch)
-    sealed = list(parts.seal(_without_answers(run, model, tables), provider.line, model.batch))
+    first_rows = FIRST_ROWS if _cap(run, model, model.batch).is_set else None
+    sealed = list(parts.seal(_without_answers(run, model, tables), provider.line, model.batch, first_rows))
     parts.finish(time.time())
     rows = sum(part.rows for part in sealed)
     return f"batch: {rows:,} requests are sealed in {len(sealed):,} parts"
 
 
 def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Iterator[Request]:
-    """Yield the requests without an answer in the log, after one that is sent now."""
+    """Yield the requests without an answer in the log or of an earlier run, after one that is sent now."""
     folder = answers_of(run, model)
-    log, is_tried = open_log(folder), False
+    log, earlier, is_tried = open_log(folder), model.earlier_answers(None), False
+    begin_spending(run, [model])
+    requests = with_account(model, run).requests_to_service(folder)
     for table in tables:
-        for row_id, key, body, tokens in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            if log.find(key):
+        for row_id, key, text, tokens in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            body = json.loads(text) if model.reuse or not is_tried else {}
+            if log.find(key) or earlier.find_now(key, row_id, body):
                 continue
             if is_tried:
-                yield Request(key, body, tokens)
+                yield Request(key, text, tokens, earlier.key_of(row_id, body))
             else:
-                model.requests_to_service(folder).answers([row_id], [json.loads(body)])
+                requests.answers([row_id], [body])
                 is_tried = True
 
 
-def provider_of(model: OpenAI, settings: BatchSettings) -> OpenAIBatches:
+def provider_of(model: OpenAI, settings: BatchSettings) -> Provider:
     keys, headers = model.access()
     [(url, key)] = keys.items()
-    return OpenAIBatches(Connection(url, key, headers), VARIANTS[settings.dialect], settings.window)
+    connection = Connection(url, key, headers, model.key_header())
+    if settings.dialect == "anthropic":
+        return AnthropicBatches(connection)
+    if settings.dialect == "gemini":
+        return GeminiBatches(connection, model.model)
+    if settings.dialect == "mistral":
+        return MistralBatches(connection, model.model, settings.window)
+    return OpenAIBatches(connection, VARIANTS[settings.dialect], settings.window)
+
+
+def _cap(run: Run, model: OpenAI, settings: BatchSettings) -> Cap:
+    return Cap(run.budget, model, settings.price, answers_of(run, model))
 
 
 def filling_of(
@@ -147,5 +168,7 @@ def filling_of(
     """Return the batches of a run whose requests are sealed."""
     assert model.batch
     provider = provider_of(model, model.batch)
-    collection = Collection(provider, model.protocol(), answers_of(run, model), model.batch.price)
-    return Filling(Parts.of(run), provider, collection, model.batch, clock, deadline, guard, warn)
+    folder = answers_of(run, model)
+    collection = Collection(provider, model.protocol(), folder, model.batch.price, model.whole_answers())
+    records = Records(Parts.of(run), collection, guard, warn)
+    return Filling(records, provider, model.batch, _cap(run, model, model.batch), clock, deadline)

@@ -7,8 +7,16 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableText, Settings
-from overnight.tasks.infer.batch.dialects.openai import VARIANTS
 
+# The most requests of a batch, and megabytes of their file. Mistral and Gemini take larger files.
+LIMITS = {
+    **dict.fromkeys(("openai", "azure"), (50_000, 200)),
+    **dict.fromkeys(("together", "groq"), (50_000, 100)),
+    "mistral": (1_000_000, 500),
+    "anthropic": (100_000, 256),
+    "gemini": (1_000_000, 500),
+}
+WITHOUT_WINDOW = ("anthropic", "gemini")
 CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
@@ -16,14 +24,15 @@ class BatchSettings(Settings):
     """Sends the requests of a model through the batch API of its provider."""
 
     dialect: Annotated[
-        Literal["openai", "azure", "together", "groq"], Field(description="The provider whose batch API it is.")
+        Literal["openai", "azure", "together", "groq", "mistral", "anthropic", "gemini"],
+        Field(description="The provider whose batch API it is."),
     ] = "openai"
     window: Annotated[
         AdjustableText,
         Field(pattern=r"^\d+[hd]$", description="The time in which the provider has to answer, such as 24h."),
     ] = "24h"
-    rows: Annotated[PositiveInt, Field(le=50_000, description="The most requests of one batch.")] = 50_000
-    megabytes: Annotated[PositiveInt, Field(le=200, description="The largest file of requests, in 10^6 bytes.")] = 100
+    rows: Annotated[PositiveInt, Field(le=1_000_000, description="The most requests of one batch.")] = 50_000
+    megabytes: Annotated[PositiveInt, Field(le=500, description="The largest file of requests, in 10^6 bytes.")] = 100
     enqueued_tokens: Annotated[
         PositiveInt | None,
         Field(description="The most tokens in all batches that are under way, as the provider limits them."),
@@ -58,9 +67,13 @@ class BatchSettings(Settings):
 
     @model_validator(mode="after")
     def _fits_the_dialect(self) -> "BatchSettings":
-        most = VARIANTS[self.dialect].megabytes
-        if self.megabytes > most:
-            raise ValueError(f"megabytes: {self.dialect} takes files of at most {most}, found {self.megabytes}")
+        rows, megabytes = LIMITS[self.dialect]
+        if self.megabytes > megabytes:
+            raise ValueError(f"megabytes: {self.dialect} takes files of at most {megabytes}, found {self.megabytes}")
+        if self.rows > rows:
+            raise ValueError(f"rows: {self.dialect} takes at most {rows:,} requests in a batch, found {self.rows:,}")
+        if self.dialect in WITHOUT_WINDOW and self.window != "24h":
+            raise ValueError(f"window: {self.dialect} has a window of its own, found {self.window}. Leave it out")
         return self
 
     def deadline(self, began_at: datetime, zone: tzinfo) -> float | None:

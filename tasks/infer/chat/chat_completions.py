@@ -7,14 +7,14 @@ be in a field of its own. An answer without a usable text was paid for. So it is
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from overnight.tasks.infer.chat.answer import Answer, Choice
 from overnight.tasks.infer.chat.label_scores import token_details
 from overnight.tasks.infer.chat.messages import Message
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, put
 from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings
-from overnight.tasks.infer.endpoint.client import CHARACTERS_A_TOKEN, Body
+from overnight.tasks.infer.endpoint.client import CHARACTERS_A_TOKEN, Body, Dialect
 from overnight.tasks.infer.endpoint.faults import fault_in
 from overnight.tasks.infer.endpoint.json_answers import count_in, not_an_answer, payload_of
 
@@ -28,6 +28,13 @@ ONLY_OF_ROWS = (
     *("n", "response_format", "logprobs", "top_logprobs", "tools", "tool_choice"),
     *("reasoning", "thinking_token_budget"),
 )
+
+
+class ChatDialect(Dialect[Answer], Protocol):
+    """A protocol of chats. The dialects of providers' own APIs are in files of their own."""
+
+    def body(self, model: str, messages: Sequence[Message], settings: ChatSettings) -> Body:
+        """Return the JSON object of a request. Raise `RowError` for messages that the protocol does not have."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class ChatCompletions:
         return short
 
     def most_tokens(self, body: Body) -> float:
-        prompt_tokens = sum(_tokens_of(message["content"]) for message in body["messages"])
+        prompt_tokens = sum(tokens_of(message["content"]) for message in body["messages"])
         answer_tokens = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         return prompt_tokens + int(answer_tokens) * int(body.get("n") or 1)
 
@@ -113,7 +120,7 @@ class Content:
                 lists.get(kind, self.texts).append(text)
 
 
-def _tokens_of(content: Any) -> float:
+def tokens_of(content: Any) -> float:
     """Return an estimate of the tokens of a message, which has the same number for each image and each sound."""
     parts = content if isinstance(content, list) else [content]
     tokens = 0.0
@@ -131,6 +138,11 @@ def answer_of(body: bytes, texts: int, has_tools: bool = False) -> Answer:
     payload = payload_of(body, EXPECTED)
     if not isinstance(payload, dict) or "choices" not in payload:
         raise not_an_answer(payload, EXPECTED)
+    return answer_in(payload, texts, has_tools)
+
+
+def answer_in(payload: dict[str, Any], texts: int = 1, has_tools: bool = False) -> Answer:
+    """Return the answer in the object of a chat completion."""
     items = []
     if isinstance(payload.get("choices"), list):
         items = [item for item in payload["choices"] if isinstance(item, dict)]

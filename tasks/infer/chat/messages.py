@@ -8,7 +8,7 @@ other parts, such as `image_url`, and other keys, such as `tool_calls`: they sta
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -163,6 +163,26 @@ def text_of(content: Any) -> Any:
                 "kind: image_captioning, openai or vllm."
             )
     return "\n".join(str(part.get("text", "")) for part in content)
+
+
+def split_system(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """Return the text of the system's messages, and the messages of the user and the assistant.
+
+    Raise `RowError` for tools and other roles, which only chat completions have.
+    """
+    system, dialogue = [], []
+    for message in messages:
+        role = message["role"]
+        if role in SYSTEM:
+            system.append(text_of(message["content"]))
+        elif role in ("user", "assistant") and not message.get("tool_calls"):
+            dialogue.append(message)
+        else:
+            raise RowError(
+                f"messages: expected texts of system, user and assistant, found a message of {role} with a tool: "
+                "this dialect does not send such messages."
+            )
+    return "\n".join(system), dialogue
 
 
 def has_system(messages: list[Message]) -> bool:

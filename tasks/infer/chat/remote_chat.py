@@ -15,7 +15,8 @@ from overnight.tasks.config.settings import AdjustableFlag
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.chat.answer_form import AnswerForm
-from overnight.tasks.infer.chat.chat_completions import ChatCompletions
+from overnight.tasks.infer.chat.chat_completions import ChatCompletions, ChatDialect
+from overnight.tasks.infer.chat.gemini_content import CONFIG
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
 from overnight.tasks.infer.chat.messages import MEDIA, Message, parts_of
@@ -112,7 +113,7 @@ class RemoteChat(RemoteModel, ChatSettings):
             families = [name for name, fields in FAMILIES.items() if fields.budget]
             raise ValueError(
                 f"reasoning: expected no budget_tokens: this server's requests have no field for them, those of "
-                f"{' and '.join(families)} do. Set dialect, or put the server's own field into extra_body"
+                f"{', '.join(families)} do. Set dialect, or put the server's own field into extra_body"
             )
         return self
 
@@ -164,7 +165,7 @@ class RemoteChat(RemoteModel, ChatSettings):
         """Return the names of the fields that the server takes."""
         return FAMILIES["any"]
 
-    def protocol(self) -> ChatCompletions:
+    def protocol(self) -> ChatDialect:
         return ChatCompletions(self.num_return_sequences, self.request_fields(), self.has_tools())
 
     @abc.abstractmethod
@@ -174,7 +175,10 @@ class RemoteChat(RemoteModel, ChatSettings):
     def plain_body(self, model: str, messages: Sequence[Message]) -> Body:
         """Return the request body for a row, with the fields of the dialect and `extra_body` alone."""
         body = self.protocol().body(model, messages, self) | self.form_fields()
-        return {name: value for name, value in (body | self.extra_body).items() if value is not None}
+        extra = self.extra_body
+        if CONFIG in body and CONFIG in extra:
+            extra = {**extra, CONFIG: body[CONFIG] | extra[CONFIG]}
+        return {name: value for name, value in (body | extra).items() if value is not None}
 
     def body_of_row(self, row: Batch) -> Body:
         """Return the request body for a batch of one row. Raise `RowError` for a wrong value."""
@@ -229,7 +233,7 @@ class RemoteChat(RemoteModel, ChatSettings):
         ]
 
     def is_drawn(self, body: Body) -> bool:
-        return bool(body.get("temperature", 1) != 0)
+        return bool(body.get(CONFIG, body).get("temperature", 1) != 0)
 
     def whole_answers(self) -> Callable[[Body, Any], bool]:
         schema = answer_schema(self.output_schema)

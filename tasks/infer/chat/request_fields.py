@@ -15,6 +15,7 @@ class RequestFields:
     effort: str = "reasoning_effort"
     budget: str | None = None
     has_forms: bool = False  # structured_outputs, for answers that are not JSON
+    key_header: str = "Authorization"
 
 
 FAMILIES = {
@@ -23,6 +24,13 @@ FAMILIES = {
     "mistral": RequestFields(seed="random_seed"),
     "openrouter": RequestFields(effort="reasoning.effort", budget="reasoning.max_tokens"),
     "vllm": RequestFields(budget="thinking_token_budget", has_forms=True),
+    "anthropic": RequestFields(effort="output_config.effort", budget="thinking.budget_tokens", key_header="x-api-key"),
+    "gemini": RequestFields(
+        limit="maxOutputTokens",
+        effort="thinkingConfig.thinkingLevel",
+        budget="thinkingConfig.thinkingBudget",
+        key_header="x-goog-api-key",
+    ),
 }
 
 

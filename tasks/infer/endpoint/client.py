@@ -46,7 +46,8 @@ A_co = TypeVar("A_co", bound=Counted, covariant=True)
 class Dialect(Protocol[A_co]):
     """A protocol of endpoints, in one file: `path` comes after the URL of the settings."""
 
-    path: str
+    @property
+    def path(self) -> str: ...
 
     def test_body(self, body: Body) -> Body:
         """Return a short request with the settings of `body`, which shows whether requests succeed."""

@@ -19,9 +19,17 @@ class NoEarlier(Generic[A]):
         """Return the answer of an earlier run to a row's request, or None. `key` is the request's key in the log."""
         return None
 
+    def find_now(self, key: str, row_id: str, body: Body) -> A | None:
+        """Return the same as `find`, without an event loop."""
+        return None
+
     def note(self, row_id: str, body: Body, answer: A) -> dict[str, Any] | None:
         """Return what the log keeps with an answer so that later runs find it; None if it must not serve them."""
         return None
+
+    def key_of(self, row_id: str, body: Body) -> str:
+        """Return the key under which later runs find the answer; an empty text if they do not."""
+        return ""
 
     def flush(self, now: bool = False) -> None:
         """Write the counts that are only in memory, as `NoLog.flush`."""
@@ -48,7 +56,12 @@ class EarlierAnswers(NoEarlier[A]):
         self._kept = KeptAnswers(Location(reuse.path), reuse.days)
 
     async def find(self, key: str, row_id: str, body: Body) -> A | None:
-        fields = await asyncio.to_thread(self._kept.find, self._key(row_id, body))
+        return self._usable(key, body, await asyncio.to_thread(self._kept.find, self.key_of(row_id, body)))
+
+    def find_now(self, key: str, row_id: str, body: Body) -> A | None:
+        return self._usable(key, body, self._kept.find(self.key_of(row_id, body)))
+
+    def _usable(self, key: str, body: Body, fields: Any) -> A | None:
         if fields is None:
             return None
         try:
@@ -64,11 +77,11 @@ class EarlierAnswers(NoEarlier[A]):
     def note(self, row_id: str, body: Body, answer: A) -> dict[str, Any] | None:
         if not self._is_whole(body, answer):
             return None
-        return {"key": self._key(row_id, body), "at": int(time.time())}
+        return {"key": self.key_of(row_id, body), "at": int(time.time())}
 
     def flush(self, now: bool = False) -> None:
         self._counted.flush(now)
 
-    def _key(self, row_id: str, body: Body) -> str:
+    def key_of(self, row_id: str, body: Body) -> str:
         row = row_id if self._is_drawn(body) else None
         return reuse_key(type(self._dialect).__name__, self._address, body, row)

@@ -21,7 +21,7 @@ from overnight.tasks.infer.endpoint.client import Body, Dialect, Limits
 from overnight.tasks.infer.endpoint.concurrent_requests import Alone, ConcurrentRequests, Grouping
 from overnight.tasks.infer.endpoint.earlier_answers import EarlierAnswers, NoEarlier
 from overnight.tasks.infer.endpoint.response_log import open_log
-from overnight.tasks.infer.endpoint.transport import Transport
+from overnight.tasks.infer.endpoint.transport import AUTHORIZATION, Transport
 from overnight.tasks.infer.predictor import Predictor
 from overnight.tasks.reuse.settings import REUSED, Reuse
 from overnight.tasks.storage.location import VARIABLE, Location, expand
@@ -124,6 +124,10 @@ class RemoteModel(Predictor):
     def protocol(self) -> Dialect[Any]:
         """Return the protocol of the endpoint."""
 
+    def key_header(self) -> str:
+        """Return the name of the header that has the key."""
+        return AUTHORIZATION
+
     def grouping(self) -> Grouping[Any] | None:
         """Return how several rows share a request; None if each row has its own."""
         return None
@@ -163,7 +167,9 @@ class RemoteModel(Predictor):
         """
         dialect = self.protocol()
         connections = self.max_concurrent_requests
-        transports = [Transport(url, dialect.path, key, headers or {}, connections) for url, key in keys.items()]
+        transports = []
+        for url, key in keys.items():
+            transports.append(Transport(url, dialect.path, key, headers or {}, connections, self.key_header()))
         return ConcurrentRequests(
             dialect,
             transports,

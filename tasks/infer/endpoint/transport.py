@@ -26,6 +26,7 @@ MOST_BYTES = 64 * 2**20  # of an answer, unpacked
 MOST_BYTES_OF_FAULTS = 2**20  # of the words of another status; what follows is left
 ENCODINGS = ("identity", "gzip", "deflate")
 OF_TRANSFER = ("content-encoding", "content-length", "transfer-encoding")  # headers that are about the packed content
+AUTHORIZATION = "Authorization"
 SHORTEST_SECRET = 6  # minimum characters of a value in the query that is masked in responses
 OWN_NAMES = (".localhost", ".localdomain")
 
@@ -36,7 +37,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Transport:
     """A client of the URL `base` with `path` after it, for one event loop. `headers` are those of the settings."""
 
-    def __init__(self, base: str, path: str, key: str | None, headers: Mapping[str, str], connections: int) -> None:
+    def __init__(
+        self,
+        base: str,
+        path: str,
+        key: str | None,
+        headers: Mapping[str, str],
+        connections: int,
+        key_header: str = AUTHORIZATION,
+    ) -> None:
         """Raise `JobError` if `base` is not an HTTP URL with a host."""
         import httpx
 
@@ -48,9 +57,7 @@ class Transport:
         self._url = url.copy_with(path=f"{url.path.rstrip('/')}{path}")  # before the query
         self._secrets = secrets_of(key, list(url.params.values()), headers)
         self._proxy = proxy_of(url.scheme, url.host)
-        sent_headers = {"Accept-Encoding": "gzip, deflate", **headers}
-        if key:
-            sent_headers["Authorization"] = f"Bearer {key}"
+        sent_headers = {"Accept-Encoding": "gzip, deflate", **headers, **key_in_header(key, key_header)}
         self._client = _client(url.host, sent_headers, connections)
 
     async def post(self, body: dict[str, Any], seconds: float) -> "httpx.Response":
@@ -72,6 +79,13 @@ class Transport:
     def shown(self, text: str) -> str:
         """Return a text of the endpoint for a message: in one line, cut, and without secrets."""
         return without_secrets(text, self._secrets)
+
+
+def key_in_header(key: str | None, name: str) -> dict[str, str]:
+    """Return the header with the key. Other headers than Authorization have it alone."""
+    if not key:
+        return {}
+    return {name: f"Bearer {key}" if name == AUTHORIZATION else key}
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

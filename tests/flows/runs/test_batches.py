@@ -70,6 +70,32 @@ def test_a_batch_that_expired_with_a_third_done_is_finished_online_at_finish_by(
     assert [warning for warning in receipt["warnings"] if "finish_by" in warning]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", ["anthropic", "gemini"])
+def test_batches_of_a_providers_own_api_keep_to_the_budget_and_serve_later_runs(
+    tmp_path: Path, run_job: RunJob, dialect: str
+) -> None:
+    with batch_server(dialect) as server:
+        server.seconds = 1.0
+        job = job_of(tmp_path, server, dialect=dialect)
+        job["inference"][0] |= {"dialect": dialect, "max_new_tokens": 20, "reuse": {"path": f"{tmp_path}/kept"}}
+        # The first request costs 13e-6, and each in a batch half of it. Before 100 answers, a request counts 22e-6: so
+        # the parts of ten and of four are sent, and the second one of ten is not.
+        with pytest.raises(BudgetReached, match=r"budget\.cost: expected at most 0\.00029 .* found 0\.000104 spent"):
+            run_job(job | {"budget": {"cost": 290e-6}})
+        assert len(server.charged) == 14
+        receipt = run_job(job | {"budget": {"cost": 1.0}})
+        assert_settled(receipt, written=ROWS)
+        assert receipt["spent"] == {"answers": ROWS, "tokens": ROWS * 10, "cost": pytest.approx(25 * 6.5e-6 + 6.5e-6)}
+        table = published(receipt, tmp_path / "out").sort_by("n")
+        assert table["generated_text"].to_pylist() == [f"text {i}"[::-1] for i in range(ROWS)]
+        assert set(server.charged.values()) == {1}
+        later = run_job(job, force=True)
+    assert_settled(later, written=ROWS)
+    assert later["reused"]["openai"]["answers"] == ROWS
+    assert (sum(server.charged.values()), sum(server.online.values())) == (ROWS - 1, 1)
+
+
 def test_only_the_first_model_may_have_batches(tmp_path: Path) -> None:
     mapping = jobs.job(tmp_path)
     first = {"kind": "openai", "name": "first", "model": "m", "user": "{text}"}

@@ -1,4 +1,4 @@
-"""A real HTTP server with OpenAI's files and batches, on a clock that tests move, which fails batch by batch.
+"""A real HTTP server with the batches of a provider, on a clock that tests move, which fails batch by batch.
 
 `faults` has, for the number of each create, the names of what befalls its batch:
 create_dropped, create_503, list_late, token_limit, failed, expired (a third is done), only_errors, no_files,
@@ -17,10 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email import message_from_bytes
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.loopback import served
+from tests.tasks.infer.batch_forms import FORMS, Call, GeminiForm, OpenAIForm, Refused, WithHeaders
 
 LATE_SECONDS = 120.0
 
@@ -31,7 +33,7 @@ class Batch:
     file: str
     faults: set[str]
     created_at: float
-    metadata: dict[str, str]
+    label: dict[str, str]
     endpoint: str
     state: str = "validating"
     cancelled_at: float | None = None
@@ -56,12 +58,12 @@ class Batch:
 class BatchServer:
     """`refused`: texts with their refusal. `charged` counts the requests of batches by key, `online` others by text."""
 
+    dialect: str = "openai"
     faults: dict[int, set[str]] = field(default_factory=dict)
     seconds: float = 3600.0  # of a batch
     cancel_seconds: float = 5.0
     day: float = 86400.0  # after which a batch expires
     key: str = ""
-    is_together: bool = False
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # texts whose rows have no response
     kill_at: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -75,44 +77,41 @@ class BatchServer:
     url: str = ""
     lock: Any = field(default_factory=threading.RLock)
 
+    @property
+    def form(self) -> OpenAIForm:
+        form = FORMS[self.dialect]()
+        form.url = self.url
+        return form
+
     def now(self) -> float:
         return time.time() + self.offset
 
     def advance(self, seconds: float) -> None:
         self.offset += seconds
 
-    def answer(self, body: dict[str, Any], zeros: bool = False) -> dict[str, Any]:
-        text = body["messages"][-1]["content"]
-        message = {"role": "assistant", "content": text[::-1]}
-        usage = {"prompt_tokens": 0 if zeros else 7, "completion_tokens": 0 if zeros else 3, "total_tokens": 10}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
-
     def add_file(self, name: str, content: bytes, purpose: str) -> dict[str, Any]:
         id = f"file-{len(self.files):05}"
         self.contents[id] = content
         self.files[id] = {
             "id": id,
-            "object": "file",
             "filename": name,
             "purpose": purpose,
             "bytes": len(content),
             "created_at": int(self.now()),
-            "status": "processed",
         }
         return self.files[id]
 
-    def create(self, body: dict[str, Any]) -> Batch:
+    def create(self, facts: dict[str, Any]) -> Batch:
         number = len(self.batches)
-        batch = Batch(
-            f"batch-{number:05}",
-            body["input_file_id"],
-            self.faults.get(number, set()),
-            self.now(),
-            body.get("metadata") or {},
-            body["endpoint"],
-        )
-        self.batches[batch.id] = batch
+        id = f"batch-{number:05}"
+        if "content" in facts:  # requests without a file
+            facts["file"] = id
+            self.contents[id] = facts["content"]
+        if facts["file"] not in self.contents:
+            raise Refused(400, "no such file")
+        faults = self.faults.get(number, set())
+        batch = Batch(id, facts["file"], faults, self.now(), facts["label"], facts["endpoint"])
+        self.batches[id] = batch
         return batch
 
     def move(self, batch: Batch) -> None:
@@ -120,7 +119,7 @@ class BatchServer:
         if batch.state in ("completed", "failed", "expired", "cancelled"):
             return
         age, faults = self.now() - batch.created_at, batch.faults
-        if faults & {"token_limit", "failed"}:
+        if faults & {"token_limit", "failed"} and self.dialect != "anthropic":  # which refuses row by row
             code = "token_limit_exceeded" if "token_limit" in faults else "model_not_found"
             batch.state, batch.errors = "failed", [{"code": code, "message": f"words of {code}", "line": None}]
         elif batch.cancelled_at is not None:
@@ -139,41 +138,25 @@ class BatchServer:
             batch.state = "in_progress"
 
     def end(self, batch: Batch, state: str, share: float) -> None:
-        lines = [json.loads(line) for line in self.contents[batch.file].splitlines()]
-        count = math.floor(len(lines) * share)
-        good, bad = [], []
-        for number, line in enumerate(lines):
+        requests = self.form.requests(self.contents[batch.file])
+        count = math.floor(len(requests) * share)
+        good, bad, others = {}, {}, {}
+        for number, (key, text) in enumerate(requests):
             if number >= count:
-                error = {"code": f"batch_{state}", "message": "This request could not be executed."}
-                bad.append({"id": "r", "custom_id": line["custom_id"], "response": None, "error": error})
-            elif refusal := self.refusal(line):
-                bad.append({"id": "r", "custom_id": line["custom_id"], **refusal})
+                others[key] = self.form.not_tried(key, state)
+            elif text in self.refused:
+                bad[key] = self.form.refused(key, *self.refused[text])
+            elif text in self.broken or "only_errors" in batch.faults:
+                bad[key] = self.form.broken(key)
             else:
-                body = self.answer(line["body"], "usage_zeros" in batch.faults)
-                response = {"status_code": 200, "request_id": "r", "body": body}
-                good.append({"id": "r", "custom_id": line["custom_id"], "response": response, "error": None})
-                self.charged[line["custom_id"]] += 1
+                good[key] = self.form.answered(key, self.form.answer(text, "usage_zeros" in batch.faults))
+                self.charged[key] += 1
         batch.state, batch.completed, batch.failed = state, len(good), len(bad)
-        self.write(batch, good, bad)
-
-    def refusal(self, line: dict[str, Any]) -> dict[str, Any] | None:
-        text = line["body"]["messages"][-1]["content"]
-        if text in self.refused:
-            status, words = self.refused[text]
-            error = {"error": {"message": words, "type": "invalid_request_error", "code": None}}
-            return {"response": {"status_code": status, "request_id": "r", "body": error}, "error": None}
-        if text in self.broken:
-            return {"response": None, "error": {"code": "server_error", "message": "it fell over"}}
-        return None
+        bad |= {key: line for key, line in others.items() if line}
+        self.write(batch, list(good.values()), list(bad.values()))
 
     def write(self, batch: Batch, good: list[Any], bad: list[Any]) -> None:
         faults = batch.faults
-        if "only_errors" in faults:  # nothing succeeded
-            for line in good:
-                self.charged[line["custom_id"]] -= 1
-                error = {"code": "server_error", "message": "none of them"}
-                bad.append({**line, "response": None, "error": error})
-            good, batch.completed, batch.failed = [], 0, len(bad)
         if "line_doubled" in faults:
             good = good + good[:1]
         if "line_missing" in faults:
@@ -181,32 +164,20 @@ class BatchServer:
         output = [json.dumps(line).encode() + b"\n" for line in reversed(good)]
         if "line_cut" in faults and output:
             output[0] = output[0][: len(output[0]) // 2] + b"\n"
+        errors = [json.dumps(line).encode() + b"\n" for line in bad]
+        if self.form.has_one_file:
+            output, errors = output + errors, []
         if "no_files" in faults:
             return
         if output:
             batch.output = self.add_file("output.jsonl", b"".join(output), "batch_output")["id"]
-        if bad:
-            lines = [json.dumps(line).encode() + b"\n" for line in bad]
-            batch.errors_file = self.add_file("errors.jsonl", b"".join(lines), "batch_output")["id"]
+        if errors:
+            batch.errors_file = self.add_file("errors.jsonl", b"".join(errors), "batch_output")["id"]
 
     def shown(self, batch: Batch) -> dict[str, Any]:
-        total = len(self.contents[batch.file].splitlines())
-        upper = "upper_case" in batch.faults
         is_late = batch.state == "completed" and batch.is_absent("results_late")
-        return {
-            "id": batch.id,
-            "object": "batch",
-            "endpoint": batch.endpoint,
-            "errors": {"object": "list", "data": batch.errors} if batch.errors else None,
-            "input_file_id": batch.file,
-            "completion_window": "24h",
-            "status": batch.state.upper() if upper else batch.state,
-            "output_file_id": None if is_late else batch.output,
-            "error_file_id": batch.errors_file,
-            "created_at": int(batch.created_at),
-            "request_counts": {"total": total, "completed": batch.completed, "failed": batch.failed},
-            "metadata": batch.metadata,
-        }
+        rows = len(self.form.requests(self.contents[batch.file]))
+        return self.form.shown(batch, rows, None if is_late else batch.output)
 
     def batch_of_file(self, file: str) -> Batch | None:
         for batch in self.batches.values():
@@ -219,58 +190,51 @@ class Dropped(Exception):
     """The connection ends without an answer."""
 
 
-class Refused(Exception):
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
-def page(items: list[dict[str, Any]], query: dict[str, list[str]]) -> dict[str, Any]:
-    limit, after = int(query.get("limit", ["20"])[0]), query.get("after", [""])[0]
-    if not 1 <= limit <= 100:
-        raise Refused(400, "limit: expected 1 to 100")
-    names = [item["id"] for item in items]
-    start = names.index(after) + 1 if after else 0
-    chosen = items[start : start + limit]
-    ends = {"first_id": chosen[0]["id"], "last_id": chosen[-1]["id"]} if chosen else {}
-    return {"object": "list", "data": chosen, "has_more": start + limit < len(items), **ends}
-
-
-def handle(state: BatchServer, method: str, path: str, query: dict[str, list[str]], request: Any) -> Any:
+def handle(state: BatchServer, call: Call) -> Any:
     """Return the JSON of an answer, or its bytes."""
-    kind = re.sub(r"(file|batch)-\d+", "ID", f"{method} {path}")
-    state.calls[kind] += 1
-    if kind == "GET /clock":
+    request = f"{call.method} {call.path}"
+    state.calls[re.sub(r"(file|batch)-\d+", "ID", request)] += 1
+    if call.path == "/clock":
+        if call.method == "POST":
+            state.advance(call.body["seconds"])
         return {"now": state.now()}
-    if kind == "POST /clock":
-        state.advance(json.loads(request())["seconds"])
-        return {"now": state.now()}
-    if kind == "POST /v1/chat/completions":
-        body = json.loads(request())
-        text = body["messages"][-1]["content"]
+    state.form.check(call)
+    for pattern, act in state.form.ROUTES:
+        if match := re.fullmatch(pattern, request):
+            return acted(state, act, match.groupdict().get("id"), call)
+    raise Refused(404, "Not Found")
+
+
+def acted(state: BatchServer, act: str, id: str | None, call: Call) -> Any:
+    form = state.form
+    if act == "online":
+        text = form.text(call.body)
         state.online[text] += 1
         if text in state.refused:
             raise Refused(*state.refused[text])
-        return state.answer(body)
-    if kind == ("POST /v1/files/upload" if state.is_together else "POST /v1/files"):
-        content = request()
+        return form.answer(text)
+    if act == "begin":
+        assert isinstance(form, GeminiForm)
+        return form.begun(call, state.url)
+    if act == "upload":
+        content = call.read()
         kill(state, "upload-before")
-        made = state.add_file(*content)
+        is_named = isinstance(content, bytes)  # by its URL
+        made = form.file(state.add_file(*((id, content, "batch") if is_named else content)))
         kill(state, "upload-after")
-        return made
-    if kind == "GET /v1/files":
-        return page(list(reversed(state.files.values())), query)
-    if kind == "POST /v1/batches":
-        return created(state, json.loads(request()))
-    if kind == "GET /v1/batches":
-        return listed(state, query)
-    if kind == "GET /v1/files/ID/content":
-        return content_of(state, path.split("/")[3])
-    if kind == "GET /v1/files/ID":
-        return state.files[path.split("/")[3]]
-    if match := re.fullmatch(r"/v1/batches/(batch-\d+)(/cancel)?", path):
-        return looked(state, state.batches[match[1]], bool(match[2]))
-    raise Refused(404, "Not Found")
+        return WithHeaders({"file": made}, {"X-Goog-Upload-Status": "final"}) if is_named else made
+    if act == "files":
+        return form.page([form.file(file) for file in reversed(state.files.values())], call, "files")
+    if act == "create":
+        return created(state, call)
+    if act == "list":
+        return listed(state, call)
+    assert id
+    if act == "file":
+        return form.file(state.files[id])
+    if act == "content":
+        return content_of(state, (state.batches[id].output or "") if id in state.batches else id)
+    return looked(state, state.batches[id], act == "cancel")
 
 
 def kill(state: BatchServer, moment: str) -> None:
@@ -280,27 +244,24 @@ def kill(state: BatchServer, moment: str) -> None:
         raise Dropped
 
 
-def created(state: BatchServer, body: dict[str, Any]) -> Any:
+def created(state: BatchServer, call: Call) -> Any:
     kill(state, "create-before")
-    if body["input_file_id"] not in state.files:
-        raise Refused(400, "no such file")
-    batch = state.create(body)
+    batch = state.create(state.form.created(call))
     kill(state, "create-after")
     if "create_dropped" in batch.faults:
         raise Dropped
     if "create_503" in batch.faults:
         raise Refused(503, "overloaded")
-    shown = state.shown(batch)
-    return {"job": shown, "warning": ""} if state.is_together else shown
+    return state.form.at_creation(state.shown(batch))
 
 
-def listed(state: BatchServer, query: dict[str, list[str]]) -> Any:
+def listed(state: BatchServer, call: Call) -> Any:
     visible = []
     for batch in reversed(state.batches.values()):
         if "list_late" not in batch.faults or state.now() >= batch.created_at + LATE_SECONDS:
             state.move(batch)
             visible.append(state.shown(batch))
-    return page(visible, query)
+    return state.form.page(visible, call, "batches")
 
 
 def looked(state: BatchServer, batch: Batch, cancel: bool) -> Any:
@@ -320,7 +281,9 @@ def looked(state: BatchServer, batch: Batch, cancel: bool) -> Any:
 
 
 def content_of(state: BatchServer, file: str) -> Any:
-    batch, content = state.batch_of_file(file), state.contents[file]
+    batch, content = state.batch_of_file(file), state.contents.get(file)
+    if content is None:
+        raise Refused(404, "no results")
     faults = batch.faults if batch else set()
     if "content_gone" in faults or (batch and batch.is_absent("content_404")):
         raise Refused(404, "No such File object")
@@ -341,8 +304,8 @@ class Half:
 
 
 @contextlib.contextmanager
-def batch_server() -> Iterator[BatchServer]:
-    state = BatchServer()
+def batch_server(dialect: str = "openai") -> Iterator[BatchServer]:
+    state = BatchServer(dialect)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -359,14 +322,15 @@ def batch_server() -> Iterator[BatchServer]:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
             try:
-                if state.key and parts.path != "/clock" and self.headers.get("Authorization") != f"Bearer {state.key}":
+                key = self.headers.get(state.form.key_header, "").removeprefix("Bearer ")
+                if state.key and parts.path != "/clock" and key != state.key:
                     raise Refused(401, "Incorrect API key provided")
+                read = partial(self._read, body)
                 with state.lock:
-                    answer = handle(state, method, parts.path, parse_qs(parts.query), lambda: self._read(body))
+                    answer = handle(state, Call(method, parts.path, parse_qs(parts.query), self.headers, read))
                 self._send(200, answer)
             except Refused as refused:
-                error = {"error": {"message": str(refused), "type": "invalid_request_error"}}
-                self._send(refused.status, error)
+                self._send(refused.status, state.form.error(str(refused)))
             except Dropped:
                 self.close_connection = True
 
@@ -381,16 +345,22 @@ def batch_server() -> Iterator[BatchServer]:
                 else:
                     field_name = part.get_param("name", header="content-disposition")  # type: ignore[union-attr]
                     fields[field_name] = part.get_payload()  # type: ignore[union-attr]
-            if state.is_together and fields.get("file_name") != name:
+            if state.dialect == "together" and fields.get("file_name") != name:
                 raise Refused(400, "file_name is required")
             return name, content, fields["purpose"]
 
         def _send(self, status: int, answer: Any) -> None:
+            headers = {}
+            if isinstance(answer, WithHeaders):
+                answer, headers = answer.answer, answer.headers
             whole = answer.content if isinstance(answer, Half) else answer
             content = whole if isinstance(whole, bytes) else json.dumps(whole).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            kind = "octet-stream" if whole is content else "json"
+            self.send_header("Content-Type", f"application/{kind}")
             self.send_header("Content-Length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(ConnectionError):
                 if isinstance(answer, Half):

@@ -1,7 +1,13 @@
-"""The server of the tests of batches speaks with OpenAI's own client."""
+"""The server of the tests of batches speaks with the providers' own clients.
+
+`make .venv-clients/installed` makes an environment with three of them, and OVERNIGHT_CLIENTS_PYTHON names its Python.
+"""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -9,6 +15,7 @@ import pytest
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
 openai = pytest.importorskip("openai", reason="needs OpenAI's client")
+PYTHON = os.environ.get("OVERNIGHT_CLIENTS_PYTHON", "")
 
 
 @pytest.fixture
@@ -45,3 +52,31 @@ def test_openais_own_client_uploads_creates_lists_reads_and_cancels(server: Batc
     listed = [item.id for item in client.batches.list(limit=2)]  # in two pages
     assert listed == [item.id for item in reversed(others)] + [batch.id]
     assert client.batches.cancel(others[0].id).status == "cancelling"
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not PYTHON, reason="OVERNIGHT_CLIENTS_PYTHON names no environment with the clients")
+@pytest.mark.parametrize(
+    ("dialect", "states", "cancelled"),
+    [
+        ("anthropic", ["in_progress", "ended"], "canceling"),
+        ("mistral", ["QUEUED", "SUCCESS"], "CANCELLATION_REQUESTED"),
+        ("gemini", ["JOB_STATE_PENDING", "JOB_STATE_SUCCEEDED"], "JOB_STATE_RUNNING"),
+    ],
+)
+def test_a_providers_own_client_asks_creates_lists_reads_and_cancels(
+    dialect: str, states: list[str], cancelled: str
+) -> None:
+    with batch_server(dialect) as server:
+        server.refused["text 1"] = (400, "too odd")
+        server.cancel_seconds = 1000
+        script = Path(__file__).with_name("vendor_clients.py")
+        command = [PYTHON, str(script), dialect, server.url.removesuffix("/v1")]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
+    found = json.loads(output)
+    assert (found["online"], found["answers"], found["errors"]) == ("0 txet", {"0": "0 txet"}, {"1": "too odd"})
+    assert (found["states"], found["completed"], found["cancelled"]) == (states, 1, cancelled)
+    assert found["listed"] == 2
+    if dialect != "anthropic":  # which has no files and no labels
+        assert found["files"] == ["a.jsonl"]
+        assert "label" in str(found["label"])

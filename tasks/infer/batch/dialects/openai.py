@@ -1,7 +1,7 @@
 """OpenAI's batch API: a file of requests is uploaded, and a batch made of it. Other providers differ in a few words."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,9 @@ NOT_TRIED = ("batch_expired", "batch_cancelled")
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs between providers: the path of each request, the largest file in MB, and how it is uploaded."""
+    """What differs between providers: the path of each request, and how the file is uploaded."""
 
     endpoint: str = "/v1/chat/completions"
-    megabytes: int = 200
     purpose: str = "batch"
     upload: str = "/files"
     has_name_field: bool = False
@@ -29,9 +28,9 @@ class Variant:
 VARIANTS = {
     "openai": Variant(),
     "azure": Variant(endpoint="/chat/completions"),
-    "groq": Variant(megabytes=100),
+    "groq": Variant(),
     # https://docs.together.ai/reference/upload-file
-    "together": Variant(megabytes=100, purpose="batch-api", upload="/files/upload", has_name_field=True),
+    "together": Variant(purpose="batch-api", upload="/files/upload", has_name_field=True),
 }
 
 
@@ -51,7 +50,7 @@ class OpenAIBatches:
         fields = {"purpose": self.variant.purpose}
         if self.variant.has_name_field:
             fields["file_name"] = name
-        return _id(self.connection.upload(self.variant.upload, name, content, fields))
+        return id_of(self.connection.upload(self.variant.upload, name, content, fields))
 
     def find_file(self, name: str) -> str | None:
         for file in self._listed("/files", purpose=self.variant.purpose):
@@ -59,7 +58,7 @@ class OpenAIBatches:
                 return str(file["id"])
         return None
 
-    def create(self, file: str, label: str) -> Batch:
+    def create(self, file: str, label: str, content: Callable[[], bytes]) -> Batch:
         body = {"input_file_id": file, "endpoint": self.variant.endpoint, "completion_window": self.window}
         answer = self.connection.post("/batches", {**body, "metadata": {"overnight": label}})
         return _batch(answer.get("job") or answer)  # Together has a job
@@ -74,11 +73,7 @@ class OpenAIBatches:
         return _batch(self.connection.get(f"/batches/{id}"))
 
     def results(self, file: str) -> Iterator[Result | None]:
-        for line in self.connection.lines(f"/files/{file}/content"):
-            try:
-                yield _result(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                yield None
+        return results_in(self.connection.lines(f"/files/{file}/content"), result_of)
 
     def cancel(self, id: str) -> None:
         self.connection.post(f"/batches/{id}/cancel", {})
@@ -94,7 +89,16 @@ class OpenAIBatches:
             parameters["after"] = items[-1]["id"]
 
 
-def _id(item: dict[str, Any]) -> str:
+def results_in(lines: Iterable[bytes], read: Callable[[dict[str, Any]], Result]) -> Iterator[Result | None]:
+    """Yield the result in each line; None for a line that cannot be read."""
+    for line in lines:
+        try:
+            yield read(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            yield None
+
+
+def id_of(item: dict[str, Any]) -> str:
     if not item.get("id"):
         raise Fault(Blame.SERVER, f"expected an object with an id, found {str(item)[:200]}")
     return str(item["id"])
@@ -107,7 +111,7 @@ def _batch(item: dict[str, Any]) -> Batch:
     words = "; ".join(map(_problem, problems[:3])) or str(item.get("error") or "")
     files = item.get("output_file_id"), item.get("error_file_id")
     return Batch(
-        id=_id(item),
+        id=id_of(item),
         state=state,
         phase=PHASES.get(state, Phase.OPEN),
         file=str(item.get("input_file_id") or ""),
@@ -129,7 +133,7 @@ def _seconds(moment: Any) -> float:
     return float(moment) if isinstance(moment, int | float) else 0.0  # Together has a text
 
 
-def _result(line: dict[str, Any]) -> Result:
+def result_of(line: dict[str, Any]) -> Result:
     key, response, error = str(line["custom_id"]), line.get("response"), line.get("error")
     if response:
         status, body = int(response["status_code"]), response["body"]

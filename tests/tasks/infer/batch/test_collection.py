@@ -23,7 +23,7 @@ def collected(folder: Path, *results: Result | None) -> tuple[Any, Collection]:
     provider: Any = SimpleNamespace(results=read)
     collection = Collection(provider, ChatCompletions(), Location(str(folder)), 0.5)
     batch = Batch("b", "completed", Phase.ENDED, completed=4, results=("file",))
-    return collection.collect(batch, "00000-0", set(KEYS)), collection
+    return collection.collect(batch, "00000-0", set(KEYS), {KEYS[0]: "later"}), collection
 
 
 def test_each_line_counts_for_what_it_is(tmp_path: Path) -> None:
@@ -46,6 +46,7 @@ def test_each_line_counts_for_what_it_is(tmp_path: Path) -> None:
     assert json.loads(line)["key"] == KEYS[0]
     assert json.loads(line)["answer"]["text"] == "yes"
     assert json.loads(line)["answer"]["price"] == 0.5
+    assert json.loads(line)["reuse"]["key"] == "later"
     assert collection.count_answers() == 1
 
 

@@ -60,7 +60,7 @@ def test_at_finish_by_open_batches_are_cancelled_and_their_answers_kept(server: 
     deadline = clock.now() + 1500
     late_at: list[float] = []
     current = filling(server.url, tmp_path, clock, deadline=deadline)
-    current.warn = lambda sentence: late_at.append(clock.now()) if "finish_by" in sentence else None
+    current.records.warn = lambda sentence: late_at.append(clock.now()) if "finish_by" in sentence else None
     record = current.run()
     assert late_at == [pytest.approx(deadline, abs=60)], "not only at the next look, 600 s after the last one"
     assert states_of(record) == ["cancelled", "completed", "cancelled"]
@@ -121,27 +121,13 @@ def test_a_wrong_key_ends_the_run(server: BatchServer, tmp_path: Path) -> None:
         current.turn()
 
 
-def test_a_second_batch_of_a_part_is_ended_and_counted(server: BatchServer, tmp_path: Path) -> None:
-    """The list shows the first one later than a create is searched for."""
-    server.faults = {0: {"create_dropped", "list_late"}}
-    clock = server_clock(server.url)
-    current = filling(server.url, tmp_path, clock)
-    current.turn()
-    server.batches["batch-00000"].created_at += 400  # visible 520 s after its create
-    server.offset += 301
-    record = current.run()
-    assert len(server.batches) == 4
-    assert record["charged"] == sum(server.charged.values())
-    assert record["repeated"] == record["charged"] - ROWS > 0
-
-
 def test_the_rest_of_a_part_waits_for_the_record_of_its_part(server: BatchServer, tmp_path: Path) -> None:
     """The first process dies between both records, and the provider refuses the next one's look at the part."""
     server.faults = {0: {"expired"}}
     clock = server_clock(server.url)
     first = filling(server.url, tmp_path, clock)
     first.turn()
-    first.parts.seal_rest(first.items["00000"], set(keys()[3:10]), 2)
+    first.records.parts.seal_rest(first.items["00000"], set(keys()[3:10]), 2)
     server.offset += server.day
     server.batches["batch-00000"].faults.add("poll_429")
     record = filling(server.url, tmp_path, clock).run()
@@ -155,12 +141,12 @@ def test_a_process_that_has_lost_the_partition_changes_no_record_and_cancels_not
     zombie = filling(server.url, tmp_path, clock)
     zombie.turn()
     server.offset += server.seconds
-    records = [part.state for part in zombie.parts.all()]
-    zombie.guard = refuse
+    records = [part.state for part in zombie.records.parts.all()]
+    zombie.records.guard = refuse
     for act in (zombie.turn, zombie.cancel):
         with pytest.raises(LeaseLost):
             act()
-    assert [part.state for part in zombie.parts.all()] == records
+    assert [part.state for part in zombie.records.parts.all()] == records
     assert server.calls["POST /v1/batches/ID/cancel"] == 0
 
 
@@ -182,7 +168,7 @@ def test_a_held_part_shows_in_the_progress_and_once_in_a_warning(server: BatchSe
     server.faults = {0: {"token_limit"}, 1: {"token_limit"}}
     sentences: list[str] = []
     current = filling(server.url, tmp_path, server_clock(server.url))
-    current.warn = sentences.append
+    current.records.warn = sentences.append
     current.turn()
     current.turn()
     assert current.progress().endswith("the provider had no room for a part, which waits")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from overnight.tasks.infer.batch.filling import Clock
 from overnight.tasks.infer.batch.parts import Parts, Request, key_in
+from overnight.tasks.infer.batch.records import Clock
 from overnight.tasks.infer.batch.settings import BatchSettings
 from overnight.tasks.storage.location import Location
 from tests.tasks.infer.batch.client import filling, keys
@@ -26,7 +26,7 @@ def test_what_an_interrupted_sealing_wrote_is_no_part_of_the_next_one(tmp_path: 
 
 
 def test_the_rest_of_a_part_is_sealed_the_same_however_often(tmp_path: Path) -> None:
-    parts = filling(URL, tmp_path, Clock()).parts
+    parts = filling(URL, tmp_path, Clock()).records.parts
     part = parts.all()[0]
     rest = parts.seal_rest(part, set(keys()[2:4]), 2)
     assert (rest.name, rest.rows, rest.tokens, rest.tries) == ("00000.1", 2, 20.0, 2)

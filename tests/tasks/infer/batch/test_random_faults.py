@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overnight.tasks.errors import JobError
-from overnight.tasks.infer.batch.filling import Clock
+from overnight.tasks.infer.batch.records import Clock
 from tests.tasks.infer.batch.client import ROWS, answered, filling, keys
 from tests.tasks.infer.batch_server import BatchServer, batch_server
 
@@ -16,6 +16,7 @@ FAULTS = (
     *("line_doubled", "line_cut", "content_502", "content_cut", "content_gone", "poll_429", "stuck", "usage_zeros"),
     *("upper_case", "failed", "look_404", "results_late", "content_404"),
 )
+DIALECTS = ("openai", "mistral", "anthropic", "gemini")
 MOMENTS = ("upload-before", "upload-after", "create-before", "create-after", "look", "content-half")
 
 
@@ -32,7 +33,8 @@ def drawn_faults(random_numbers: random.Random) -> dict[int, set[str]]:
 
 def run_until_done(server: BatchServer, folder: Path, random_numbers: random.Random) -> tuple[dict, int]:
     """Fill the log, over as many lives of the client as it takes. Return the record and the number of lives."""
-    clock, settings = Clock(server.now, server.advance), {"then": random_numbers.choice(("again", "online"))}
+    clock = Clock(server.now, server.advance)
+    settings = {"then": random_numbers.choice(("again", "online")), "dialect": server.dialect}
     if random_numbers.random() < 0.5:
         settings["enqueued_tokens"] = random_numbers.choice((100, 210, 1000))
     for life in range(1, 20):
@@ -55,34 +57,36 @@ def run_until_done(server: BatchServer, folder: Path, random_numbers: random.Ran
     raise AssertionError("expected an end within 20 lives")
 
 
-def check(seed: int, folder: Path) -> Counter[str]:
+def check(seed: int, folder: Path, dialect: str) -> Counter[str]:
     random_numbers = random.Random(seed)
-    with batch_server() as server:
+    with batch_server(dialect) as server:
         server.faults = drawn_faults(random_numbers)
         record, lives = run_until_done(server, folder, random_numbers)
-        found = answered(folder)
+        found = answered(folder, dialect)
         charged = sum(server.charged.values())
-        what = f"seed {seed}: {server.faults}, {lives} lives, {record}"
+        what = f"{dialect}, seed {seed}: {server.faults}, {lives} lives, {record}"
         assert record["charged"] == charged, what
         assert record["answered"] == len(found), what
         assert record["repeated"] == charged - len(found), what
         assert record["left"] == ROWS - len(found), what
         assert {key for key, count in server.charged.items() if count > 0} >= found, what
-        assert found <= set(keys())
+        assert found <= set(keys(dialect))
         return Counter(batches=len(server.batches), repeated=record["repeated"], left=record["left"], lives=lives)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_no_row_is_lost_and_each_charge_is_accounted_for(seed: int, tmp_path: Path) -> None:
-    check(seed, tmp_path)
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_row_is_lost_and_each_charge_is_accounted_for(seed: int, dialect: str, tmp_path: Path) -> None:
+    check(seed, tmp_path, dialect)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_over_200_random_schedules_of_faults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_over_200_random_schedules_of_faults(dialect: str, tmp_path: Path) -> None:
     total = Counter[str]()
     for seed in range(1000, 1200):
-        total += check(seed, tmp_path / str(seed))
+        total += check(seed, tmp_path / str(seed), dialect)
     print(dict(total))
     assert total["lives"] > 200
     assert total["repeated"]

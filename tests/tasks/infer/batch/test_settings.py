@@ -24,6 +24,11 @@ def test_finish_by_is_the_next_such_time_after_the_beginning() -> None:
     [
         ({"finish_by": "5 o'clock"}, "expected a time of day such as 05:30"),
         ({"dialect": "together", "megabytes": 150}, "together takes files of at most 100, found 150"),
+        (
+            {"dialect": "anthropic", "rows": 100_001},
+            "anthropic takes at most 100,000 requests in a batch, found 100,001",
+        ),
+        ({"dialect": "gemini", "window": "7d"}, "gemini has a window of its own, found 7d. Leave it out"),
     ],
 )
 def test_settings_that_no_provider_takes_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -24,7 +24,7 @@ def server() -> Iterator[BatchServer]:
 
 
 def test_together_wraps_a_created_batch_and_shouts_its_states(server: BatchServer, tmp_path: Path) -> None:
-    server.is_together, server.faults = True, {number: {"upper_case"} for number in range(3)}
+    server.dialect, server.faults = "together", {number: {"upper_case"} for number in range(3)}
     record = filling(server.url, tmp_path, server_clock(server.url), dialect="together").run()
     assert (record["answered"], {batch["state"] for batch in record["batches"]}) == (ROWS, {"completed"})
 
@@ -40,7 +40,11 @@ def test_azure_has_its_own_path(server: BatchServer, tmp_path: Path) -> None:
 def test_an_object_without_an_id_is_a_fault_that_passes(answer: dict) -> None:
     connection: Any = SimpleNamespace(get=lambda _: answer, upload=lambda *_: answer, post=lambda *_: answer)
     provider = OpenAIBatches(connection, VARIANTS["openai"], "24h")
-    for act in (lambda: provider.look("b"), lambda: provider.upload("a", b""), lambda: provider.create("f", "l")):
+    for act in (
+        lambda: provider.look("b"),
+        lambda: provider.upload("a", b""),
+        lambda: provider.create("f", "l", bytes),
+    ):
         with pytest.raises(Fault) as raised:
             act()
         assert raised.value.passes
