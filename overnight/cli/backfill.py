@@ -69,7 +69,7 @@ def backfill(job_path: Path, dry_run: bool, as_json: bool, quiet: bool, verbose:
         options |= _days(options["start"], options["end"])
         if not dry_run:
             start_fork_server()
-        job, request, steps = _plan(job_path, screen, options)
+        job, request, steps = _plan(job_path, screen, options, dry_run)
         if steps and not dry_run:
             failure = _run(job_path, job, screen, options)
     if not steps:
@@ -99,7 +99,9 @@ def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
     return {"start": first, "end": last}
 
 
-def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["Job", "Request", list["Step"]]:
+def _plan(
+    job_path: Path, screen: "Screen", options: dict[str, Any], dry_run: bool
+) -> tuple["Job", "Request", list["Step"]]:
     """Return the plan of a backfill, and print which partitions of the range it leaves out."""
     from overnight.flows.backfill_plan import left_out, planned
     from overnight.flows.job.loading import JobFile
@@ -115,6 +117,7 @@ def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["J
         settings=options["settings"],
         reason=masked(options["reason"]),
         is_resumed=bool(resume),
+        is_dry=dry_run,
     )
     if steps and not resume and (partitions := left_out(job, request, steps)):
         screen.say(f"left out: {partitions}")

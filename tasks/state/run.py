@@ -207,7 +207,10 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation with this fingerprint, unless it or a newer retry is published: to resume it."""
+    """Return the newest generation with this fingerprint, unless it or a newer one that continues another is published.
+
+    So a run resumes it.
+    """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
@@ -224,17 +227,17 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 
 def is_of_all_rows(record: Mapping[str, Any]) -> bool:
-    """Return False for the record of a generation that retries the quarantined rows of a published one."""
-    return "retries" not in record
+    """Return False for the record of a generation that continues a published one, and keeps rows of it."""
+    return not {"continues", "retries"} & record.keys()  # 1.0 and before wrote `retries`
 
 
 def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:
-    """Return the generations that the next run would resume: of all rows, and of a retry of those of `published`."""
+    """Return the generations that the next run would resume: of all rows, and one that continues `published`."""
     names = {unfinished_generation(ledger, fingerprint)}
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
-        if (record.get("retries"), record.get("current")) == (published, fingerprint):
+        if (record.get("continues"), record.get("current")) == (published, fingerprint):
             names.add(name)
             break
     return {name for name in names if name}
