@@ -114,8 +114,7 @@ def planned(
 ) -> tuple[Job, Request, list[Step]]:
     """Return the job with its overrides, the request of the backfill, and the steps to run. Write no record.
 
-    If `is_dry`, the steps have the plans of their runs.
-    If `backfill_id` has a record, the request comes from it. If `is_resumed`, the record must exist.
+    If `backfill_id` has a record, which it must if `is_resumed`, the request comes from it. `is_dry` adds the plans.
     """
     job = file.job(settings)
     if not job.is_dated:

@@ -47,7 +47,7 @@ class PartitionStatus:
     failure: Mapping[str, Any] | None = None
     begun: bool = False  # the newest generation is not published, and runs all rows
     since: str | None = None
-    plan: Mapping[str, Any] | None = None  # of the next run, if it was asked for
+    plan: Mapping[str, Any] | None = None  # of the next run of a stale one, for `--plan`
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as `--json` prints it. Values of the receipt or the failure are null if there is none."""

@@ -25,7 +25,7 @@ from overnight.tasks.preprocess.kinds import PartitionStep
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import digest, read_manifest
 from overnight.tasks.state.published_rows import published_rows, settled_record, take_over, without_quarantined
-from overnight.tasks.state.row_ranges import ranges_only, rows_in_state
+from overnight.tasks.state.row_ranges import rows_in_state
 from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
@@ -65,8 +65,10 @@ class Continuation(Scope):
         rows = "the rows of new and changed files run"
         if plan["rows_to_run"] is not None:
             rows = f"{plan['rows_to_run']:,} rows run"
-        replaced = f", {plan['files_replaced']:,} published files are replaced" if plan["files_replaced"] else ""
-        return f"{rows}, {plan['rows_reused']:,} rows stay as they are published{replaced}"
+        sentence = f"{rows}, {plan['rows_reused']:,} rows stay as they are published"
+        if files := plan["files_replaced"]:
+            sentence += f", {files:,} published files are replaced"
+        return sentence
 
     def is_published(self, receipt: dict[str, Any]) -> bool:
         return bool(receipt.get("continued", {}).get("generation") == self.receipt["generation"])
@@ -106,7 +108,8 @@ class Continuation(Scope):
 
     def _quarantined_again(self) -> int:
         units = self.settled.ranges["unit"].to_numpy()
-        return rows_in_state(self.settled.ranges.filter(pa.array(~self._leaves()[units])), blocks.QUARANTINED)
+        staying = self.settled.ranges.filter(pa.array(~self._leaves()[units]))
+        return rows_in_state(staying, blocks.QUARANTINED)
 
 
 def published_or_scope(job: Job, run: Run, force: bool, retry_quarantined: bool) -> tuple[dict[str, Any] | None, Scope]:
@@ -127,7 +130,9 @@ def published_or_scope(job: Job, run: Run, force: bool, retry_quarantined: bool)
 def plan_late(job: Job, run: Run) -> Scope:
     """Return the rows to run of a partition that is not fresh: not all of them if only inputs changed."""
     receipt = read_json(run.ledger / "receipt.json")
-    if receipt is None or receipt["job"] != run.job or is_under_way(run) or changed_settings(receipt, run):
+    if receipt is None or receipt["job"] != run.job or is_under_way(run):
+        return Scope(run)
+    if changed_settings(receipt, run):
         return Scope(run)
     if unfinished_generation(run.ledger, run.fingerprint):
         return Scope(run)  # an abandoned run of all rows, which this one completes
@@ -200,9 +205,9 @@ def _continued(job: Job, run: Run, receipt: dict[str, Any], is_retry: bool) -> C
     )
     if not _settled_rows(scope._staying()[0]):
         return "all of its rows are quarantined" if is_retry else "no row of it stays"
-    published = published_rows(run, receipt["generation"], published_files(receipt))
-    replaced = files_to_replace(run, sink, receipt, published, record, inputs.leaving)
-    return replaced.refusal or replace(scope, replaced=replaced)
+    rows = published_rows(run, receipt["generation"], published_files(receipt))
+    files = files_to_replace(run, sink, receipt, rows, record, inputs.leaving)
+    return files.refusal or replace(scope, replaced=files)
 
 
 def _cannot_stay(job: Job, sink: Sink, run: Run, receipt: dict[str, Any]) -> str:
@@ -220,7 +225,7 @@ def _cannot_stay(job: Job, sink: Sink, run: Run, receipt: dict[str, Any]) -> str
 
 
 def _settled_rows(ranges: pa.Table) -> int:
-    return sum(rows_in_state(ranges_only(ranges), state) for state in (blocks.LIVE, blocks.FILTERED))
+    return rows_in_state(ranges, blocks.LIVE) + rows_in_state(ranges, blocks.FILTERED)
 
 
 def _with_commits(run: Run, receipt: dict[str, Any]) -> Run:

@@ -110,11 +110,9 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
             f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
-    if continued := receipt.get("continued"):
-        yield (
-            f"kept: {continued['rows_reused']:,} rows as they were published; {continued['rows_added']:,} added, "
-            f"{continued['rows_changed']:,} changed, {continued['rows_removed']:,} removed"
-        )
+    if counts := receipt.get("continued"):
+        line = f"kept: {counts['rows_reused']:,} rows as they were published; {counts['rows_added']:,} added, "
+        yield f"{line}{counts['rows_changed']:,} changed, {counts['rows_removed']:,} removed"
     if reason := receipt.get("all_rows"):
         yield f"all rows ran, although only inputs changed: {reason}"
     for name, saving in receipt.get("reused", {}).items():

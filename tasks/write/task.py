@@ -168,17 +168,17 @@ def write(
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()  # its files have other names than those of the previous try
         parts = _verified(run, rules, streamed)
-        continued = parts.continued
-        with prepared(run, sink, parts.records, parts.merged, continued.kept if continued else None) as ready:
-            if continued:
-                refuse_other_columns(continued, ready)
+        base = parts.continued
+        with prepared(run, sink, parts.records, parts.merged, base.kept if base else None) as ready:
+            if base:
+                refuse_other_columns(base, ready)
             errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
             receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
             receipt |= supervisor.spent(run)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
             if reused := reused_answers(run, settings):
                 receipt["reused"] = reused
-            places = [*published_places(run, continued), *(file.place for file in ready.files)]
+            places = [*published_places(run, base), *(file.place for file in ready.files)]
             agreement = compare_with_published(run, checks.agreement, sink, receipt["columns"], places)
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors), agreement)
             receipt["warnings"] += [*warnings_of_left_out(parts.records, ready), *streamed.warnings]
@@ -194,8 +194,8 @@ def write(
 def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
     """Return the staged parts without duplicates. Raise `CheckFailed` unless they settle each source row once."""
     counts, inputs = read_manifest(run.manifest, COUNTS)
-    records, continued = staged_parts.read_records(run.parts), read_continued(run)
-    if continued is None:  # the published rows have the types
+    records, base = staged_parts.read_records(run.parts), read_continued(run)
+    if base is None:  # the published rows have the types
         schemas = [read_schema(run.manifest)]
         if streamed.columns:
             schemas.append(publishable(streamed.columns.empty_table()).schema)
@@ -203,14 +203,14 @@ def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
     ranges = row_ranges.merge([record.ranges for record in records])
     records, ranges, duplicates = drop_duplicates(run.parts, records, ranges, rules)
     duplicates += decision.count_all(run.duplicates)
-    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), continued)
+    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), base)
 
 
 def _receipt(
     run: Run, sink: Sink, checks: Checks, staged: _Staged, ready: Prepared, errors: pa.Table, streamed: Streamed
 ) -> dict[str, Any]:
     """Return the receipt before the checks."""
-    records, totals, continued = staged.records, staged.totals, staged.continued
+    records, totals, base = staged.records, staged.totals, staged.continued
     columns = {**ready.columns, **statistics_of_left_out(records, ready)}
     left_out = set(columns_not_published(records))
     facts = {
@@ -227,12 +227,12 @@ def _receipt(
     if batches := read_json(run.batches / "record.json"):
         facts["batches"] = batches
     files = sink.published(run, ready)
-    if continued:
-        files = [*continued.kept.files, *files]
+    if base:
+        files = [*base.kept.files, *files]
     receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
-    if continued:
+    if base:
         arguments = (records, staged.merged, totals, ready.rows, receipt["finished_at"])
-        receipt |= continued_receipt(run, continued, *arguments)
+        receipt |= continued_receipt(run, base, *arguments)
     elif whole := (read_json(run.home / "generation.json") or {}).get("all_rows"):
         receipt["all_rows"] = whole
     return receipt

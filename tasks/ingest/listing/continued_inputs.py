@@ -77,8 +77,12 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
     paths = manifest.read_manifest(earlier, ["path", "version"])[0]
     versions = dict(zip(paths["path"].to_pylist(), paths["version"].to_pylist(), strict=True))
     new = [path for path in files if path not in versions]
-    changed = [path for path, file in files.items() if path in versions and file.version != versions[path]]
-    changes = {"new": tuple(new), "changed": tuple(changed), "gone": tuple(sorted(versions.keys() - files.keys()))}
+    other_versions = []
+    for path, file in files.items():
+        if versions.get(path, file.version) != file.version:
+            other_versions.append(path)
+    absent = sorted(versions.keys() - files.keys())
+    changes = {"new": tuple(new), "changed": tuple(other_versions), "gone": tuple(absent)}
     if is_retry:
         repairable = set(paths["path"].take(pa.array(failures)).to_pylist())
         repairable -= set(paths["path"].take(pa.array(successes)).to_pylist())
@@ -88,9 +92,13 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
             return ContinuedInputs(refusal=f"inputs of rows that are not quarantined changed: {_shown(unlike)}")
     elif not any(changes.values()) or not all(file.version for file in files.values()):
         return ContinuedInputs(refusal="the listing does not show which inputs changed")
-    again = {path: file for path, file in again.items() if path in files} | {path: files[path] for path in changed}
-    read = again if is_retry else {path: file for path, file in files.items() if path in again or path not in versions}
-    found = ContinuedInputs(
+    again = {path: file for path, file in again.items() if path in files}
+    again |= {path: files[path] for path in other_versions}
+    inputs_to_read = dict(again)
+    if not is_retry:
+        inputs_to_read |= {path: files[path] for path in new}
+        inputs_to_read = {path: file for path, file in files.items() if path in inputs_to_read}
+    inputs_now = ContinuedInputs(
         manifest.digest(files.values()),
         tuple(again),
         changes,
@@ -98,7 +106,7 @@ def look_again(source: Source, partition: str, earlier: Location, ranges: pa.Tab
         passed_over=skips.found,
         gone_stays=is_retry,
     )
-    return _described(source, partition, earlier, found, read.values())
+    return _described(source, partition, earlier, inputs_now, inputs_to_read.values())
 
 
 def _cannot_compare(source: Source, partition: str) -> str:
@@ -139,7 +147,7 @@ def _other_columns(source: Source, partition: str, earlier: Location, inputs: Co
         first, _ = _whole(manifest.read_manifest(earlier)[0], inputs)
         schemas.append(source.full_schema(source.common_schema(first[:FIRST_UNITS], partition), seen_in(units)))
     names: dict[str, None] = {}
-    for column in itertools.chain.from_iterable(found or () for found in schemas):
+    for column in itertools.chain.from_iterable(filter(None, schemas)):
         if column.name not in schema.names or not schema.field(column.name).equals(column):
             names[column.name] = None
     return f"the files have other columns than the published rows: {', '.join(names)}" if names else ""

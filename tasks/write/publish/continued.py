@@ -44,8 +44,8 @@ def read_continued(run: Run) -> Continued | None:
     if is_of_all_rows(record):
         return None
     receipt = read_json(run.ledger / "receipts" / f"{record['continues']}.json") or {}
-    published = published_rows(run, record["continues"], published_files(receipt))
-    return Continued(receipt, _without(published, record["replaced"]), record)
+    rows = published_rows(run, record["continues"], published_files(receipt))
+    return Continued(receipt, _without(rows, record["replaced"]), record)
 
 
 def _without(published: PublishedRows, replaced: list[str]) -> PublishedRows:
@@ -92,10 +92,11 @@ def continued_receipt(
     """
     earlier, record = continued.receipt, continued.record
     before = next((part.ranges for part in records if part.name == PART), row_ranges.RANGES.empty_table())
-    rows_kept = continued.kept.rows + sum(part.rows for part in records if part.is_kept)
-    live, filtered = (row_ranges.rows_in_state(before, state) for state in (blocks.LIVE, blocks.FILTERED))
-    new_rows, filter_count = totals.written - live, totals.filtered - filtered
-    values = (run.generation, run.attempt, finished_at, new_rows, rows_out - rows_kept, record["current"])
+    old_rows = continued.kept.rows + sum(part.rows for part in records if part.is_kept)
+    live = row_ranges.rows_in_state(before, blocks.LIVE)
+    drops = row_ranges.rows_in_state(before, blocks.FILTERED)
+    new_rows, filter_count = totals.written - live, totals.filtered - drops
+    values = (run.generation, run.attempt, finished_at, new_rows, rows_out - old_rows, record["current"])
     part: dict[str, Any] = dict(zip(PART_KEYS, values, strict=True))
     if record["current"] != earlier["fingerprint"]:
         part["ingredients"] = record["ingredients"]
@@ -106,7 +107,7 @@ def continued_receipt(
         "continued": {
             "generation": record["continues"],
             "why": record["why"],
-            "rows_reused": live + filtered,
+            "rows_reused": live + drops,
             **_changes(run, continued, merged, totals),
             "files_replaced": len(record["replaced"]),
         },
@@ -137,18 +138,18 @@ def _changes(run: Run, continued: Continued, merged: pa.Table, totals: Totals) -
     is_new = positions.is_null().to_numpy()
     is_other = pc.fill_null(pc.not_equal(versions, now["version"]), False)
     is_again = pc.is_in(now["path"], pa.array(continued.record["again"], pa.string()))
-    is_changed = pc.or_(is_other, is_again).to_numpy()
-    is_gone = pc.invert(pc.is_in(before["path"], now["path"])).to_numpy()
-    rows_added, rows_changed = int(rows[is_new].sum()), int(rows[is_changed].sum())
+    has_changed = pc.or_(is_other, is_again).to_numpy()
+    is_absent = pc.invert(pc.is_in(before["path"], now["path"])).to_numpy()
+    new_rows, other_rows = int(rows[is_new].sum()), int(rows[has_changed].sum())
     counts = {
-        "rows_added": rows_added,
-        "rows_changed": rows_changed,
-        "rows_removed": continued.receipt["rows_in"] - (totals.rows - rows_added - rows_changed),
+        "rows_added": new_rows,
+        "rows_changed": other_rows,
+        "rows_removed": continued.receipt["rows_in"] - (totals.rows - new_rows - other_rows),
     }
     for name, paths, mask in (
         ("files_added", now["path"], is_new),
-        ("files_changed", now["path"], is_changed),
-        ("files_removed", before["path"], is_gone),
+        ("files_changed", now["path"], has_changed),
+        ("files_removed", before["path"], is_absent),
     ):
         counts[name] = len(pc.unique(paths.filter(pa.array(mask))))
     return counts

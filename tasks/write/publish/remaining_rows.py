@@ -41,34 +41,44 @@ class ReplacedFiles:
 
 
 def files_to_replace(
-    run: Run, sink: Sink, receipt: Mapping[str, Any], published: PublishedRows, record: Record, leaving: Sequence[str]
+    run: Run,
+    sink: Sink,
+    receipt: Mapping[str, Any],
+    published: PublishedRows,
+    record: Record,
+    leaving: Sequence[str],
 ) -> ReplacedFiles:
     """Return the published files of a receipt with rows of the units at the paths `leaving`, and many small ones.
 
     `record` has the settled rows of that publish. Only the column `row_id` is read.
     """
-    is_known = published.by_file.keys() == set(receipt["files"]) and bool(receipt["files"])
+    has_counts = published.by_file.keys() == set(receipt["files"]) and bool(receipt["files"])
     refusal = sink.cannot_rewrite(run, record.schema, receipt["files"])
     counts: dict[str, int] = {}
     paths = _live_paths(run, receipt, record)
     if paths.keys() & set(leaving):
-        if refusal or not is_known:
+        if refusal or not has_counts:
             return ReplacedFiles(refusal=refusal or "its record lacks the rows of each published file")
         counts, refusal = _rows_leaving(run, sink, receipt, list(paths), leaving)
         if refusal:
             return ReplacedFiles(refusal=refusal)
     files = [name for name in receipt["files"] if counts.get(name)]
     smallest = SMALLEST_FILE * getattr(sink, "target_file_size", 0)
-    small = [name for name, facts in published.by_file.items() if name not in files and facts["bytes"] < smallest]
-    if is_known and not refusal and len(small) > MOST_SMALL_FILES:
+    small = []
+    for name, facts in published.by_file.items():
+        if name not in files and facts["bytes"] < smallest:
+            small.append(name)
+    if has_counts and not refusal and len(small) > MOST_SMALL_FILES:
         files += small
     return ReplacedFiles(tuple(files), sum(counts.values()))
 
 
 def _live_paths(run: Run, receipt: Mapping[str, Any], record: Record) -> dict[str, None]:
     """Return the paths of the inputs with published rows, each once."""
-    paths = read_manifest(replace(run, generation=receipt["generation"]).manifest, ["path"])[0]["path"]
-    units = np.unique(record.ranges["unit"].to_numpy()[record.ranges["state"].to_numpy() == blocks.LIVE])
+    manifest = replace(run, generation=receipt["generation"]).manifest
+    paths = read_manifest(manifest, ["path"])[0]["path"]
+    live = record.ranges.filter(pc.equal(record.ranges["state"], blocks.LIVE))
+    units = np.unique(live["unit"].to_numpy())
     return dict.fromkeys(paths.take(pa.array(units)).to_pylist())
 
 
@@ -76,23 +86,23 @@ def _rows_leaving(
     run: Run, sink: Sink, receipt: Mapping[str, Any], paths: list[str], leaving: Sequence[str]
 ) -> tuple[dict[str, int], str]:
     """Return the number of rows that leave each published file, and an empty text, or why it is not certain."""
-    known, own = pa.array(paths, pa.string()), pa.array(leaving, pa.string())
-    if numbered := [path for path in paths if NUMBERED.search(path)]:
-        return {}, f"the name of the input {numbered[0]} ends like the row_id of a row"
-    counts, rows, is_seen = {}, 0, np.zeros(len(paths), bool)
+    inputs, own = pa.array(paths, pa.string()), pa.array(leaving, pa.string())
+    if path := next(filter(NUMBERED.search, paths), ""):
+        return {}, f"the name of the input {path} ends like the row_id of a row"
+    counts, rows, has_rows = {}, 0, np.zeros(len(paths), bool)
     for name in receipt["files"]:
         counts[name] = 0
         for table in _pieces(sink.read(run.sink, {**receipt, "files": [name]}, ["row_id"])):
             origins = _paths_of(table["row_id"])
-            numbers = pc.index_in(origins, known)
+            numbers = pc.index_in(origins, inputs)
             if numbers.null_count:
-                other = table["row_id"].filter(numbers.is_null())[0]
-                return {}, f"the published row {other} does not have the name of its input"
-            is_seen[numbers.to_numpy()] = True
+                stranger = table["row_id"].filter(numbers.is_null())[0]
+                return {}, f"the published row {stranger} does not have the name of its input"
+            has_rows[numbers.to_numpy()] = True
             counts[name] += pc.sum(pc.is_in(origins, own)).as_py() or 0
             rows += len(table)
-    if rows != receipt["rows_out"] or not is_seen.all():
-        return {}, f"its files have {rows:,} rows of {int(is_seen.sum()):,} inputs, not those of its receipt"
+    if rows != receipt["rows_out"] or not has_rows.all():
+        return {}, f"its files have {rows:,} rows of {int(has_rows.sum()):,} inputs, not those of its receipt"
     return counts, ""
 
 
@@ -101,7 +111,12 @@ def _paths_of(row_ids: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def stage_remaining(
-    run: Run, sink: Sink, receipt: Mapping[str, Any], record: Record, replaced: ReplacedFiles, leaving: Sequence[str]
+    run: Run,
+    sink: Sink,
+    receipt: Mapping[str, Any],
+    record: Record,
+    replaced: ReplacedFiles,
+    leaving: Sequence[str],
 ) -> None:
     """Stage the rows of published files again, in parts of bounded size, without the units at the paths `leaving`.
 

@@ -148,7 +148,7 @@ def _removals(table: "DeltaTable", run: Run, paths: Sequence[str]) -> "list[Remo
 
     if missing := optimistic_commit.files_missing(paths, partition_files(table, run)):
         raise CheckFailed(f"{run.sink}: {missing}. Nothing was published; run again.")
-    values = {run.partition_column: run.partition} if run.partition_directory else {}
+    values: dict[str, str | None] = dict.fromkeys(partition_columns(run), run.partition)
     moment = time.time_ns() // 1_000_000
     return [RemoveAction(path, True, moment, None, values) for path in paths]
 
