@@ -217,6 +217,7 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
         if record is None:
             continue
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
+        is_mine = is_mine and "retries" not in record  # of an earlier version, without all that a publish needs
         if not is_mine and is_of_all_rows(record):
             continue
         if (ledger / "receipts" / f"{name}.json").exists():
@@ -228,7 +229,7 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 def is_of_all_rows(record: Mapping[str, Any]) -> bool:
     """Return False for the record of a generation that continues a published one, and keeps rows of it."""
-    return not {"continues", "retries"} & record.keys()  # 1.0 and before wrote `retries`
+    return not {"continues", "retries"} & record.keys()  # earlier versions wrote `retries`
 
 
 def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:
