@@ -16,6 +16,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, run_cost, run_seconds, together
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.flows.ledger.reader import earlier_receipts
+from overnight.flows.runs.continuation import with_plans
 from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between
 from overnight.tasks.config.masking import masked
 from overnight.tasks.engine.progress import Interval
@@ -67,6 +68,7 @@ class Step:
             if self.time
             else None,
             "estimated_cost": self.cost,
+            **({"plan": self.entry.plan} if self.entry.plan else {}),
         }
 
 
@@ -108,10 +110,11 @@ def planned(
     settings: Sequence[str] = (),
     reason: str = "",
     is_resumed: bool = False,
+    is_dry: bool = False,
 ) -> tuple[Job, Request, list[Step]]:
     """Return the job with its overrides, the request of the backfill, and the steps to run. Write no record.
 
-    If `backfill_id` has a record, the request comes from it. If `is_resumed`, the record must exist.
+    If `backfill_id` has a record, which it must if `is_resumed`, the request comes from it. `is_dry` adds the plans.
     """
     job = file.job(settings)
     if not job.is_dated:
@@ -130,10 +133,10 @@ def planned(
     if not start or not end:
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
     request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason))
-    return job, request, make_plan(job, request)
+    return job, request, make_plan(job, request, is_dry=is_dry)
 
 
-def make_plan(job: Job, request: Request, now: datetime | None = None) -> list[Step]:
+def make_plan(job: Job, request: Request, now: datetime | None = None, is_dry: bool = False) -> list[Step]:
     """Return a step for each partition that the request selects, in its order."""
     check_range(request.start, request.end)
     now = now or datetime.now(UTC)
@@ -144,7 +147,7 @@ def make_plan(job: Job, request: Request, now: datetime | None = None) -> list[S
         for entry in entries
         if entry.partition <= due and (request.runs_whole(entry.status) or request.retries(entry))
     ]
-    return _steps(job, entries, selection, request)
+    return _steps(job, entries, with_plans(job, selection) if is_dry else selection, request)
 
 
 def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list[Step]:
@@ -176,6 +179,8 @@ def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionSt
         # the next run resumes an interrupted forced run
         force = entry.status == "published" and not entry.begun and not is_retry
         rows = (entry.receipt or {}).get("rows_quarantined" if is_retry else "rows_in")
+        if entry.plan and not is_retry:
+            rows = entry.plan["rows_to_run"] or rows
         likely_rows = expected_rows(earlier, None) if rows is None else rows
         time, cost = run_seconds(earlier, rows), run_cost(earlier, likely_rows)
         steps.append(Step(entry, force, likely_rows, time, cost, is_retry))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import prefect.runtime
-from prefect import Task, flow
+from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 from prefect.states import Completed
 
@@ -18,6 +18,7 @@ from overnight.flows.notices.run_notice import Notice, noticed
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead, opened
 from overnight.flows.runs.batches import wait_for_batches, warn_of_forsaken
 from overnight.flows.runs.cancellation import cancellable, completed
+from overnight.flows.runs.continuation import published_or_scope
 from overnight.flows.runs.flow_run import (
     in_one_sentence,
     invalid,
@@ -28,7 +29,6 @@ from overnight.flows.runs.flow_run import (
 from overnight.flows.runs.gpu_slots import gpus_held
 from overnight.flows.runs.local_ray import begin_imports
 from overnight.flows.runs.retries import after_crashes, run_task
-from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.run_log import followed, incidents_kept
 from overnight.flows.runs.run_page import failure_shown, progress_shown, show_published
@@ -94,6 +94,8 @@ def batch_inference(
                 announce(run, published)
             look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
+        if scope.plan:
+            get_run_logger().info(scope.announcement)
         with partitions_shown(file, run.backfill), opened(full_job, scope, force or limit_rows > 0, notice) as run:
             receipt, message = run_open(full_job, replace(run, is_forced=force), notice)
     if not limit_rows:

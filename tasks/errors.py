@@ -47,6 +47,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #      ContractError            user code, a model or a table does not keep to what was agreed
 #        UnreadableKind         the kind of sink has no read of its own (write/sink.py)
 #      CheckFailed              a check refused the publish
+#        OtherColumns           new rows have other columns than the published rows that stay
 #        TooManyQuarantined     more rows are quarantined than the job allows
 #      StageFailed              a stage failed for another reason
 #        WorkerLost             a worker process or a node died
@@ -125,6 +126,10 @@ class CheckFailed(OvernightError):
 
 class TooManyQuarantined(CheckFailed):
     """It is certain that more rows are quarantined than `checks.max_quarantined` allows."""
+
+
+class OtherColumns(CheckFailed):
+    """New rows have other columns than the published rows that a run keeps. The next run is of all rows."""
 
 
 class RetryRefused(OvernightError):

@@ -98,7 +98,9 @@ def experience(receipts: Iterable[Mapping[str, Any]], fingerprint: str = "") -> 
 
 def _is_usable(receipt: Mapping[str, Any]) -> bool:
     rows = receipt.get("rows_in", 0) - receipt.get("rows_resumed", 0)
-    return rows > 0 and receipt.get("seconds", 0) > 0 and not receipt.get("limit_rows") and "retried" not in receipt
+    if {"retried", "continued"} & receipt.keys():  # only some of the rows ran
+        return False
+    return rows > 0 and receipt.get("seconds", 0) > 0 and not receipt.get("limit_rows")
 
 
 def _timing(receipt: Mapping[str, Any]) -> tuple[float, ...]:

@@ -48,8 +48,9 @@ class PartitionStatus:
     why: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
-    begun: bool = False  # the newest generation is not published, and runs more than the quarantined rows
+    begun: bool = False  # the newest generation is not published, and runs all rows
     since: str | None = None
+    plan: Mapping[str, Any] | None = None  # of the next run of a stale one, for `--plan`
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as `--json` prints it. Values of the receipt or the failure are null if there is none."""
@@ -63,6 +64,7 @@ class PartitionStatus:
             "published_at": receipt.get("finished_at"),
             **{name: receipt.get(name) for name in counts},
             **{name: failure.get(name) for name in ("stage", "error_type", "error_message")},
+            **({"plan": self.plan} if self.plan else {}),
         }
 
 

@@ -37,9 +37,28 @@ JUDGED = ("CheckFailed", "TooManyQuarantined", "InputError")  # failures that th
 
 @dataclass(frozen=True)
 class Scope:
-    """The rows that an attempt runs: by default, all rows of its partition."""
+    """The rows that an attempt runs: by default, all rows of its partition.
+
+    `all_rows` is the reason if only inputs changed since the publish, and all rows run nevertheless.
+    """
 
     run: Run
+    all_rows: str = ""
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Return which published rows stay and which run, as JSON values; empty if all run for a known reason."""
+        if not self.all_rows:
+            return {}
+        return {"rows_reused": 0, "rows_to_run": None, "why": [f"only inputs changed, but {self.all_rows}"]}
+
+    @property
+    def announcement(self) -> str:
+        """Return the plan as a sentence, with its reason; an empty text without a plan."""
+        return f"{'; '.join(self.plan['why'])}: {self}" if self.plan else ""
+
+    def __str__(self) -> str:
+        return "all rows run"
 
     def is_published(self, receipt: dict[str, Any]) -> bool:
         """Return True if the receipt is that of a publish of these rows."""
@@ -47,7 +66,7 @@ class Scope:
 
     def begin(self, run: Run) -> dict[str, Any]:
         """Prepare the new generation of `run`, and return the keys that its record has in addition."""
-        return {}
+        return {"all_rows": self.all_rows} if self.all_rows else {}
 
 
 def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:

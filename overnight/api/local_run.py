@@ -29,11 +29,11 @@ from overnight.flows.ledger.forecast import NEWEST, experience, run_seconds
 from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
+from overnight.flows.runs.continuation import published_or_scope
 from overnight.flows.runs.flow_run import failed_before_it_began, unchanged_message
 from overnight.flows.runs.local_ray import check_ray_address, fork_server_for_local_ray
 from overnight.flows.runs.local_server import client_settings, prefect_server, settings_shared, ui_line
 from overnight.flows.runs.prefect_internals import run_flow
-from overnight.flows.runs.retry_quarantined import published_or_scope
 from overnight.flows.runs.run import describe_run
 from overnight.flows.runs.task_runner import OvernightTaskRunner, server_known_to_workers
 from overnight.flows.similarity_search import similarity_search
@@ -66,7 +66,7 @@ def run_locally(
         for code in job.code():
             code.check_source()
         description = describe_run(job, partition, options["reason"], options["limit_rows"])
-        former_receipt, _ = published_or_scope(job, description, options["force"], retry_quarantined)
+        former_receipt, scope = published_or_scope(job, description, options["force"], retry_quarantined)
         if former_receipt:
             screen.say(f"{job.name}: {unchanged_message(former_receipt, retry_quarantined)}")
             if not retry_quarantined:
@@ -75,7 +75,9 @@ def run_locally(
                 with prefect_server(not screen.verbosity.quiet):
                     bury_publisher(description)
             return former_receipt  # without a server or Ray
-    if not (options["limit_rows"] or retry_quarantined):
+    if scope.plan:
+        screen.say(f"{job.name}: {scope.announcement}")
+    if not (options["limit_rows"] or scope.plan):
         screen.expect(_expected_seconds(job, description))
     parameters, name = {**options, "job": str(job_path)}, f"{job.name}/{partition}"
     tags = [f"job:{job.name}", f"partition:{partition}"]

@@ -140,7 +140,7 @@ def _backfilled(job_path: Path, screen: "Screen", options: dict[str, Any], dry_r
             return _Backfilled(job, f"{job.name}: its only partition is {entries[0].status}")
         failure = _run_all(job_path, job, screen, options)
         return _Backfilled(job, "", entries=read_ledger(job), has_run=True, failure=failure)
-    job, request, steps = _plan(job_path, screen, options)
+    job, request, steps = _plan(job_path, screen, options, dry_run)
     if not steps:
         from overnight.flows.backfill_plan import nothing_to_do
 
@@ -162,7 +162,9 @@ def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
     return {"start": first, "end": last}
 
 
-def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["Job", "Request", list["Step"]]:
+def _plan(
+    job_path: Path, screen: "Screen", options: dict[str, Any], dry_run: bool
+) -> tuple["Job", "Request", list["Step"]]:
     """Return the plan of a backfill, and print which partitions of the range it leaves out."""
     from overnight.flows.backfill_plan import left_out, planned
     from overnight.flows.job.loading import JobFile
@@ -178,6 +180,7 @@ def _plan(job_path: Path, screen: "Screen", options: dict[str, Any]) -> tuple["J
         settings=options["settings"],
         reason=masked(options["reason"]),
         is_resumed=bool(resume),
+        is_dry=dry_run,
     )
     if steps and not resume and (partitions := left_out(job, request, steps)):
         screen.say(f"left out: {partitions}")

@@ -112,6 +112,11 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
         )
     for name, rows in receipt.get("rows_remembered", {}).items():
         yield f"remembered by {name}: {rows:,} rows of earlier runs"
+    if counts := receipt.get("continued"):
+        line = f"kept: {counts['rows_reused']:,} rows as they were published; {counts['rows_added']:,} added, "
+        yield f"{line}{counts['rows_changed']:,} changed, {counts['rows_removed']:,} removed"
+    if reason := receipt.get("all_rows"):
+        yield f"all rows ran, although only inputs changed: {reason}"
     for name, saving in receipt.get("reused", {}).items():
         line = f"reused by {name}: {saving['answers']:,} answers of earlier runs"
         line += f", {saving['prompt_tokens']:,} + {saving['completion_tokens']:,} tokens"

@@ -23,8 +23,13 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
     help="The last day, as YYYY-MM-DD; default: the last partition that is due.",
 )
 @click.option("--inputs", is_flag=True, help="Also check if the inputs changed; this lists all of them.")
+@click.option(
+    "--plan", is_flag=True, help="Also show for stale partitions which rows would run and which would stay (--inputs)."
+)
 @json_option
-def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
+def status(
+    job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, plan: bool, as_json: bool
+) -> None:
     """Show the status of every partition of a job.
 
     A partition is published, missing, failed, stale or running. If the Prefect server answers, a missing partition
@@ -37,6 +42,11 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
-        entries = with_late_runs(job, read_ledger(job, start and start.date(), end and end.date(), inputs, tell))
+        ledger = read_ledger(job, start and start.date(), end and end.date(), inputs or plan, tell)
+        entries = with_late_runs(job, ledger)
+        if plan:
+            from overnight.flows.runs.continuation import with_plans
+
+            entries = with_plans(job, entries)
         needs = chain_status(job, entries)
     print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports, needs))

@@ -48,7 +48,15 @@ class Source(Leaf):
         Field(description="If a file changed or vanished after the listing: quarantine its rows, or fail the run."),
     ] = "quarantine"
 
-    operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed")
+    late: Annotated[
+        Literal["add", "again"],
+        Field(
+            description="If only inputs changed since the publish: add runs the rows of new and changed files, and "
+            "keeps the others; again runs all rows."
+        ),
+    ] = "add"
+
+    operational: ClassVar[tuple[str, ...]] = ("allow_empty", "on_changed", "late")
     extensions: ClassVar[tuple[str, ...]] = ()
     # columns of bytes are files, too large to publish by default
     rows_are_files: ClassVar[bool] = False

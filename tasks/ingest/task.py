@@ -10,8 +10,8 @@ from prefect.states import Completed
 
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.ingest.listing.continued_inputs import ContinuedInputs, look_again, take_over_manifest
 from overnight.tasks.ingest.listing.list_files import list_inputs, stream_inputs, wait_for_arrival, wait_until
-from overnight.tasks.ingest.listing.retried_inputs import RetriedInputs, look_again, take_over_manifest
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.ingest.reading.read_units import Read
 from overnight.tasks.ingest.source import FileSource
@@ -20,7 +20,7 @@ from overnight.tasks.state.manifest import COUNTS, read_manifest, read_schema, r
 from overnight.tasks.state.pending_units import settled
 from overnight.tasks.state.run import Run
 
-__all__ = ["RetriedInputs", "ingest", "list_inputs", "look_again", "stream_inputs", "take_over_manifest"]
+__all__ = ["ContinuedInputs", "ingest", "list_inputs", "look_again", "stream_inputs", "take_over_manifest"]
 
 
 @task(name="ingest", task_run_name="ingest: list the inputs", cache_policy=NO_CACHE, persist_result=False)

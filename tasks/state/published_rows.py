@@ -1,13 +1,13 @@
-"""The record that a publish with quarantined rows leaves, so that these rows alone may run again later.
+"""The record that a publish leaves, so that a later run may keep its rows and run only the others.
 
 `generations/<generation>/settled/` of the published generation has two files:
 
     0-published.part   a staged part without rows; its footer has the ranges of source rows that the publish settled
-    rows.json          the number of the published rows, the names and types of their columns, and their statistics
+    rows.json          the number of the published rows, their columns and statistics, also of each file
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from overnight.tasks.state.staged_parts import DETAILS, Record
 from overnight.tasks.storage.location import Location
 
 ROWS = "rows.json"
-PART = "0-published"  # sorts before all attempts, so it wins over parts of the retry
+PART = "0-published"  # sorts before all attempts, so it wins over their parts
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,18 @@ class PublishedRows:
     rows: int
     schema: Mapping[str, str]  # column -> the name of its Arrow type
     columns: dict[str, dict[str, Any]]  # column -> its statistics (`write/checks/column_statistics.py`)
+    # path -> the rows, the bytes and the columns of a file; empty if the sink has other files than it merged
+    by_file: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def leave_record(
     run: Run, staged: pa.Schema, merged: pa.Table, published: PublishedRows, left_out: Sequence[str]
 ) -> None:
-    """Write the record with which a later run can retry only the quarantined rows of a publish."""
+    """Write the record with which a later run can keep the rows of a publish."""
     folder = _folder(run, run.generation)
     _write_part(folder, staged, merged.select(row_ranges.RANGES.names), left_out)
     rows = {"rows": published.rows, "schema": dict(published.schema), "columns": published.columns}
+    rows["files"] = dict(published.by_file)
     write_json(folder / ROWS, rows)
 
 
@@ -54,7 +57,8 @@ def published_rows(run: Run, generation: str, files: Sequence[str]) -> Published
     record = read_json(file)
     if record is None:
         raise FileNotFoundError(file)
-    return PublishedRows(tuple(files), record["rows"], record["schema"], record["columns"])
+    by_file = {name: facts for name, facts in record.get("files", {}).items() if name in files}
+    return PublishedRows(tuple(files), record["rows"], record["schema"], record["columns"], by_file)
 
 
 def without_quarantined(ranges: pa.Table) -> pa.Table:
@@ -69,7 +73,7 @@ def without_quarantined(ranges: pa.Table) -> pa.Table:
 
 
 def take_over(run: Run, record: Record, ranges: pa.Table) -> None:
-    """Write an empty part that marks the rows in `ranges` as settled, so that the retry `run` reads only the others."""
+    """Write an empty part that marks the rows in `ranges` as settled, so that `run` reads only the others."""
     _write_part(run.parts, record.schema, ranges, record.left_out)
 
 

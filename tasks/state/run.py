@@ -209,13 +209,17 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 
 
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
-    """Return the newest generation with this fingerprint, unless it or a newer retry is published: to resume it."""
+    """Return the newest generation with this fingerprint, unless it or a newer one that continues another is published.
+
+    So a run resumes it.
+    """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
         if record is None:
             continue
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
+        is_mine = is_mine and "retries" not in record  # of an earlier version, without all that a publish needs
         if not is_mine and is_of_all_rows(record):
             continue
         if (ledger / "receipts" / f"{name}.json").exists():
@@ -226,17 +230,17 @@ def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
 
 
 def is_of_all_rows(record: Mapping[str, Any]) -> bool:
-    """Return False for the record of a generation that retries the quarantined rows of a published one."""
-    return "retries" not in record
+    """Return False for the record of a generation that continues a published one, and keeps rows of it."""
+    return not {"continues", "retries"} & record.keys()  # earlier versions wrote `retries`
 
 
 def resumable_generations(ledger: Location, fingerprint: str, published: str) -> set[str]:
-    """Return the generations that the next run would resume: of all rows, and of a retry of those of `published`."""
+    """Return the generations that the next run would resume: of all rows, and one that continues `published`."""
     names = {unfinished_generation(ledger, fingerprint)}
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json") or {}
-        if (record.get("retries"), record.get("current")) == (published, fingerprint):
+        if (record.get("continues"), record.get("current")) == (published, fingerprint):
             names.add(name)
             break
     return {name for name in names if name}

@@ -25,6 +25,7 @@ from overnight.tasks.state.run import FORMAT_VERSION
 from overnight.tasks.storage.location import File, Location
 
 PART, ERRORS = ".part", ".errors"
+KEPT = "0-kept-"  # begins the names of parts with rows of an earlier publish, which `state/published_rows.py` settles
 TAIL_BYTES = 2**16  # enough for the footer of a part that settles some thousand scattered rows
 STAGES_KEY, VERSION_KEY = b"overnight.stages", b"overnight.format_version"
 LEFT_OUT_KEY, COLUMNS_KEY = b"overnight.left_out", b"overnight.columns"
@@ -50,9 +51,14 @@ class Record:
     compression: str | None = None
 
     @property
+    def is_kept(self) -> bool:
+        """Return True if the part has rows of an earlier publish, without ranges."""
+        return self.name.startswith(KEPT)
+
+    @property
     def is_row_by_row(self) -> bool:
         """Return True if the part's rows are its live source rows, in the order of the ranges."""
-        return "__unit" not in self.schema.names
+        return "__unit" not in self.schema.names and not self.is_kept
 
     @property
     def columns(self) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ middle of a call.
 """
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -117,6 +117,13 @@ class Sink(Leaf):
         """
         return ""
 
+    def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
+        """Return why rows of the published `files` cannot leave, if others stay; an empty text if they can.
+
+        If they can, `read` of one file returns its rows in types that `schema` can hold, the staged columns.
+        """
+        return f"sink.kind: {self.kind} cannot remove some of the published rows"
+
     @abc.abstractmethod
     def foreign(self, run: Run, known: set[str]) -> list[str]:
         """Return the files in the partition's place that are not in `known`, its receipts' files, below the sink.
@@ -133,7 +140,7 @@ class Sink(Leaf):
 
     @abc.abstractmethod
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        """Replace the `old` files by the prepared files in one step, or add them to the rows of `prepared.kept`.
+        """Replace the `old` files by the prepared files in one step. The rows of `prepared.kept` stay.
 
         Raise `LeaseLost` if a later run took over before, `CheckFailed` if the table no longer accepts the files.
         """

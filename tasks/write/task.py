@@ -48,17 +48,18 @@ from overnight.tasks.write.merge.drop_duplicates import drop_duplicates, require
 from overnight.tasks.write.merge.known_types import statistics_of_left_out, warnings_of_left_out, with_known_types
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.merge.output_schema import publishable
-from overnight.tasks.write.publish.publish import Repaired, audit, is_under_way, prepared, publish, repair
-from overnight.tasks.write.publish.receipt import make_receipt, rows_remembered
-from overnight.tasks.write.publish.retried import (
-    Retried,
+from overnight.tasks.write.publish.continued import (
+    Continued,
     columns_not_published,
-    leave_for_retry,
+    continued_receipt,
+    leave_for_next,
     published_places,
-    read_retried,
-    receipt_of_retry,
+    read_continued,
     refuse_other_columns,
 )
+from overnight.tasks.write.publish.publish import Repaired, audit, is_under_way, prepared, publish, repair
+from overnight.tasks.write.publish.receipt import make_receipt, rows_remembered
+from overnight.tasks.write.publish.remaining_rows import ReplacedFiles, files_to_replace, stage_remaining
 from overnight.tasks.write.publish.reused import reused_answers
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.performance import Capacity, bottleneck, engine_figures
@@ -70,7 +71,17 @@ if TYPE_CHECKING:
 
     from overnight.tasks.write.stream.staging import Staging
 
-__all__ = ["PartStager", "Repaired", "is_under_way", "published_already", "repair", "write"]
+__all__ = [
+    "PartStager",
+    "Repaired",
+    "ReplacedFiles",
+    "files_to_replace",
+    "is_under_way",
+    "published_already",
+    "repair",
+    "stage_remaining",
+    "write",
+]
 
 ShowProgress = Callable[[Run], contextlib.AbstractContextManager[Callable[[Progress], None]]]
 
@@ -130,7 +141,7 @@ class _Staged:
     merged: pa.Table
     rows_duplicate: int
     totals: Totals
-    retried: Retried | None
+    continued: Continued | None
 
 
 @task(name="write", task_run_name="write: verify, merge, publish", cache_policy=NO_CACHE, persist_result=False)
@@ -157,17 +168,17 @@ def write(
         if (prefect.runtime.task_run.run_count or 1) > 1:
             run = run.as_new_attempt()  # its files have other names than those of the previous try
         parts = _verified(run, rules, streamed)
-        retry = parts.retried
-        with prepared(run, sink, parts.records, parts.merged, retry.kept if retry else None) as ready:
-            if retry:
-                refuse_other_columns(retry, ready)
+        base = parts.continued
+        with prepared(run, sink, parts.records, parts.merged, base.kept if base else None) as ready:
+            if base:
+                refuse_other_columns(base, ready)
             errors = staged_parts.read_errors(run.parts, parts.records, parts.merged)
             receipt = _receipt(run, sink, checks, parts, ready, errors, streamed)
             receipt |= supervisor.spent(run)
             receipt |= {"settings": settings, "performance": _performance(run, plan, receipt, streamed)}
             if reused := reused_answers(run, settings):
                 receipt["reused"] = reused
-            places = [*published_places(run, retry), *(file.place for file in ready.files)]
+            places = [*published_places(run, base), *(file.place for file in ready.files)]
             agreement = compare_with_published(run, checks.agreement, sink, receipt["columns"], places)
             receipt |= verdict(run, checks, receipt, places, may_be_empty, losing_stage(errors), agreement)
             receipt["warnings"] += [*warnings_of_left_out(parts.records, ready), *streamed.warnings]
@@ -175,8 +186,7 @@ def write(
                 get_run_logger().warning(warning)
             receipt["warnings"] = [*read_warnings(run.manifest), *receipt["warnings"]]
             receipt["logs"] = supervisor.kept_log(run)  # after the job's own check, which may print
-            if parts.totals.quarantined:
-                leave_for_retry(run, parts.records, parts.merged, ready, receipt["files"])
+            leave_for_next(run, parts.records, parts.merged, ready, receipt["files"])
             receipt = publish(run, sink, ready, errors, receipt)
         return Completed(message=f"{receipt['rows_out']:,} rows published to {sink.shown(run)}", data=receipt)
 
@@ -184,8 +194,8 @@ def write(
 def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
     """Return the staged parts without duplicates. Raise `CheckFailed` unless they settle each source row once."""
     counts, inputs = read_manifest(run.manifest, COUNTS)
-    records, retry = staged_parts.read_records(run.parts), read_retried(run)
-    if retry is None:  # the published rows have the types
+    records, base = staged_parts.read_records(run.parts), read_continued(run)
+    if base is None:  # the published rows have the types
         schemas = [read_schema(run.manifest)]
         if streamed.columns:
             schemas.append(publishable(streamed.columns.empty_table()).schema)
@@ -193,14 +203,14 @@ def _verified(run: Run, rules: Sequence[Rule], streamed: Streamed) -> _Staged:
     ranges = row_ranges.merge([record.ranges for record in records])
     records, ranges, duplicates = drop_duplicates(run.parts, records, ranges, rules)
     duplicates += decision.count_all(run.duplicates)
-    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), retry)
+    return _Staged(counts, inputs, records, ranges, duplicates, audit(counts, ranges, run), base)
 
 
 def _receipt(
     run: Run, sink: Sink, checks: Checks, staged: _Staged, ready: Prepared, errors: pa.Table, streamed: Streamed
 ) -> dict[str, Any]:
     """Return the receipt before the checks."""
-    records, totals, retry = staged.records, staged.totals, staged.retried
+    records, totals, base = staged.records, staged.totals, staged.continued
     columns = {**ready.columns, **statistics_of_left_out(records, ready)}
     left_out = set(columns_not_published(records))
     facts = {
@@ -219,11 +229,14 @@ def _receipt(
     if batches := read_json(run.batches / "record.json"):
         facts["batches"] = batches
     files = sink.published(run, ready)
-    if retry:
-        files = [*retry.kept.files, *files]
+    if base:
+        files = [*base.kept.files, *files]
     receipt = make_receipt(run, totals, ready.rows, records, files, facts, streamed)
-    if retry:
-        receipt |= receipt_of_retry(run, retry, totals, ready.rows, receipt["finished_at"])
+    if base:
+        arguments = (records, staged.merged, totals, ready.rows, receipt["finished_at"])
+        receipt |= continued_receipt(run, base, *arguments)
+    elif whole := (read_json(run.home / "generation.json") or {}).get("all_rows"):
+        receipt["all_rows"] = whole
     return receipt
 
 

@@ -76,7 +76,7 @@ def wait_for_arrival(
     source: FileSource, wait_for: WaitFor, partition: str, tell: Callable[[str], None] = _log.info
 ) -> None:
     """Wait until the partition's inputs have arrived. Raise `InputError` if they do not in time."""
-    wait_until(partial(_lacking, source, wait_for, partition, StableListing()), wait_for.timeout_minutes, tell)
+    wait_until(partial(lacking_inputs, source, wait_for, partition, StableListing()), wait_for.timeout_minutes, tell)
 
 
 def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[str], None] = _log.info) -> None:
@@ -97,13 +97,13 @@ def wait_until(look: Callable[[], str], timeout_minutes: float, tell: Callable[[
 
 def require_arrival(source: FileSource, wait_for: WaitFor, partition: str) -> None:
     """Raise `InputError` if the partition's inputs have not arrived. Do not wait for them."""
-    if lacking := _lacking(source, wait_for, partition, StableListing()):
+    if lacking := lacking_inputs(source, wait_for, partition, StableListing()):
         raise InputError(
             f"source.wait_for: {lacking}. Check the delivery; a run waits for {wait_for.timeout_minutes:g} minutes."
         )
 
 
-def _lacking(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
+def lacking_inputs(source: FileSource, wait_for: WaitFor, partition: str, quiet: StableListing) -> str:
     """Return an empty string if all inputs have arrived, otherwise a sentence on what was expected and found."""
     if wait_for.file is not None:
         for folder in source.folders(partition):

@@ -45,6 +45,8 @@ class Selection:
     @property
     def is_whole(self) -> bool:
         """Return True if these are all rows of the part, as its footer shows."""
+        if self.part.is_kept:
+            return True
         dropped = self.part.dropped
         count = int(np.sum(self.ranges["stop"].to_numpy() - self.ranges["start"].to_numpy()))
         return self.part.is_row_by_row and count == self.part.rows and (dropped is None or not dropped.any())
@@ -197,7 +199,8 @@ def _groups(
     size = 0
     for selection in selections(records, merged):
         record = selection.part
-        if not len(selection.ranges) or not record.rows:  # a part of an earlier publish has no rows: its files stay
+        is_settled = len(selection.ranges) or record.is_kept
+        if not is_settled or not record.rows:  # the record of an earlier publish has no rows: its files stay
             continue
         if record.size >= SMALLEST_FILE * target_bytes and can_copy(selection):
             groups.append([selection])

@@ -6,6 +6,7 @@ of the columns. Replaced files stay for time travel, until the table's owner rem
 `DeltaTable(path).vacuum(...)`; compaction (`optimize`) is fine as well.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from overnight.tasks.write.stream.unwritable_rows import refuse_fine_times, refu
 from overnight.tasks.write.tables import delta
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
 from overnight.tasks.write.tables.optimistic_commit import (
+    files_missing,
     files_without_table,
     partition_columns,
     refuse_other_partitioning,
@@ -70,7 +72,11 @@ class DeltaSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        delta.commit(run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+        delta.commit(run, prepared.files, prepared.schema, None if prepared.kept is None else old)
+
+    def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
+        table = delta.open_table(run.sink)
+        return files_missing(files, delta.partition_files(table, run) if table else ())
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
         table = delta.open_table(run.sink)

@@ -5,6 +5,7 @@ partition `all` is an unpartitioned table, replaced whole. Other jobs may publis
 they agree on the types of the columns. Replaced files stay for time travel, until the table's owner expires snapshots.
 """
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,7 +22,7 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times, refuse_fine_times
 from overnight.tasks.write.tables import iceberg
 from overnight.tasks.write.tables.delta_types import fitted
-from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files, rows_lost
+from overnight.tasks.write.tables.optimistic_commit import files_missing, files_without_table, remove_files, rows_lost
 
 
 class IcebergSink(DirectorySink):
@@ -74,7 +75,12 @@ class IcebergSink(DirectorySink):
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        iceberg.commit(self._entry(), run, prepared.files, prepared.schema, keep=prepared.kept is not None)
+        replaced = None if prepared.kept is None else old
+        iceberg.commit(self._entry(), run, prepared.files, prepared.schema, replaced)
+
+    def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
+        table = self._entry().open(run)
+        return files_missing(files, iceberg.partition_files(table, run) if table else ())
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
         table = self._entry().open(run)

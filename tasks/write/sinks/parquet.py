@@ -1,5 +1,6 @@
 """The Parquet sink: `<path>/date=D/part-*.parquet`, published by `hive_files.py`."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import pyarrow as pa
@@ -24,6 +25,9 @@ class ParquetSink(HiveFiles):
     @property
     def staged_compression(self) -> str:
         return self.compression
+
+    def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
+        return ""
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, folder = of_known_types(published_schema(records)), make_place(run)

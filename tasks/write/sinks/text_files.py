@@ -1,7 +1,7 @@
 """The common part of text file sinks: rows become text while they are merged, compressed or not."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import PurePosixPath
@@ -54,6 +54,12 @@ class TextFiles(HiveFiles):
             with (place / name).open() as file:
                 for table in self.reader(pa.CompressedInputStream(file, packing) if packing else file, kinds):
                     yield restored(table.select(columns) if columns else table, kinds)
+
+    def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
+        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+        if nested:
+            return f"files of {self.kind} do not keep the exact type of the column {nested[0]}"
+        return ""
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, directory = published_schema(records), make_place(run)

@@ -9,6 +9,7 @@ the store can create a file only if it does not exist, as local disks and S3 can
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -85,21 +86,22 @@ def has_committed(table: "DeltaTable", run: Run) -> bool:
     return table.transaction_version(_application(run)) == _version(run)
 
 
-def commit(run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
-    """Replace the run's partition by `files` of these columns, in one commit; with `keep`, add the files instead.
+def commit(run: Run, files: list[MergedFile], schema: pa.Schema, replaced: Sequence[str] | None = None) -> None:
+    """Replace the `replaced` files of the run's partition, by default all, by `files` of these columns, in one commit.
 
     Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table's columns changed meanwhile.
     """
     from deltalake.exceptions import CommitFailedError
 
-    days = [(run.partition_column, "=", run.partition)] if run.partition_directory and not keep else None
+    is_whole = replaced is None
+    days = [(run.partition_column, "=", run.partition)] if run.partition_directory and is_whole else None
 
     def replace(table: "DeltaTable") -> None:
         if run.partition_directory and fitted(schema, columns(table)) != schema:
             raise CheckFailed(f"{run.sink}: its columns changed type during the run. Nothing was published; run again.")
         table.create_write_transaction(
-            _actions(run, files),
-            "append" if keep else "overwrite",
+            [*_actions(run, files), *_removals(table, run, replaced or ())],
+            "overwrite" if is_whole else "append",
             _evolved(table, run, schema),
             partition_columns(run),
             days,
@@ -139,6 +141,16 @@ def _actions(run: Run, files: list[MergedFile]) -> "list[AddAction | RemoveActio
         moment, rows = time.time_ns() // 1_000_000, json.dumps({"numRecords": file.rows})
         actions.append(AddAction(path, file.bytes, values, moment, True, rows))
     return actions
+
+
+def _removals(table: "DeltaTable", run: Run, paths: Sequence[str]) -> "list[RemoveAction]":
+    from deltalake.transaction import RemoveAction
+
+    if missing := optimistic_commit.files_missing(paths, partition_files(table, run)):
+        raise CheckFailed(f"{run.sink}: {missing}. Nothing was published; run again.")
+    values: dict[str, str | None] = dict.fromkeys(partition_columns(run), run.partition)
+    moment = time.time_ns() // 1_000_000
+    return [RemoveAction(path, True, moment, None, values) for path in paths]
 
 
 def _created(run: Run, schema: pa.Schema) -> "DeltaTable":

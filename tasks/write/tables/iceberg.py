@@ -6,6 +6,7 @@ an empty snapshot in the name of an attempt that did not commit, so that a pause
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -135,8 +136,14 @@ def committed(table: "Table", run: Run) -> int | None:
     return None
 
 
-def commit(entry: CatalogEntry, run: Run, files: list[MergedFile], schema: pa.Schema, keep: bool = False) -> None:
-    """Replace the run's partition by `files` of these columns, in one snapshot; with `keep`, add the files instead.
+def commit(
+    entry: CatalogEntry,
+    run: Run,
+    files: list[MergedFile],
+    schema: pa.Schema,
+    replaced: Sequence[str] | None = None,
+) -> None:
+    """Replace the `replaced` files of the run's partition, by default all, by `files` of these columns, in a snapshot.
 
     Raise `LeaseLost` if a later run has taken over, and `CheckFailed` if the table's columns changed meanwhile.
     """
@@ -155,8 +162,9 @@ def commit(entry: CatalogEntry, run: Run, files: list[MergedFile], schema: pa.Sc
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()  # of the files' columns to fields
         transaction.set_properties({"schema.name-mapping.default": names})
         update = transaction.update_snapshot(snapshot_properties=about)
-        with update.fast_append() if keep else update.overwrite() as snapshot:
-            for file in [] if keep else _data_files(table, run):
+        old_files = _replaced(table, run, replaced)
+        with update.overwrite() if old_files or replaced is None else update.fast_append() as snapshot:
+            for file in old_files:
                 snapshot.delete_data_file(file)
             for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(paths)):
                 snapshot.append_data_file(file)
@@ -189,6 +197,16 @@ def fence(entry: CatalogEntry, run: Run) -> bool:
             lambda table: committed(table, run) is not None,
             commit_empty_snapshot,
         )
+
+
+def _replaced(table: "Table", run: Run, paths: Sequence[str] | None) -> list[Any]:
+    files = _data_files(table, run)
+    if paths is None:
+        return files
+    if missing := optimistic_commit.files_missing(paths, partition_files(table, run)):
+        raise CheckFailed(f"{run.sink}: {missing}. Nothing was published; run again.")
+    prefix = f"{location(run)}/"
+    return [file for file in files if file.file_path.removeprefix(prefix) in paths]
 
 
 def _data_files(table: "Table", run: Run) -> list[Any]:

@@ -6,7 +6,7 @@ and finds that a later run holds the lease.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import pyarrow as pa
@@ -111,6 +111,12 @@ def files_without_table(run: Run) -> list[str]:
 def rows_lost(found: int, expected: int) -> str:
     """Return as a text how many of the `expected` rows are missing from a table; empty if none is."""
     return f"{expected - found:,} of {expected:,} published rows" if found < expected else ""
+
+
+def files_missing(files: Iterable[str], table_files: Iterable[str]) -> str:
+    """Return a sentence if some of the published `files` are not files of the table any more; otherwise empty."""
+    missing = sorted(set(files).difference(table_files))
+    return f"the table no longer has the published file {missing[0]}: compaction replaced it" if missing else ""
 
 
 def remove_files(run: Run) -> None:

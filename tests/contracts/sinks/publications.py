@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from overnight.tasks.write.merge.merge_parts import Prepared
+from overnight.tasks.write.publish.continued import described
 from overnight.tasks.write.publish.publish import prepared, publish
-from overnight.tasks.write.publish.retried import described
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.csv import CsvSink
 from overnight.tasks.write.sinks.delta import DeltaSink
@@ -38,6 +38,7 @@ from overnight.tasks.write.tables.sql import engine
 from tests.tasks.runs import make_run
 
 POSTGRESQL = "postgresql+psycopg://${PGUSER}:${PGPASSWORD}@${PGHOST}:${PGPORT}/postgres"  # of the fixture postgres
+PATHS = ("a", "ab", "c")  # of the units that are staged
 NO_ERRORS = staged_parts.QUARANTINE.empty_table()
 
 
@@ -53,16 +54,23 @@ def holding(run: Run) -> Iterator[Run]:
         yield replace(run, token=token)
 
 
-def stage(run: Run, *parts: dict[str, Any], first: int = 0) -> None:
-    """Parts with these columns; rows are numbered through, from `first` on."""
+def stage(run: Run, *parts: dict[str, Any], first: int = 0, units: Sequence[Sequence[int]] = ()) -> None:
+    """Parts with these columns; rows are numbered through, from `first` on.
+
+    `units` has the unit of each row of each part; without it, all are 0.
+    """
     for number, columns in enumerate(parts):
         table = pa.table(columns)
+        own = list(units[number]) if units else [0] * len(table)
         rows = range(first, first := first + len(table))
-        table = table.append_column("row_id", pa.array([f"a#{row}" for row in rows], pa.string()))
-        for name, numbers in (("__unit", [0] * len(rows)), ("__row", list(rows))):
+        row_ids = [f"{PATHS[unit]}#{row}" for unit, row in zip(own, rows, strict=True)]
+        table = table.append_column("row_id", pa.array(row_ids, pa.string()))
+        for name, numbers in (("__unit", own), ("__row", list(rows))):
             table = table.append_column(name, pa.array(numbers, pa.int64()))
         described = describe(table.drop_columns(["__unit", "__row"]))
-        ranges = [{"unit": 0, "start": rows.start, "stop": rows.stop, "state": 0}] if rows else []
+        ranges = [
+            {"unit": unit, "start": row, "stop": row + 1, "state": 0} for unit, row in zip(own, rows, strict=True)
+        ]
         staged_parts.write_part(
             run.parts,
             f"{run.attempt}-{number:06d}",

@@ -10,18 +10,28 @@ import pytest
 
 from overnight.flows.runs.run import refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed, OvernightError
+from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.state.lease import LeaseLost, check
-from overnight.tasks.state.run import Run
-from overnight.tasks.write.publish.publish import prepared
+from overnight.tasks.state.manifest import begin_manifest
+from overnight.tasks.state.published_rows import published_rows, settled_record
+from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.storage.location import File
+from overnight.tasks.write.publish.continued import leave_for_next, read_continued
+from overnight.tasks.write.publish.publish import prepared, publish
+from overnight.tasks.write.publish.remaining_rows import files_to_replace, stage_remaining
 from overnight.tasks.write.sink import Sink
 from tests.contracts.sinks.adapters import Adapter
 from tests.contracts.sinks.publications import (
+    NO_ERRORS,
+    PATHS,
     columns_of,
     holding,
     kept_of,
     numbered,
     publish_parts,
     publish_ready,
+    ready_to_publish,
+    receipt_of,
     records_of,
     stage,
     visible,
@@ -90,6 +100,47 @@ def test_new_rows_of_a_retry_join_the_published_ones(leaf: Adapter, partition: s
     assert sink.lost(third, again, 5) == ""
     if partition != "all":
         assert visible(others, sink) == [9]
+
+
+@SINKS.promise("rows of inputs that changed or are gone leave, all others stay; or the sink refuses before any work")
+@pytest.mark.parametrize("partition", [SECOND, "all"])
+def test_rows_of_inputs_that_are_gone_leave_and_all_others_stay(leaf: Adapter, partition: str, tmp_path: Path) -> None:
+    sink, before, first, second = leaf.sink(tmp_path), *(numbered(tmp_path, n, partition) for n in (1, 2, 3))
+    for run in (first, second):
+        with begin_manifest(run.manifest) as manifest:
+            manifest.add(file_units([File(path, path, 1, "v") for path in PATHS]))
+            manifest.finish("inputs", None)
+    whole = rows_of(leaf, [6], text=["stays"], real=pa.array([6.5], pa.float32()))
+    files = publish_parts(before, sink, whole)
+    kept = kept_of(files, whole)
+    kept = replace(kept, by_file={file: {"rows": 1, "bytes": 9, "columns": kept.columns} for file in files})
+    reals = pa.array([0.1, None, 1e30, 1 / 3, 2], pa.float32())
+    mixed = rows_of(leaf, [1, 2, 3, 4, 5], text=["line\nbreak", "", None, '"', "ä"], real=reals)
+    stage(first, mixed, first=1, units=[[1, 1, 1, 0, 0]])
+    with ready_to_publish(first, sink, kept) as (held, ready):
+        receipt = {**receipt_of(held, sink, ready), "rows_out": 6}
+        leave_for_next(held, *records_of(first), ready, receipt["files"])
+        receipt = publish(held, sink, ready, NO_ERRORS, receipt)
+    record = settled_record(second, first.generation)
+    assert record
+    replaced = files_to_replace(second, sink, receipt, published_rows(second, "g002", receipt["files"]), record, ["ab"])
+    if leaf.kind in ("images", "lance", "sql"):
+        assert f"sink.kind: {leaf.kind} cannot remove" in replaced.refusal
+        return
+    assert (replaced.refusal, replaced.rows_leaving, len(replaced.files)) == ("", 3, 1)
+    stage_remaining(second, sink, receipt, record, replaced, ["ab"])
+    stage(second, rows_of(leaf, [7], text=["new"], real=pa.array([7.5], pa.float32())), first=9, units=[[2]])
+    write_json(second.home / "generation.json", {"continues": "g002", "replaced": list(replaced.files)})
+    continued = read_continued(second)
+    assert continued
+    with ready_to_publish(second, sink, continued.kept) as (held, ready):
+        assert ready.rows == 4
+        files = publish_ready(held, sink, ready)
+    assert visible(second, sink) == [4, 5, 6, 7]
+    assert set(receipt["files"]).difference(replaced.files) <= set(files)
+    assert values(leaf, second, sink, files, "row_id", pa.string()) == ["a#0", "a#4", "a#5", "c#9"]
+    assert values(leaf, second, sink, files, "text", pa.string()) == ["stays", '"', "ä", "new"]
+    assert ready.schema.field("real").type == pa.float32()
 
 
 def contents_of(run: Run, files: list[str]) -> dict[Path, bytes]:

@@ -152,7 +152,7 @@ def test_what_the_next_run_would_resume_goes_if_its_last_attempt_is_too_old(
         begun(run, CURRENT)
         receipt = published(run, CURRENT)
         (run.ledger / f"generations/{CURRENT}/parts").remove()
-    begun(run, NEWER, **({"fingerprint": "g", "retries": CURRENT, "current": "f"} if is_retry else {}))
+    begun(run, NEWER, **({"fingerprint": "g", "continues": CURRENT, "current": "f"} if is_retry else {}))
     for attempt in ("20260106T000000-z", RESUMED):
         (run.ledger / f"generations/{NEWER}/attempts/{attempt}/order").write_bytes(b"1")
     assert [item.why for item in found(run, receipt, idle_since=idle_since)] == reasons

@@ -9,13 +9,16 @@ import pyarrow as pa
 import pytest
 
 from overnight.tasks.errors import CheckFailed
+from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import published_rows as records
+from overnight.tasks.state.manifest import begin_manifest
 from overnight.tasks.state.row_ranges import RANGES, Totals
 from overnight.tasks.state.run import Run, read_json, write_json
 from overnight.tasks.state.staged_parts import read_records
+from overnight.tasks.storage.location import File
 from overnight.tasks.write.merge.merge_parts import Prepared
-from overnight.tasks.write.publish.retried import read_retried, receipt_of_retry, refuse_other_columns
+from overnight.tasks.write.publish.continued import continued_receipt, read_continued, refuse_other_columns
 from overnight.tasks.write.sinks.sql import SqlSink
 from overnight.tasks.write.tables.delta import open_table
 from overnight.tasks.write.tables.sql import engine
@@ -61,10 +64,23 @@ def retry(tmp_path: Path) -> Run:
     rows = records.PublishedRows((), 14, {"x": "int64"}, {"x": {"rows": 14}})
     records.leave_record(earlier, schema, merged, rows, ["image"])
     receipt = {"generation": "g1", "attempt": "2026-g1", "finished_at": "then", "rows_written": 7, "rows_out": 14}
-    more = {"rows_quarantined": 2, "fingerprint": "f1", "ingredients": {"of": "g1"}, "files": ["a", "b"]}
+    for generation, rows in (("g1", (5, 1, 4)), ("g2", (5, 15, 4))):
+        with begin_manifest(replace(run, generation=generation).manifest) as manifest:
+            manifest.add(file_units([File(name, name, 1, "v") for name in "abc"], rows))
+            manifest.finish("inputs", None)
+    more = {"rows_in": 10, "rows_quarantined": 2, "fingerprint": "f1", "ingredients": {"of": "g1"}, "files": ["a", "b"]}
     write_json(run.ledger / "receipts/g1.json", receipt | more)
-    begun = {"current": "f2", "ingredients": {"of": "g2"}, "code": ["files changed"], "again": ["b"], "gone": []}
-    write_json(run.home / "generation.json", {"retries": "g1", **begun})
+    begun = {
+        "is_retry": True,
+        "replaced": [],
+        "why": [],
+        "current": "f2",
+        "ingredients": {"of": "g2"},
+        "code": ["files changed"],
+        "again": ["b"],
+        "gone": [],
+    }
+    write_json(run.home / "generation.json", {"continues": "g1", **begun})
     return run
 
 
@@ -85,20 +101,26 @@ def test_a_retry_begins_with_all_settled_rows_but_the_quarantined_and_counts_the
 
 
 def test_the_receipt_of_a_retry_counts_its_rows_and_keeps_what_the_other_rows_were_made_with(retry: Run) -> None:
-    retried = read_retried(retry)
+    retried = read_continued(retry)
     assert retried
     assert (retried.kept.files, retried.kept.rows) == (("a", "b"), 14)
     nothing = np.empty(0, np.int64)
     totals = Totals(24, 20, 2, 2, nothing, nothing)
-    made = receipt_of_retry(retry, retried, totals, 40, "now")
+    settled = records.settled_record(retry, "g1")
+    assert settled
+    records.take_over(retry, settled, records.without_quarantined(settled.ranges))
+    parts, merged = read_records(retry.parts), RANGES.empty_table()
+    made = continued_receipt(retry, retried, parts, merged, totals, 40, "now")
     assert (made["fingerprint"], made["ingredients"]) == ("f1", {"of": "g1"})
     counts = ("rows_quarantined_before", "rows_in", "rows_written", "rows_filtered", "rows_quarantined")
     assert [made["retried"][name] for name in counts] == [2, 16, 13, 1, 2]
+    counts = ("rows_reused", "rows_added", "rows_changed", "rows_removed", "files_changed", "files_removed")
+    assert [made["continued"][name] for name in counts] == [8, 0, 15, 1, 1, 0]
     first, second = made["parts"]
     assert (first["generation"], first["rows_out"], first["fingerprint"]) == ("g1", 14, "f1")
     assert (second["generation"], second["rows_out"], second["ingredients"]) == ("g2", 26, {"of": "g2"})
     assert "ingredients" not in first
-    assert read_retried(replace(retry, generation="g1")) is None
+    assert read_continued(replace(retry, generation="g1")) is None
     assert read_json(retry.ledger / "receipts/g1.json")
 
 
@@ -111,7 +133,7 @@ def test_the_receipt_of_a_retry_counts_its_rows_and_keeps_what_the_other_rows_we
     ],
 )
 def test_retried_rows_with_other_columns_are_refused_by_name(retry: Run, found: dict[str, Any], said: str) -> None:
-    retried = read_retried(retry)
+    retried = read_continued(retry)
     assert retried
     refuse_other_columns(retried, Prepared([], pa.schema([("x", pa.int64())])))
     with pytest.raises(CheckFailed, match=said):
