@@ -7,6 +7,7 @@ from prefect import Task, flow
 from prefect.futures import PrefectFuture
 from prefect.states import Completed
 
+from overnight.flows.chaos.processes import is_rehearsal
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
@@ -88,7 +89,8 @@ def batch_inference(
                 bury_publisher(run)
             look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
-        with partitions_shown(file, run.backfill), opened(full_job, scope, force or limit_rows > 0, notice) as run:
+        begins_anew = force or (limit_rows > 0 and not is_rehearsal())
+        with partitions_shown(file, run.backfill), opened(full_job, scope, begins_anew, notice) as run:
             receipt, message = run_open(full_job, run, notice)
     if not limit_rows:
         look_back(full_job, run, partition)
