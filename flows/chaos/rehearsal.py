@@ -32,6 +32,7 @@ WORKERS = ("ray::", "overnight.tasks.workers.fork_server")
 FROZEN_SECONDS = (0.5, 5.0)
 END_SECONDS = 120.0
 PARTS_BETWEEN_KILLS = 3
+FAILURES = 3  # of runs under strikes; the next failure ends the rehearsal
 COMMAND = "from overnight.cli.main import main; main(prog_name='overnight')"
 
 
@@ -159,13 +160,15 @@ class Rehearsal:
 
     def _disturbed(self, strikes: Sequence[Strike], rows_per_part: int, report: Report) -> dict[str, Any]:
         """Run the sample until each strike has hit, and a run ended. Return the last receipt."""
-        pending, frozen, staged = list(strikes), None, 0
+        pending, frozen, staged, failures = list(strikes), None, 0, FAILURES
         run = self._start("disturbed", rows_per_part)
         while True:
             report.runs += 1
             hit = self._strike(run, pending, report, rows_per_part)
             if hit and hit.what == FREEZE_RUN:
                 frozen = run
+            elif not hit and run.process.returncode and failures:
+                failures -= 1  # a strike may end a run, which the next one resumes
             elif not hit:
                 receipt = run.receipt()
                 report.recomputed += max(staged - receipt["rows_resumed"], 0)

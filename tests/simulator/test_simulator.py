@@ -36,7 +36,8 @@ def assert_nothing_found(simulation: Simulation) -> None:
 
 @pytest.mark.parametrize(("case", "fault", "share"), [
     (DISK, "one death", 30), (DISK, "a pause", 42), (STORE, "one death", 18), (STORE, "a pause", 30),
-    (STORE, "an error", 54), (STORE, DRAWN, 100), (DISK, DRAWN, 100), (STORE, "two pauses", 400), (DISK, "two deaths", 400),
+    (STORE, "an error", 54), (STORE, DRAWN, 100), (DISK, DRAWN, 100),
+    (STORE, "two pauses", 400), (DISK, "two deaths", 400),
 ], ids=str)  # fmt: skip
 def test_a_share_of_the_schedules_finds_nothing(case: Case, fault: str, share: int, folder: Path) -> None:
     with opened(case, folder) as simulation:
