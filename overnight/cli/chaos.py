@@ -79,6 +79,8 @@ def show_report(report: "Report", file: str) -> None:
     table.add_row(*(f"{getattr(report, name):,}" for name in counts))
     console.print(table)
     again = f"overnight chaos {file} --kills {len(report.strikes)} --rows {report.rows} --seed {report.seed}"
-    console.print(f"{report.job}/{report.partition}: {report.runs} runs; the same again: {again}", markup=False)
+    console.print(
+        f"{report.job}/{report.partition}: {report.runs} runs; the same again: {again}", markup=False, soft_wrap=True
+    )
     if report.kept:
-        console.print(f"both results are kept in {report.kept}", markup=False)
+        console.print(f"both results are kept in {report.kept}", markup=False, soft_wrap=True)

@@ -6,6 +6,7 @@ finds no file, or no folder, and fails.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,9 @@ def write(run: Run, name: str, content: bytes) -> None:
     """Write a file of the run's ledger. Raise `LeaseLost` if a later run has taken over."""
     draft = lease.drafts(run.ledger, run.token) / name
     draft.write_bytes(content)
+    filesystem, path = (run.ledger / name).open_filesystem()
+    if is_local(filesystem):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
     with _checked(run):
         draft.move_to(run.ledger / name)
 

@@ -257,11 +257,13 @@ class Location:
             shutil.copyfileobj(file, copy)
 
     def move_to(self, target: "Location") -> None:
-        """Rename the file in one step; on an object store, copy it in one step, and then remove it."""
+        """Rename the file in one step; on an object store, copy it in one step, and then remove it.
+
+        On a disk, the folder of `target` must exist.
+        """
         filesystem, path = self.open_filesystem()
         with target._translating("write") as (_, target_path):
             if is_local(filesystem):
-                os.makedirs(os.path.dirname(target_path), exist_ok=True)
                 os.replace(path, target_path)
                 return
             filesystem.cp_file(path, target_path)

@@ -89,6 +89,23 @@ def test_a_run_that_is_frozen_before_it_writes_the_receipt_does_not_replace_that
         assert_nothing_found(simulation)
 
 
+def test_an_error_of_the_disk_is_not_taken_for_a_filesystem_without_exchange(folder: Path) -> None:
+    with opened(DISK, folder) as simulation:
+        names = [each.name for each in simulation.play([Segment("A")]).of("A")]
+        for fault in ("raises before", "raises after"):
+            simulation.play([Segment("A", names.index("directory_swap.swap"), fault), Segment("A")])
+        assert_nothing_found(simulation)
+
+
+def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
+    with opened(DISK, folder) as simulation:
+        paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]
+        receipts = [k for k, last in enumerate(paths) if last and "/receipts/" in last[0]]
+        for k in range(receipts[0], receipts[-1] + 2):
+            simulation.play([Segment("A", k, "dies")])
+        assert_nothing_found(simulation)
+
+
 STORAGE_VERBS = {
     "write_bytes", "read_bytes", "names", "exists", "create", "copy_to", "move_to", "read_tail", "listdir", "rename",
     "unlink", "symlink", "swap", "rmdir", "write_json", "read_json",
