@@ -7,6 +7,7 @@ import pytest
 
 from overnight.tasks.state import fenced, lease
 from overnight.tasks.state.run import Run, read_json
+from overnight.tasks.storage.location import Location
 from tests.contracts.sinks.publications import holding, numbered
 
 
@@ -33,7 +34,7 @@ def test_a_change_that_was_checked_before_another_run_took_over_fails(
     """The later run takes over between the check and the change."""
     check, later = lease.check, list[int]()
 
-    def check_and_lose(ledger, token: int) -> None:
+    def check_and_lose(ledger: Location, token: int) -> None:
         check(ledger, token)
         if not later:
             later.append(token + 1)
