@@ -42,7 +42,7 @@ def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def end_all(variable: str, value: str) -> None:
-    """Kill all processes with the mark, also those that they start meanwhile."""
+    """Kill all processes with the mark, also new ones that they start meanwhile."""
     while pids := processes_with(variable, value):
         for pid in pids:
             send(pid)
@@ -50,7 +50,7 @@ def end_all(variable: str, value: str) -> None:
 
 
 def wait_until(happened: Callable[[], object], seconds: float) -> bool:
-    """Wait for an event for at most so many seconds, and return if it happened."""
+    """Wait for an event, at most `seconds`, and return if it happened."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if happened():

@@ -48,7 +48,7 @@ class Strike:
 
 @dataclass
 class Report:
-    """What became of the rows of the sample. `strikes` are those that hit, in their order."""
+    """What became of the rows of the sample. `strikes` has each one that hit, in their order."""
 
     job: str
     partition: str
