@@ -10,6 +10,7 @@ import sys
 import click
 
 from overnight.cli.backfill import backfill
+from overnight.cli.chaos import chaos
 from overnight.cli.clean import clean
 from overnight.cli.command import EXIT_STATUS
 from overnight.cli.compare import compare
@@ -44,7 +45,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
 RESULTS = (preview, show, diff, compare, history, site, search)
-OTHERS = (docs, validate, doctor, serve, notify, metrics, clean, remove)
+OTHERS = (docs, validate, doctor, chaos, serve, notify, metrics, clean, remove)
 SECTIONS = {"First commands, in this order": FIRST, "Rows and results": RESULTS, "Other commands": OTHERS}
 
 

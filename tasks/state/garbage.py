@@ -73,7 +73,8 @@ def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle
     removals = {item.what for item in items}
     items += ledger.some("reports", "of generations that are removed", ledger.old_reports(removals))
     items += ledger.some("lease", "of runs that ended", ledger.old_leases())
-    trees = tuple(f"{item.what}/" for item in items)
+    places = [str(place) for item in items for place in item.places]
+    trees = tuple(f"{place.removeprefix(f'{run.ledger}/')}/" for place in places)
     temporary = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *trees))]
     return items + ledger.some("*.tmp", "half-written by a process that died", temporary)
 

@@ -26,6 +26,7 @@ EXPIRY_SECONDS = 30.0
 WATCH_SECONDS = 1.0
 SILENT_SECONDS = 2 * EXPIRY_SECONDS  # the clocks of two machines may differ by part of it
 
+DRAFTS = "drafts"
 _NO_LEASE: dict[str, Any] = {"released": True, "flow_run": ""}
 
 
@@ -60,6 +61,9 @@ def held(
     `on_dead_holder` gets the flow run of a holder that died. Raise `PartitionBusy` if another run renews its lease.
     """
     token, dead_flow_run = _acquire(ledger, owner, flow_run)
+    for name in (ledger / DRAFTS).names():
+        if name != drafts(ledger, token).name:
+            (ledger / DRAFTS / name).remove()
     if dead_flow_run and on_dead_holder:
         on_dead_holder(dead_flow_run)
     stop = threading.Event()
@@ -88,6 +92,11 @@ def check(ledger: Location, token: int) -> None:
         raise LeaseLost(
             f"a later run has taken over: its lease is {newest}, this run's {token}. Nothing was published."
         )
+
+
+def drafts(ledger: Location, token: int) -> Location:
+    """Return the folder for files that the run with this `token` is about to put in place; see `fenced.py`."""
+    return ledger / DRAFTS / f"{token:08d}"
 
 
 def holder(ledger: Location) -> str:

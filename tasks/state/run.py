@@ -20,6 +20,8 @@ from overnight.tasks.storage.stores import Stores, in_use
 # report.html  reports/<generation>.html               the page of the latest run, and of each generation
 #              reports/<generation>.json               its verdict, and the agreement with labels
 # receipts/<generation>.json                           every receipt so far
+# publishing.json                                      the publish under way, see write/publish/publish.py
+# drafts/<token>/                                      what the run with this token is about to put here, see fenced.py
 # generations/<generation>/generation.json             fingerprint, and commits of hub models; written first
 #                          manifest                    Parquet: the inputs, taken once
 #                          parts/<attempt>-*.part      Parquet: staged rows, and in the footer their ranges
@@ -198,9 +200,13 @@ def parse_json(content: bytes, location: Location) -> dict[str, Any]:
 
 
 def write_json(location: Location, content: dict[str, Any]) -> None:
+    location.write_bytes(json_bytes(content))
+
+
+def json_bytes(content: dict[str, Any]) -> bytes:
     text = json.dumps(content, indent=2, sort_keys=False)
     in_lines = _NUMBERS.sub(lambda match: " ".join(match.group().split()), text)  # a list of numbers takes one line
-    location.write_bytes(in_lines.encode() + b"\n")
+    return in_lines.encode() + b"\n"
 
 
 def published_files(receipt: dict[str, Any] | None) -> list[str]:

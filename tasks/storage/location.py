@@ -256,6 +256,19 @@ class Location:
         with self.open() as file, target.writing() as copy:
             shutil.copyfileobj(file, copy)
 
+    def move_to(self, target: "Location") -> None:
+        """Rename the file in one step; on an object store, copy it in one step, and then remove it.
+
+        On a disk, the folder of `target` must exist.
+        """
+        filesystem, path = self.open_filesystem()
+        with target._translating("write") as (_, target_path):
+            if is_local(filesystem):
+                os.replace(path, target_path)
+                return
+            filesystem.cp_file(path, target_path)
+            filesystem.rm_file(path)
+
     def create(self, data: bytes) -> None:
         """Write the whole file, or raise `FileExistsError` if one exists. Of concurrent callers, one succeeds.
 

@@ -8,7 +8,6 @@ import contextlib
 import contextvars
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from overnight.flows.chaos.processes import processes_with, send
 from tests.conftest import WORKER_PATH
 
 SHORT_WAITS = {"PREFECT_RUNNER_POLL_FREQUENCY": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
@@ -34,7 +34,6 @@ SIGINT_NOT_IGNORED = (
     "-c",
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
 )
-AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
 # A dead run's lease expires after 30 s: here after 10 s.
 COMMAND = """
 from overnight.cli.main import main
@@ -155,25 +154,7 @@ def marked(mark: str) -> list[int]:
 
 def kill(pid: int) -> bool:
     """Kill a process; return whether it was there."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def processes_with(variable: str, value: str) -> dict[int, str]:
-    """Return the command lines, by process id, of the processes that have this variable in their environment.
-
-    Ray's agents are left out: without their Ray they end after a minute, and do nothing until then.
-    """
-    found = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            command = " ".join(process.cmdline())
-            if process.environ().get(variable) == value and command and not AGENT.match(command):
-                found[process.pid] = command
-    return found
+    return send(pid)
 
 
 def ray_processes(title: str, process: Process | None = None) -> list[int]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.memory.made_rows import tidy
 from overnight.tasks.memory.settings import Memory
-from overnight.tasks.state import lease, staged_parts
+from overnight.tasks.state import fenced, lease, staged_parts
 from overnight.tasks.state.manifest import read_units
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import Totals, count
@@ -69,8 +69,7 @@ def prepared(
 
     `CheckFailed` and `ContractError` remove the files. Raise `LeaseLost` if a later run has taken over.
     """
-    lease.check(run.ledger, run.token)
-    write_json(run.ledger / PUBLISHING, _owner(run))
+    fenced.write_json(run, PUBLISHING, _owner(run))
     try:
         yield replace(sink.prepare(run, records, merged), kept=kept)
     except (CheckFailed, ContractError):
@@ -87,11 +86,10 @@ def publish(run: Run, sink: Sink, ready: Prepared, errors: pa.Table, receipt: di
     old = sorted(set(published_files(read_json(run.ledger / "receipt.json"))) - set(files))
     (run.home / "quarantine").write_bytes(staged_parts.parquet_bytes(errors, "zstd"))
     try:
-        lease.check(run.ledger, run.token)
+        fenced.write_json(run, PUBLISHING, {**_owner(run), "receipt": receipt, "old": old})
     except lease.LeaseLost:
         sink.discard(run)
         raise
-    write_json(run.ledger / PUBLISHING, {**_owner(run), "receipt": receipt, "old": old})
     try:
         with translate_storage_errors("publish to", run.target):
             sink.commit(run, ready, old)
@@ -121,17 +119,19 @@ def is_under_way(run: Run) -> bool:
 
 def _abort(run: Run, sink: Sink) -> None:
     sink.discard(run)
-    (run.ledger / PUBLISHING).remove()
+    fenced.remove(run, PUBLISHING)
 
 
 def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> dict[str, Any]:
     """Finish a publish from the commit on, and return the receipt as it was written. Every step may run twice."""
     receipt = receipt | sink.version(run)
     quarantine, newest = run.ledger / "quarantine", f"quarantine-{run.generation}.parquet"
-    (quarantine / newest).write_bytes((run.home / "quarantine").read_bytes())
+    fenced.write(run, f"quarantine/{newest}", (run.home / "quarantine").read_bytes())
     write_json(run.ledger / "receipts" / f"{run.generation}.json", receipt)
-    write_json(run.ledger / "receipt.json", receipt)
-    for name in quarantine.names():
+    fenced.write_json(run, "receipt.json", receipt)
+    names = quarantine.names()
+    lease.check(run.ledger, run.token)  # so the names are not those of a later run
+    for name in names:
         if name.endswith(".parquet") and name != newest:
             (quarantine / name).remove()
     (run.ledger / "failure.json").remove()
@@ -142,7 +142,7 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
     for name in RESUMED_FROM:  # published: no run will resume from them
         (run.home / name).remove()
     sink.finish(run, published_files(receipt), old)
-    (run.ledger / PUBLISHING).remove()
+    fenced.remove(run, PUBLISHING)
     return receipt
 
 

@@ -92,14 +92,19 @@ def swap(first: str, second: str) -> None:
 
 
 def can_swap(directory: str) -> bool:
-    """Return True if two paths in `directory` can be exchanged in one step. Some network filesystems cannot do that."""
+    """Return True if two paths in `directory` can be exchanged in one step. Some network filesystems cannot do that.
+
+    Raise `OSError` if the disk fails.
+    """
     probes = _probes(directory)
     for path in probes:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
     try:
         swap(*probes)
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise
         return False
     finally:
         for path in probes:

@@ -8,9 +8,9 @@ nothing of the product reaches the storage any more, as if the process were gone
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import deltalake
 import lance
@@ -44,6 +44,13 @@ class Dead(BaseException):
 
 class Faulty(OSError):
     """The storage did not do it, or its answer was lost."""
+
+
+class Counting(Protocol):
+    """Makes each operation of the storage, or fails it."""
+
+    def run(self, name: str, real: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Return what the operation `real` returns."""
 
 
 @dataclass
@@ -81,11 +88,12 @@ class Operations:
 class Storage:
     """The seams of the storage, which count and fail for the body of `counted`; otherwise they work as ever."""
 
-    def __init__(self) -> None:
-        self.operations: Operations | None = None
+    def __init__(self, seams: Sequence[tuple[Any, tuple[str, ...]]] = SEAMS) -> None:
+        self.seams = seams
+        self.operations: Counting | None = None
 
     @contextlib.contextmanager
-    def counted(self, operations: Operations) -> Iterator[None]:
+    def counted(self, operations: Counting) -> Iterator[None]:
         self.operations = operations
         try:
             yield
@@ -95,7 +103,7 @@ class Storage:
     @contextlib.contextmanager
     def patched(self) -> Iterator["Storage"]:
         with pytest.MonkeyPatch.context() as patch:
-            for owner, names in SEAMS:
+            for owner, names in self.seams:
                 for name in names:
                     patch.setattr(owner, name, self._counting(owner, name))
             yield self
@@ -107,7 +115,7 @@ class Storage:
         def counting(*args: Any, **options: Any) -> Any:
             if self.operations is None:
                 return real(*args, **options)
-            return self.operations.run(f"{owner.__name__}.{name}", real, args, options)
+            return self.operations.run(f"{owner.__name__.rpartition('.')[2]}.{name}", real, args, options)
 
         is_static = isinstance(owner, type) and not isinstance(owner.__dict__.get(name), type(counting))
         return staticmethod(counting) if is_static and name in ("create", "commit") else counting

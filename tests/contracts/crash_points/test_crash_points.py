@@ -9,12 +9,9 @@ Parquet files, and those of the table or the database for other sinks, which sha
 import contextlib
 import functools
 import itertools
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import fsspec
 import pyiceberg.catalog.sql
 import pytest
 import sqlalchemy
@@ -30,14 +27,10 @@ from overnight.tasks.write.sinks.hive_files import HiveFiles
 from overnight.tasks.write.tables import sql
 from tests.contracts.crash_points.attempts import Work, attempt, settled
 from tests.contracts.crash_points.operations import Dead, Operations, Storage, Way
+from tests.contracts.crash_points.places import DAY, FOREIGN, Place
 from tests.contracts.sinks import publications
 from tests.contracts.sinks.publications import (
-    create_schema,
-    keep_schema,
-    numbered,
     read_files,
-    restore_schema,
-    sink_of,
     visible,
 )
 
@@ -50,66 +43,8 @@ WORKS = {
     "empty": Work([]),
     "as-staged": Work(NEW, as_staged=True),
 }
-FOREIGN = "_theirs"
 ON_FILES = ("os.", "LocalFileSystem.")
 ERRORS: tuple[Way, ...] = ("raises before", "raises after")
-DAY = "2026-01-02"
-
-
-@dataclass
-class Place:
-    """Where a case publishes: the job of the old rows ran there, unless it is the first publish.
-
-    It has one path, because an Iceberg table has whole paths: what `begin` returns makes it as it was at first.
-    """
-
-    kind: str
-    root: str
-    partition: str
-    work: Work
-    before: list[int]
-
-    @functools.cached_property
-    def sink(self) -> Sink:
-        changes = {"target_file_size": 1} if self.work.as_staged else {}
-        return sink_of(self.kind, self.root).model_copy(update=changes)
-
-    def run(self, number: int) -> Run:
-        """An attempt of the generation of the new rows."""
-        return replace(numbered(self.root, number, self.partition), generation="g002")
-
-    def begin(self) -> Callable[[], None]:
-        """Publish the old rows; a function that makes everything as it is then."""
-        if self.kind == "postgresql":
-            create_schema(self.sink)
-        if self.before:
-            attempt(numbered(self.root, 1, self.partition), self.sink, self.kind, Work(OLD))
-        (self.run(2).target / FOREIGN).write_bytes(b"theirs")
-        if self.root.startswith("memory:"):
-            return self._restoring_memory()
-        kept = f"{self.root}-kept"
-        shutil.copytree(self.root, kept, symlinks=True)
-        if self.kind == "postgresql":
-            keep_schema(self.sink)
-
-        def restore() -> None:
-            shutil.rmtree(self.root)
-            shutil.copytree(kept, self.root, symlinks=True)
-            if self.kind == "postgresql":
-                restore_schema(self.sink)
-
-        return restore
-
-    def _restoring_memory(self) -> Callable[[], None]:
-        memory, path = fsspec.filesystem("memory"), self.root.removeprefix("memory:/")
-        files = {name: memory.cat_file(name) for name in memory.find(path)}
-
-        def restore() -> None:
-            memory.rm(path, recursive=True)
-            for name, content in files.items():
-                memory.pipe_file(name, content)
-
-        return restore
 
 
 @pytest.fixture

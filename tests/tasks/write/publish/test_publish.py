@@ -24,6 +24,7 @@ from overnight.tasks.write.sinks.lance import LanceSink
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.sinks.sql import SqlSink
 from tests.contracts.sinks.publications import (
+    holding,
     numbered,
     publish_parts,
     publish_ready,
@@ -115,11 +116,11 @@ class Switched(ParquetSink):
 
 
 def test_a_publish_that_is_completed_names_the_run_that_had_begun_it(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    begun = {"generation": run.generation, "attempt": run.attempt, "flow_run": "run 1"}
-    write_json(run.ledger / "publishing.json", {**begun, "receipt": {"files": []}, "old": []})
-    (run.home / "quarantine").write_bytes(b"")
-    repaired = repair(run, Switched(path="-"))
+    with holding(make_run(tmp_path)) as run:
+        begun = {"generation": run.generation, "attempt": run.attempt, "flow_run": "run 1"}
+        write_json(run.ledger / "publishing.json", {**begun, "receipt": {"files": []}, "old": []})
+        (run.home / "quarantine").write_bytes(b"")
+        repaired = repair(run, Switched(path="-"))
     assert repaired
     assert (repaired.flow_run, repaired.receipt) == ("run 1", {"files": []})
 

@@ -1,0 +1,93 @@
+"""Faults put into the product on purpose, each of which the simulator must find."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from overnight.tasks.state import fenced, lease
+from overnight.tasks.storage.location import Location
+from overnight.tasks.write.merge import merge_parts
+from overnight.tasks.write.publish.publish import PUBLISHING
+from overnight.tasks.write.sinks import directory_swap
+from overnight.tasks.write.sinks.hive_files import HiveFiles
+
+Patch = pytest.MonkeyPatch
+
+
+def fence_off(patch: Patch) -> None:
+    """A run does not look if a later one has taken over."""
+    patch.setattr(lease, "check", lambda ledger, token: None)
+
+
+def order_swapped(patch: Patch) -> None:
+    """A publish is recorded after the sink has switched, not before."""
+    write, commit, late = fenced.write_json, HiveFiles.commit, list[Any]()
+
+    def write_late(run: Any, name: str, content: dict[str, Any]) -> None:
+        if name == PUBLISHING and "receipt" in content:
+            late.append((run, name, content))
+        else:
+            write(run, name, content)
+
+    def commit_first(sink: Any, *arguments: Any) -> None:
+        commit(sink, *arguments)
+        write(*late.pop())
+
+    patch.setattr(fenced, "write_json", write_late)
+    patch.setattr(HiveFiles, "commit", commit_first)
+
+
+def merge_short(patch: Patch) -> None:
+    """The merge leaves out the last part."""
+    real = merge_parts.selections
+    patch.setattr(merge_parts, "selections", lambda *arguments: real(*arguments)[:-1])
+
+
+def old_files_first(patch: Patch) -> None:
+    """On an object store, the replaced files are removed before the receipt names the new ones."""
+    commit = HiveFiles.commit
+
+    def commit_and_remove(sink: Any, run: Any, prepared: Any, old: list[str]) -> None:
+        commit(sink, run, prepared, old)
+        for file in old:
+            (run.sink / file).remove()
+
+    patch.setattr(HiveFiles, "commit", commit_and_remove)
+
+
+def drafts_stay(patch: Patch) -> None:
+    """A run that takes over leaves what an earlier one was about to put in place."""
+    remove = Location.remove
+
+    def remove_but_drafts(location: Location) -> None:
+        if location.parent.name != lease.DRAFTS:
+            remove(location)
+
+    patch.setattr(Location, "remove", remove_but_drafts)
+
+
+def exchange_file_by_file(patch: Patch) -> None:
+    """The directory of a partition is not exchanged in one step."""
+
+    def move_each(new: str, target: str) -> None:
+        for name in sorted(os.listdir(new)):
+            os.replace(f"{new}/{name}", f"{target}/{name}")
+
+    patch.setattr(directory_swap, "exchange", move_each)
+
+
+def never_completed(patch: Patch) -> None:
+    """A publish that had switched is rolled back: its files stay, and no receipt names them."""
+    patch.setattr(HiveFiles, "is_committed", lambda *arguments: False)
+    patch.setattr(HiveFiles, "discard", lambda *arguments: None)
+
+
+BUGS: dict[str, Callable[[Patch], None]] = {
+    bug.__name__: bug
+    for bug in (
+        fence_off, order_swapped, merge_short, old_files_first, drafts_stay, exchange_file_by_file,
+        never_completed,
+    )
+}  # fmt: skip
