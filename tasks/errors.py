@@ -48,6 +48,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #        UnreadableKind         the kind of sink has no read of its own (write/sink.py)
 #      CheckFailed              a check refused the publish
 #        TooManyQuarantined     more rows are quarantined than the job allows
+#        NotKept                the rows of an earlier publish are no longer there
 #      StageFailed              a stage failed for another reason
 #        WorkerLost             a worker process or a node died
 #          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
@@ -125,6 +126,10 @@ class CheckFailed(OvernightError):
 
 class TooManyQuarantined(CheckFailed):
     """It is certain that more rows are quarantined than `checks.max_quarantined` allows."""
+
+
+class NotKept(CheckFailed):
+    """The rows of an earlier publish are no longer there, or the sink never keeps them."""
 
 
 class RetryRefused(OvernightError):

@@ -110,6 +110,8 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
             f"retried: {retry['rows_quarantined_before']:,} quarantined before; now {retry['rows_written']:,} "
             f"written, {retry['rows_filtered']:,} filtered, {retry['rows_quarantined']:,} quarantined"
         )
+    if undo := receipt.get("undo"):
+        yield f"undo: again the rows of {undo['generation']}; undone by {undo['by']}: {undo['undone']['generation']}"
     for name, saving in receipt.get("reused", {}).items():
         line = f"reused by {name}: {saving['answers']:,} answers of earlier runs"
         line += f", {saving['prompt_tokens']:,} + {saving['completion_tokens']:,} tokens"

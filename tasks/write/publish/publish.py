@@ -6,7 +6,7 @@ to the new files, and the receipt is written. Last, old files and `publishing.js
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.state import lease, staged_parts
 from overnight.tasks.state.manifest import read_units
+from overnight.tasks.state.publications import earlier_publications
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import Totals, count
 from overnight.tasks.state.run import RESUMED_FROM, Run, published_files, read_json, write_json
@@ -67,10 +68,23 @@ def prepared(
 
     `CheckFailed` and `ContractError` remove the files. Raise `LeaseLost` if a later run has taken over.
     """
+    with _preparing(run, sink):
+        yield replace(sink.prepare(run, records, merged), kept=kept)
+
+
+@contextlib.contextmanager
+def recalled(run: Run, sink: Sink, receipt: Mapping[str, Any]) -> Iterator[Prepared]:
+    """Prepare the rows of an earlier receipt like `prepared`. Raise `NotKept` if they are no longer there."""
+    with _preparing(run, sink):
+        yield sink.recall(run, receipt)
+
+
+@contextlib.contextmanager
+def _preparing(run: Run, sink: Sink) -> Iterator[None]:
     lease.check(run.ledger, run.token)
     write_json(run.ledger / PUBLISHING, _owner(run))
     try:
-        yield replace(sink.prepare(run, records, merged), kept=kept)
+        yield
     except (CheckFailed, ContractError):
         _abort(run, sink)
         raise
@@ -137,9 +151,16 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
     keep_answers(run, receipt)
     for name in RESUMED_FROM:  # published: no run will resume from them
         (run.home / name).remove()
-    sink.finish(run, published_files(receipt), old)
+    files = published_files(receipt)
+    sink.keep(run, files, _earlier(run))
+    sink.finish(run, files, old)
     (run.ledger / PUBLISHING).remove()
     return receipt
+
+
+def _earlier(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the receipts of earlier publishes, the newest first. Nothing is read for a sink that keeps none."""
+    yield from earlier_publications(run, run.generation)
 
 
 def _owner(run: Run) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from tests.contracts.sinks import publications
 from tests.contracts.sinks.publications import (
     create_schema,
     keep_schema,
+    keeping,
     numbered,
     read_files,
     restore_schema,
@@ -49,6 +50,7 @@ WORKS = {
     "refused": Work(NEW, refused=True),
     "empty": Work([]),
     "as-staged": Work(NEW, as_staged=True),
+    "undoing": Work(NEW, undo=True),
 }
 FOREIGN = "_theirs"
 ON_FILES = ("os.", "LocalFileSystem.")
@@ -72,7 +74,7 @@ class Place:
     @functools.cached_property
     def sink(self) -> Sink:
         changes = {"target_file_size": 1} if self.work.as_staged else {}
-        return sink_of(self.kind, self.root).model_copy(update=changes)
+        return keeping(sink_of(self.kind, self.root).model_copy(update=changes), int(self.work.undo))
 
     def run(self, number: int) -> Run:
         """An attempt of the generation of the new rows."""
@@ -82,6 +84,8 @@ class Place:
         """Publish the old rows; a function that makes everything as it is then."""
         if self.kind == "postgresql":
             create_schema(self.sink)
+        if self.work.undo:
+            attempt(numbered(self.root, 0, self.partition), self.sink, self.kind, Work(NEW))
         if self.before:
             attempt(numbered(self.root, 1, self.partition), self.sink, self.kind, Work(OLD))
         (self.run(2).target / FOREIGN).write_bytes(b"theirs")
@@ -149,7 +153,9 @@ def assert_put_right(place: Place) -> None:
     assert visible(run, sink) == after
     assert (run.target / FOREIGN).read_bytes() == b"theirs"
     assert repair(run, sink) is None
-    if work.refused:
+    if work.undo:
+        assert run.parts.names() == []
+    elif work.refused:
         assert settled(run) == len(work.numbers) >= parts
     else:
         assert run.parts.names() == []
@@ -181,6 +187,9 @@ CASES = [
     ("images", "disk", DAY, "replacing"),
     ("images", "memory", "all", "keeping"),
     *((kind, "disk", DAY, name) for kind in ("delta", "lance", "sql") for name in ("replacing", "keeping", "refused")),
+    *((kind, "disk", DAY, "undoing") for kind in ("parquet", "images", "delta", "iceberg", "lance")),
+    ("parquet", "disk", "all", "undoing"),
+    ("parquet", "memory", DAY, "undoing"),
     *((kind, "disk", "all", "first") for kind in ("delta", "iceberg", "lance", "sql")),
     ("iceberg", "disk", DAY, "replacing"),
     ("postgresql", "disk", DAY, "replacing"),
