@@ -1,4 +1,4 @@
-"""Tell if a value that was computed again is the published one, within a tolerance for numbers of models."""
+"""Compare values that were computed again with published ones, within a tolerance for models."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,28 +12,27 @@ HALVES = {"bfloat16", "float16"}
 
 
 def tolerance_of(column: pa.DataType, dtypes: Sequence[str | None]) -> float:
-    """Return the tolerance of a column, given the settings `dtype` of the job's models: without models, none.
+    """Return the tolerance of a column, given the `dtype` of each model: without models, none.
 
-    Other batches and other devices sum in another order: float32 keeps about three digits, a half less than two.
+    Other batches and devices sum in another order: float32 keeps about three digits, a half two.
     """
     if not dtypes or not _has_floats(column):
         return EXACT
     return HALF if HALVES.intersection(map(str, dtypes)) else SINGLE
 
 
-def differing(again: pa.ChunkedArray, published: pa.ChunkedArray, tolerance: float) -> list[int]:
+def differing(after: pa.ChunkedArray, before: pa.ChunkedArray, tolerance: float) -> list[int]:
     """Return the numbers of the rows whose values are not alike."""
-    if again.type != published.type:
-        try:
-            again = again.cast(published.type, safe=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            again, published = (pa.chunked_array([list(map(str, side.to_pylist()))]) for side in (again, published))
-    pairs = zip(again.to_pylist(), published.to_pylist(), strict=True)
+    values = before.to_pylist()
+    try:
+        pairs = list(zip(after.cast(before.type, safe=False).to_pylist(), values, strict=True))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pairs = list(zip(map(str, after.to_pylist()), map(str, values), strict=True))
     return [number for number, pair in enumerate(pairs) if not alike(*pair, tolerance)]
 
 
 def alike(a: Any, b: Any, tolerance: float) -> bool:
-    """Return True for equal values. Numbers, also those in lists and structs, may differ by the tolerance."""
+    """Return True for equal values. Floating-point numbers may differ by the tolerance, also inside."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(alike(a[name], b[name], tolerance) for name in a)
     if isinstance(a, list) and isinstance(b, list):

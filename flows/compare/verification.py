@@ -1,12 +1,12 @@
-"""`overnight verify`: draw published rows, compute them again as their receipt records it, and compare.
+"""`overnight verify`: draw source rows, compute them again as their receipt records it, and compare.
 
-The unit is a source row: what was published of it, one row, several or none, is what is computed of it now. The inputs
-are those of the manifest, in its versions; a file that changed or is gone cannot be verified.
+A source row is verified if the rows that were published of it are the rows that are computed now. The inputs are those
+of the manifest: a file that changed or is gone cannot be verified.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import starmap, zip_longest
 from typing import Any
 
@@ -29,11 +29,11 @@ from overnight.tasks.rows.agreement import most_that_differ
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.in_process import combine, describe, summary, versions
 
-LEVELS = 3  # steps that make several rows of one, each of which appends to the row's id
+LEVELS = 3  # steps that make several rows of one: each appends to the row's id
 SOURCE = "__source"
 CHANGED = ("SourceChanged", "SourceVanished")
 FIGURES = ("rows", "nulls", "mean", "min", "max", "standard_deviation")
-NOT_COMPARED = ("commit", "overnight", "prefect", "prefect-ray", "ray")  # versions that compute nothing
+NOT_COMPARED = ("commit", "overnight", "prefect", "prefect-ray", "ray")  # they compute nothing
 
 
 class NotVerifiable(OvernightError):
@@ -50,7 +50,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result. `checked` of `drawn` source rows could be computed again; the partition has `total`."""
+    """The result: `checked` of `drawn` source rows were compared, of `total` in the partition.
+
+    `tolerances` has the compared columns, and `reasons` has sentences that explain differences.
+    """
 
     job: str
     partition: str
@@ -59,8 +62,8 @@ class Verification:
     drawn: int
     checked: int
     differences: list[Difference]
-    tolerances: dict[str, float] = field(default_factory=dict)  # of the compared columns
-    reasons: list[str] = field(default_factory=list)  # what could explain differences
+    tolerances: dict[str, float]
+    reasons: list[str]
 
     @property
     def most(self) -> int:
@@ -71,117 +74,121 @@ class Verification:
         return {
             **{"job": self.job, "partition": self.partition, "generation": self.generation},
             **{"status": "differs" if self.differences else "verified", "rows_in": self.total},
-            **{"rows_drawn": self.drawn, "rows_checked": self.checked, "rows_differing": len(self.differences)},
-            **{"share_at_most": self.most / self.total if self.total else 0.0, "confidence": 0.95},
+            **{"rows_drawn": self.drawn, "rows_checked": self.checked},
+            **{"rows_differing": len(self.differences), "confidence": 0.95},
+            **{"share_at_most": self.most / self.total if self.total else 0.0},
             **{"tolerances": self.tolerances, "reasons": self.reasons},
-            "differences": [vars(difference) for difference in self.differences],
+            "differences": list(map(vars, self.differences)),
         }
 
 
 def verify(
     job: Job, partition: str | None = None, rows: int = 300, seed: int = 0, file: str = "JOB.yaml"
 ) -> Verification:
-    """Draw source rows of a published partition, compute them again as recorded, and compare the results.
+    """Draw source rows of a published partition, compute them again as recorded, and compare.
 
-    Raise `NotVerifiable` if the model draws at random, or if the record or all of the inputs are gone.
+    Raise `NotVerifiable` if the model draws at random, or the record or all inputs are gone.
     """
     results = Results(job, file, job.published)
     result = results.result(results.partition(partition))
-    receipt = result.receipt
-    recorded = _recorded(job, receipt, file)
-    for model in recorded.models:
+    receipt, name = result.receipt, f"{job.name}/{result.name}"
+    then = _recorded(job, receipt, file)
+    for model in then.models:
         if isinstance(model, RemoteModel) and getattr(model, "draws", bool)():
-            raise NotVerifiable(
-                f"{job.name}: {model.shown_name()} draws its answers at random: expected temperature 0."
-            )
-    manifest = records_of_receipt(job, receipt) / "generations" / receipt["generation"] / "manifest"
+            model_name = model.shown_name()
+            raise NotVerifiable(f"{name}: {model_name} draws its answers at random: expected temperature 0.")
+    folder = records_of_receipt(job, receipt) / "generations" / receipt["generation"]
+    manifest = folder / "manifest"
     if not manifest.exists():
-        raise NotVerifiable(f"{job.name}/{result.name}: expected the list of its inputs in {manifest}, found none.")
-    again = compute_again(recorded, receipt["partition"], manifest, Drawing(rows, seed=seed))
-    return _compared(result, recorded, again)
+        raise NotVerifiable(f"{name}: expected the list of its inputs in {manifest}, found none.")
+    sample = compute_again(then, receipt["partition"], manifest, Drawing(rows, seed=seed))
+    if sample.drawn and not len(_readable(sample)):
+        raise NotVerifiable(f"{name}: every drawn input changed or is gone since the publish.")
+    return _compared(result, then, sample)
 
 
-def _compared(result: Result, job: Job, again: ComputedAgain) -> Verification:
-    receipt, sources = result.receipt, again.source_rows
-    is_changed = pc.is_in(sources["__error_type"].cast(pa.string()), value_set=pa.array(CHANGED))
-    readable = sources.filter(pc.invert(is_changed))["row_id"].cast(pa.string())
-    if again.drawn and not len(readable):
-        raise NotVerifiable(f"{job.name}/{result.name}: every drawn input changed or is gone since the publish.")
-    published, computed = _rows_of(result.batches(), readable), _rows_of([again.side.table], readable)
+def _readable(sample: ComputedAgain) -> pa.ChunkedArray:
+    """Return the ids of the drawn source rows whose inputs are as they were."""
+    types = sample.source_rows["__error_type"].cast(pa.string())
+    mask = pc.is_in(types, value_set=pa.array(CHANGED))
+    return sample.source_rows.filter(pc.invert(mask))["row_id"].cast(pa.string())
+
+
+def _compared(result: Result, job: Job, sample: ComputedAgain) -> Verification:
+    receipt, ids = result.receipt, _readable(sample)
+    before, after = _rows_of(result.batches(), ids), _rows_of([sample.side.table], ids)
     tolerances: dict[str, float] = {}
-    changes = {**_missing(published, computed, again.side.quarantined), **_missing(computed, published, None)}
-    changes |= _changes(published, computed, job, tolerances)
-    for row_id in _not_published(result, job, computed, published):
-        changes.pop(row_id, None)
+    changes = _changes(before, after, job, tolerances)
+    for row_id in _absent(before, after):
+        failure = sample.side.quarantined.get(row_id)
+        changes[row_id] = "is published, and " + (f"fails now: {failure}" if failure else "filtered now")
+    changes |= dict.fromkeys(_not_published(result, job, before, after), "is not published")
     run = describe_run(job, receipt["partition"])
-    reasons = list(_inputs(changed_inputs(job, run, run.partition, receipt), again.drawn - len(readable)))
+    reasons = []
+    for sentence in changed_inputs(job, run, run.partition, receipt):
+        count = sample.drawn - len(ids)
+        reasons.append(f"{sentence}; {count:,} drawn rows of such files are not verified, and not in the bound")
     if changes:
         reasons += _explanations(result, run)
-    return Verification(
-        job.name,
-        receipt["partition"],
-        receipt["generation"],
-        again.total,
-        again.drawn,
-        len(readable),
-        list(starmap(Difference, changes.items())),
-        tolerances,
-        reasons,
-    )
+    differences = list(starmap(Difference, changes.items()))
+    names = job.name, receipt["partition"], receipt["generation"]
+    return Verification(*names, sample.total, sample.drawn, len(ids), differences, tolerances, reasons)
 
 
 def _rows_of(tables: Iterable[pa.Table], sources: pa.ChunkedArray) -> pa.Table:
-    """Return the rows that were made of these source rows, with the id of the source row as `__source`."""
-    wanted, parts = pa.array(sources.unique().to_pylist(), pa.string()), [NO_ROWS.append_column(SOURCE, NO_ROWS[0])]
+    """Return the rows that were made of source rows, with the ids of these as `__source`."""
+    values = pa.array(sources.unique().to_pylist(), pa.string())
+    parts = [NO_ROWS.append_column(SOURCE, NO_ROWS[0])]
     for table in tables:
-        ids = table["row_id"].cast(pa.string())
+        rows = table.append_column(SOURCE, table["row_id"].cast(pa.string()))
         for _ in range(LEVELS + 1):
-            is_own = pc.is_in(ids, value_set=wanted)
-            parts.append(table.append_column(SOURCE, ids).filter(is_own))
-            table, ids = table.filter(pc.invert(is_own)), ids.filter(pc.invert(is_own))  # noqa: PLW2901
-            ids = pc.replace_substring_regex(ids, r"[#.]\d+$", "")
-    return pa.concat_tables([part for part in parts if len(part)] or parts[:1], promote_options="permissive")
+            is_own = pc.is_in(rows[SOURCE], value_set=values)
+            parts.append(rows.filter(is_own))
+            rows = rows.filter(pc.invert(is_own))
+            shorter = pc.replace_substring_regex(rows[SOURCE], r"[#.]\d+$", "")
+            rows = rows.set_column(rows.num_columns - 1, SOURCE, shorter)
+    tables_of_rows = list(filter(len, parts)) or parts[:1]
+    return pa.concat_tables(tables_of_rows, promote_options="permissive")
 
 
-def _missing(rows: pa.Table, others: pa.Table, failures: Mapping[str, str] | None) -> dict[str, str]:
-    """Return source rows of `rows` that `others` lacks. `failures` are those of computing again, None for published."""
-    absent = rows.filter(pc.invert(pc.is_in(rows["row_id"], value_set=others["row_id"].combine_chunks())))
-    changes = {}
-    for row_id in absent[SOURCE].to_pylist():
-        changes[row_id] = "is not published" if failures is None else "is published, and filtered now"
-        if failures and row_id in failures:
-            changes[row_id] = f"is published, and fails now: {failures[row_id]}"
-    return changes
+def _absent(rows: pa.Table, others: pa.Table) -> list[str]:
+    """Return the ids of source rows with a row that `others` lacks."""
+    ids = others["row_id"].combine_chunks()
+    return rows.filter(pc.invert(pc.is_in(rows["row_id"], value_set=ids)))[SOURCE].to_pylist()
 
 
-def _changes(published: pa.Table, computed: pa.Table, job: Job, tolerances: dict[str, float]) -> dict[str, str]:
-    """Return the source rows whose values differ, with the columns. The tolerances of the columns are added."""
-    positions = pc.index_in(published["row_id"].cast(pa.string()), value_set=computed["row_id"].cast(pa.string()))
-    before, now = published.filter(positions.is_valid()), computed.take(positions.drop_null())
+def _not_published(result: Result, job: Job, before: pa.Table, after: pa.Table) -> set[str]:
+    """Return source rows that are missing from the published rows, unless quarantined, or duplicates."""
+    ids = set(_absent(after, before))
+    steps = (*job.preprocess, *job.inference)
+    if any(isinstance(step, PartitionStep) for step in steps):
+        ids &= set(before[SOURCE].to_pylist())
+    return ids - set(result.quarantine()["row_id"].to_pylist())
+
+
+def _changes(before: pa.Table, after: pa.Table, job: Job, tolerances: dict[str, float]) -> dict[str, str]:
+    """Return the source rows whose values differ, with the columns. Add the columns' tolerances."""
+    ids = [rows["row_id"].cast(pa.string()) for rows in (before, after)]
+    positions = pc.index_in(ids[0], value_set=ids[1])
+    before, after = before.filter(positions.is_valid()), after.take(positions.drop_null())
     dtypes = [getattr(model, "dtype", None) for model in job.models]
-    columns: dict[str, list[str]] = {}
+    columns: dict[str, dict[str, None]] = {}
     for name in before.column_names:
-        if name not in computed.column_names or name in ("row_id", "uri", SOURCE, job.sink.partition_column):
+        if name not in after.column_names or name in ("row_id", "uri", SOURCE, job.sink.partition_column):
             continue
-        tolerances[name] = tolerance_of(now[name].type, dtypes)
-        for number in differing(now[name], before[name], tolerances[name]):
-            columns.setdefault(before[SOURCE][number].as_py(), []).append(name)
-    return {row_id: f"differs in {', '.join(dict.fromkeys(names))}" for row_id, names in columns.items()}
-
-
-def _not_published(result: Result, job: Job, computed: pa.Table, published: pa.Table) -> set[str]:
-    """Return source rows that are computed now and were rightly not published: quarantined, or perhaps duplicates."""
-    only_now = set(computed[SOURCE].to_pylist()) - set(published[SOURCE].to_pylist())
-    if any(isinstance(step, PartitionStep) for step in (*job.preprocess, *job.inference)):
-        return only_now
-    return only_now & set(result.quarantine()["row_id"].to_pylist())
+        tolerances[name] = tolerance_of(after[name].type, dtypes)
+        for number in differing(after[name], before[name], tolerances[name]):
+            columns.setdefault(before[SOURCE][number].as_py(), {})[name] = None
+    return {row_id: f"differs in {', '.join(names)}" for row_id, names in columns.items()}
 
 
 def _recorded(job: Job, receipt: Mapping[str, Any], file: str) -> Job:
-    """Return the job as the receipt records it. Secrets, which no receipt has, come from the job file."""
-    if describe_run(job, receipt["partition"]).fingerprint == receipt["fingerprint"] or not receipt.get("settings"):
+    """Return the job as the receipt records it. Secrets come from the job file: no receipt has them."""
+    fingerprint = describe_run(job, receipt["partition"]).fingerprint
+    if fingerprint == receipt["fingerprint"] or not receipt.get("settings"):
         return job
-    return validated(file, _unmasked(receipt["settings"], job.model_dump(mode="json", exclude_none=True)))
+    now = job.model_dump(mode="json", exclude_none=True)
+    return validated(file, _unmasked(receipt["settings"], now))
 
 
 def _unmasked(then: Any, now: Any) -> Any:
@@ -194,42 +201,32 @@ def _unmasked(then: Any, now: Any) -> Any:
     return now if isinstance(then, str) and HIDDEN in then and now is not None else then
 
 
-def _inputs(sentences: tuple[str, ...], unreadable: int) -> Iterator[str]:
-    """Yield that inputs changed since the publish, and how many drawn rows were of such inputs."""
-    for sentence in sentences:
-        yield f"{sentence}; {unreadable:,} drawn rows are of such files: they are not verified, and not in the bound"
-
-
-def _explanations(result: Result, run: Run) -> Iterator[str]:
-    """Yield what could explain differences: changed files, other models or code, other libraries."""
-    receipt, is_explained = result.receipt, False
-    for sentence in (*_changed_files(result), *changed_settings(receipt, run)):
-        is_explained = True
-        yield sentence
-    now = versions()
+def _explanations(result: Result, run: Run) -> list[str]:
+    """Return what could explain differences: changed files, other models or code, other libraries."""
+    receipt = result.receipt
+    sentences = [*_changed_files(result), *changed_settings(receipt, run)]
+    numbers = versions()
     for name, version in receipt.get("versions", {}).items():
-        if name not in NOT_COMPARED and now.get(name) != version:
-            is_explained = True
-            yield f"another {name}: {version} then, {now.get(name, 'none')} now"
-    if not is_explained:
-        yield (
-            "statistics, models, code and libraries are those of the receipt: a few values changed, the machine is "
-            "another, or the code does not give the same result twice"
-        )
+        if name not in NOT_COMPARED and numbers.get(name) != version:
+            sentences.append(f"another {name}: {version} then, {numbers.get(name, 'none')} now")
+    return sentences or [
+        "statistics, models, code and libraries are those of the receipt: a few values changed, the "
+        "machine is another, or the code does not give the same result twice"
+    ]
 
 
 def _changed_files(result: Result) -> Iterator[str]:
-    """Yield a sentence if the statistics of the published rows are no longer those of the receipt."""
-    receipt = result.receipt
+    """Yield a sentence if the published rows have other statistics than the receipt."""
     columns = summary(combine(map(describe, result.batches())), ())
-    changes = []
-    for name, record in receipt.get("columns", {}).items():
-        now = columns.get(name, {})
-        for figure in FIGURES:
-            a, b = record.get(figure), now.get(figure)
-            if a != b and not (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)):
-                changes.append(name)
-                break
-    names = [name for name in changes if name in columns]
+    names = []
+    for name, record in result.receipt.get("columns", {}).items():
+        if any(not _equal(record.get(figure), columns.get(name, record).get(figure)) for figure in FIGURES):
+            names.append(name)
     if names:
         yield f"the bytes of published files changed: the receipt has other statistics of {', '.join(names)}"
+
+
+def _equal(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a == b
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)

@@ -105,8 +105,8 @@ class _Cleaning:
         if run.limit_rows:
             return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
         earlier = earlier_publications(run, receipt["generation"]) if receipt else []
-        kept = {entry["generation"] for entry in earlier[: getattr(self.sink, "keep_publications", 0)]}
-        items = removable(run, receipt, files, self.keep_receipts, self.idle_since, kept)
+        generations = {entry["generation"] for entry in earlier[: getattr(self.sink, "keep_publications", 0)]}
+        items = removable(run, receipt, files, self.keep_receipts, self.idle_since, generations)
         items += removable_kept(run, self.sink.excess(run, earlier))
         return [*items, *removable_prepared(run, self.sink_names)], ""
 

@@ -107,30 +107,30 @@ class Results:
             raise NoResult(self._missing(f"{partition} published", partition))
         return Result(self.job, receipt, partition)
 
-    def publication(self, partition: str, which: str) -> Result:
+    def publication(self, partition: str, name: str) -> Result:
         """Return a publication by its number, 1 for the oldest, by its generation, or the one `before` the published.
 
         Raise `NoResult` if there is none, or if the sink keeps only the rows of the newest one.
         """
         records = self.outputs.ledger(partition)
-        published = (read_json(records / "receipt.json") or {}).get("generation")
+        current = (read_json(records / "receipt.json") or {}).get("generation")
         receipts = publications(records, self.job.name)
         names = [str(receipt["generation"]) for receipt in receipts]
-        number = int(which) - 1 if which.isdecimal() else -1
-        if which == "before":
-            number = names.index(published) - 1 if published in names else -1
-        elif which in names:
-            number = names.index(which)
+        number = int(name) - 1 if name.isdecimal() else -1
+        if name == "before":
+            number = names.index(current) - 1 if current in names else -1
+        elif name in names:
+            number = names.index(name)
         if not 0 <= number < len(receipts):
-            known = ", ".join(f"{count} ({name})" for count, name in enumerate(names, 1))
+            listing = ", ".join(f"{count} ({generation})" for count, generation in enumerate(names, 1))
             raise NoResult(
-                f"{self.job.name}: expected one of the publications of {partition}, {known or 'none'}; found "
-                f"{'none before the published one' if which == 'before' else which}."
+                f"{self.job.name}: expected one of the publications of {partition}, {listing or 'none'}; found "
+                f"{'none before the published one' if name == 'before' else name}."
             )
-        if names[number] != published and not self.job.sink.keeps_publications:
+        if names[number] != current and not self.job.sink.keeps_publications:
             raise NoResult(
                 f"{self.job.name}: a sink of kind {self.job.sink.kind} has only the rows of the newest publish, "
-                f"{published}. Run the partition again, with the settings and inputs of then."
+                f"{current}. Run the partition again, with the settings and inputs of then."
             )
         return Result(self.job, receipts[number], f"{partition}@{number + 1}")
 
@@ -155,9 +155,9 @@ class Results:
 
     def named(self, name: str, partition: str | None = None) -> Result:
         """Return the result with a name such as `2026-11-19`, `2026-11-19@1`, `2026-11-19/sample-2` or `sample`."""
-        base, at, which = name.partition("@")
+        base, at, label = name.partition("@")
         if at:
-            return self.publication(self.partition(base or partition), which)
+            return self.publication(self.partition(base or partition), label)
         day, _, kind = name.rpartition("/")
         if match := SAMPLE.fullmatch(kind):
             number = int(match[1]) if match[1] else None

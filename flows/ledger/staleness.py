@@ -49,7 +49,7 @@ def undone(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     undo = receipt.get("undo")
     if not undo or undo["undone"] not in results_like(receipt, run):
         return ()
-    return (f"{undo_text(receipt)}; only --force, another setting or another input publishes anew",)
+    return (f"{undo_text(receipt)}; only --force, another setting or input starts a run",)
 
 
 def undo_text(receipt: Mapping[str, Any]) -> str:

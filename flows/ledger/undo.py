@@ -1,4 +1,4 @@
-"""`overnight undo`: publish an earlier publication of a partition again. It needs neither Prefect's server nor Ray."""
+"""`overnight undo`: publish earlier rows of a partition again, without Prefect's server and Ray."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,10 +16,9 @@ from overnight.tasks.write.in_process import publish_earlier, repair
 def undo(
     job: Job, partition: str | None = None, to: str = "", reason: str = "", file: str = "JOB.yaml"
 ) -> dict[str, Any]:
-    """Publish the publication `to` of a partition again, and return its receipt. `file` is the job file, for messages.
+    """Publish a publication again, by default the one before, and return its receipt.
 
-    `to` is a number or a generation; empty: the publication before the published one. Raise `NotKept` if its rows are
-    gone, and `PartitionBusy` if a run works on the partition.
+    `to` is a number or a generation. Raise `NotKept` if its rows are gone, `PartitionBusy` during a run.
     """
     results = Results(job, file, job.published)
     day = results.partition(partition)
@@ -34,7 +33,7 @@ def undo(
         current = results.result(day).receipt
         earlier = results.publication(day, to or "before").receipt
         if earlier["generation"] == current["generation"]:
-            raise JobError(f"--to {to}: expected an earlier publication of {day}, found the one that is published.")
+            raise JobError(f"--to {to}: expected an earlier publication of {day}, found the published one.")
         moment, _, suffix = run.attempt.partition("-")
         run = replace(run, generation=f"{moment}-{earlier['fingerprint'][:6]}-{suffix}")
         receipt = publish_earlier(run, job.sink_for(run), earlier, current)

@@ -16,8 +16,8 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
 def undo(job_path: Path, partition: str | None, to: str, reason: str, as_json: bool) -> None:
     """Publish the earlier rows of a partition again, in one step.
 
-    Publication 1 is the oldest. Sinks of files keep as many replaced publications as sink.keep_publications says. It
-    starts neither Ray nor Prefect. A later run of the unchanged job does not publish the undone rows again.
+    Publication 1 is the oldest. Sinks of files keep sink.keep_publications replaced ones. It starts
+    neither Ray nor Prefect. A later run of the unchanged job does not publish the undone rows again.
     """
     from overnight.flows.job.loading import load_job
     from overnight.tasks.errors import JobError

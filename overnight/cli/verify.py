@@ -1,4 +1,4 @@
-"""`overnight verify`: compute drawn published rows again, and say how many differ at most."""
+"""`overnight verify`: compute drawn published rows again, and print how many differ at most."""
 
 import contextlib
 import sys

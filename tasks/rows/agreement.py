@@ -88,10 +88,9 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def most_that_differ(count: int, rows: int, total: int, confidence: float = CONFIDENCE) -> int:
-    """Return how many of `total` rows differ at most, if `count` of `rows` drawn ones do: an exact, one-sided bound.
+    """Return how many of `total` rows differ at most, if `count` of `rows` drawn ones do: exact, one-sided.
 
-    J. P. Buonaccorsi 1987, "A note on confidence intervals for proportions in finite populations", The American
-    Statistician 41, 215-218. With many rows it is the bound of Clopper and Pearson 1934, Biometrika 26, 404-413.
+    J. P. Buonaccorsi 1987, "Confidence intervals for proportions in finite populations", Am. Stat. 41.
     """
     low, high = count, total - (rows - count)
     while low < high:  # with more differing rows it is less likely that so few of them are drawn

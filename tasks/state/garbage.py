@@ -67,8 +67,7 @@ def removable(
 ) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal. `keep_receipts` is at least 1.
 
-    The generations `kept` can be published again, so their records stay. An unpublished generation is removed if its
-    last attempt began before `idle_since`, an attempt name or empty.
+    Records of the generations `kept` stay. Others go, if their last attempt began before `idle_since`, a name or empty.
     """
     ledger = _Ledger(run, files, receipt["generation"] if receipt else "", frozenset(kept))
     items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
@@ -106,8 +105,8 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
 def removable_kept(run: Run, places: Sequence[Location]) -> list[GarbageItem]:
     """Return one item with the kept files of replaced publications that are more than the sink should keep."""
     sizes: list[int] = []
-    for place in places:
-        filesystem, path = place.open_filesystem()
+    for location in places:
+        filesystem, path = location.open_filesystem()
         sizes += [int(info["size"] or 0) for info in filesystem.find(path, detail=True).values()]
     reason = "of more replaced publications than sink.keep_publications"
     return [GarbageItem(run.partition, "kept files", reason, tuple(places), len(sizes), sum(sizes))] if places else []
@@ -176,8 +175,8 @@ class _Ledger:
     def old_receipts(self, keep: int) -> list[str]:
         """Return the receipts below the newest `keep`, unless the target has one of their files."""
         receipts = sorted(path for path in self._below("receipts") if path.endswith(".json"))
-        needed = {f"receipts/{name}.json" for name in (self.published, *self.kept)}
-        old = [path for path in receipts[:-keep] if path not in needed]
+        records = {f"receipts/{name}.json" for name in (self.published, *self.kept)}
+        old = [path for path in receipts[:-keep] if path not in records]
         # An old receipt stays if the target has one of its files: only the receipt proves that the file is this job's.
         target_names = set(self.run.target.names()) if old else set()
         garbage = []

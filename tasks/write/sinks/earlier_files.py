@@ -31,8 +31,8 @@ def kept_folder(run: Run) -> Location:
 
 def published_or_kept(sink: Location, file: str) -> Location:
     """Return the place of a file of a receipt, which has its path below the sink: published, or kept since."""
-    published, kept = sink / file, sink / FOLDER / f"{file}{KEPT}"
-    return kept if not published.exists() and kept.exists() else published
+    target, copy = sink / file, sink / FOLDER / f"{file}{KEPT}"
+    return copy if not target.exists() and copy.exists() else target
 
 
 def move(source: Location, target: Location) -> None:

@@ -96,11 +96,11 @@ class HiveFiles(DirectorySink):
     def keep(self, run: Run, files: list[str], earlier: Iterable[Mapping[str, Any]]) -> None:
         receipts = list(islice(earlier, self._count(run)))
         for file in sorted(_files_of(receipts).difference(files)):
-            for place in _places_of_old(run, file.rsplit("/", 1)[-1]):
-                if place.exists():
-                    earlier_files.move(place, run.sink / earlier_files.FOLDER / f"{file}{earlier_files.KEPT}")
-        for place in self.excess(run, receipts):
-            place.remove()
+            for source in _places_of_old(run, file.rsplit("/", 1)[-1]):
+                if source.exists():
+                    earlier_files.move(source, run.sink / earlier_files.FOLDER / f"{file}{earlier_files.KEPT}")
+        for file_to_remove in self.excess(run, receipts):
+            file_to_remove.remove()
 
     def excess(self, run: Run, earlier: Iterable[Mapping[str, Any]]) -> list[Location]:
         folder = earlier_files.kept_folder(run)

@@ -71,7 +71,7 @@ class LanceSink(DirectorySink):
 
     def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
         """Write the rows of the version that the receipt names again, as fragments."""
-        place = merged_rows(run) / f"{file_prefix(run)}00000.parquet{PART}"
+        target = merged_rows(run) / f"{file_prefix(run)}00000.parquet{PART}"
         try:
             tables = list(self.read(run.sink, receipt, None))
         except (FileNotFoundError, ValueError, OSError) as error:
@@ -86,10 +86,10 @@ class LanceSink(DirectorySink):
         if run.partition_directory:
             day = pa.scalar(date.fromisoformat(run.partition))
             rows = rows.append_column(run.partition_column, pa.repeat(day, len(rows)))
-        with place.writing() as file:
+        with target.writing() as file:
             pq.write_table(rows, file)
         lance.complete(run, schema)
-        files = [MergedFile(place.name, place, len(rows), 0, {})]
+        files = [MergedFile(target.name, target, len(rows), 0, {})]
         return Prepared(files, schema, lance.write_fragments(run, files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:

@@ -93,7 +93,7 @@ def test_the_unchanged_job_does_not_publish_the_undone_rows_again(tmp_path: Path
         assert entry.status == "published"
         [reason] = entry.why
         assert f"undid {undone}" in reason
-        assert "(wrong factor); only --force, another setting or another input publishes anew" in reason
+        assert "(wrong factor); only --force, another setting or input starts a run" in reason
     assert entry_of(job_in(tmp_path)).why == (), "the settings of the rows that are published again"
     assert entry_of(job_in(tmp_path, factor=3)).status == "stale"
     (tmp_path / "in/b.csv").write_text("n\n5\n")
@@ -144,7 +144,7 @@ def test_diff_and_undo_name_publications_by_number_and_generation(tmp_path: Path
     assert rows_of(job, f"all@{first}") == OLD
     with pytest.raises(NoResult, match=r"expected one of the publications of all, 1 \(.*\), 2 \(.*\); found 9"):
         undo(job, to="9")
-    with pytest.raises(JobError, match="--to 2: expected an earlier publication of all, found the one"):
+    with pytest.raises(JobError, match="--to 2: expected an earlier publication of all, found the published one"):
         undo(job, to="2")
     typed = CliRunner().invoke(main, ["undo", str(tmp_path / "job.yaml"), "--to", "1", "--reason", "worse", "--json"])
     receipt = json.loads(typed.stdout)
