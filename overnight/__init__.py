@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overnight import extend, models, shuffles, sinks, sources, steps
-    from overnight.api.inspecting import load, preview, search, status
+    from overnight.api.inspecting import load, preview, search, status, verify
     from overnight.api.receipt import Receipt
-    from overnight.api.running import backfill, run
+    from overnight.api.running import backfill, run, undo
     from overnight.flows.backfill import BackfillFailed
     from overnight.flows.job.model import Job
     from overnight.flows.job.retries import Retries
@@ -42,6 +42,8 @@ _NAMES = {
     "run": "api.running",
     "search": "api.inspecting",
     "status": "api.inspecting",
+    "undo": "api.running",
+    "verify": "api.inspecting",
 }
 
 __all__ = [
@@ -68,6 +70,8 @@ __all__ = [
     "sources",
     "status",
     "steps",
+    "undo",
+    "verify",
 ]
 
 

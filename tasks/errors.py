@@ -49,6 +49,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #      CheckFailed              a check refused the publish
 #        OtherColumns           new rows have other columns than the published rows that stay
 #        TooManyQuarantined     more rows are quarantined than the job allows
+#        NotKept                the rows of an earlier publish are no longer there
 #      StageFailed              a stage failed for another reason
 #        WorkerLost             a worker process or a node died
 #          RayEnded             the Ray of this process ended (flows/runs/local_ray.py)
@@ -130,6 +131,10 @@ class TooManyQuarantined(CheckFailed):
 
 class OtherColumns(CheckFailed):
     """New rows have other columns than the published rows that a run keeps. The next run is of all rows."""
+
+
+class NotKept(CheckFailed):
+    """The rows of an earlier publish are no longer there, or the sink never keeps them."""
 
 
 class RetryRefused(OvernightError):

@@ -28,6 +28,7 @@ from overnight.tasks.preprocess.in_process import Steps
 from overnight.tasks.preprocess.kinds import PartitionStep
 from overnight.tasks.rows.agreement import hashes_of, rows_needed
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
 from overnight.tasks.workers import user_output
 from overnight.tasks.workers.row_isolation import TOGETHER
 from overnight.tasks.write.in_process import describe, outcome, summary
@@ -91,20 +92,21 @@ class BothWays:
         """Compute more drawn rows, until there are `rows` in all."""
         stop = min(rows, self.most)
         with _explained("ingest"):
-            files = self._read(self.rows, stop)
+            files = _read(self._drawn, self._folder, self.rows, stop)
         for side in (self.a, self.b):
             with _explained("infer"):
                 _compute(side, self._drawn, files, str(self._folder))
         self.rows = stop
 
-    def _read(self, first: int, stop: int) -> list[Path]:
-        """Write one file per block of drawn rows, because the columns of blocks may differ."""
-        files = []
-        for number, block in enumerate(self._drawn.read(first, stop)):
-            files.append(self._folder / f"{first}-{number}.arrow")
-            with pa.OSFile(str(files[-1]), "wb") as sink, pa.ipc.new_file(sink, block.schema) as writer:
-                writer.write_table(block)
-        return files
+
+def _read(drawn: DrawnRows, folder: Path, first: int, stop: int) -> list[Path]:
+    """Write one file per block of drawn rows, because the columns of blocks may differ."""
+    files = []
+    for number, block in enumerate(drawn.read(first, stop)):
+        files.append(folder / f"{first}-{number}.arrow")
+        with pa.OSFile(str(files[-1]), "wb") as sink, pa.ipc.new_file(sink, block.schema) as writer:
+            writer.write_table(block)
+    return files
 
 
 @contextmanager
@@ -115,6 +117,31 @@ def both_ways(jobs: Sequence[tuple[str, Job]], partition: str, drawing: Drawing)
             job = jobs[0][1]
             draw = draw_rows(run_in(folder, job, partition), job.source, drawing.most, drawing.seed)
         yield BothWays(draw, Path(folder), jobs)
+
+
+@dataclass(frozen=True)
+class ComputedAgain:
+    """Drawn rows as a job computes them now: the side, and the source rows with `row_id`, `__state`, `__error_type`."""
+
+    side: Side
+    source_rows: pa.Table
+    drawn: int
+    total: int
+
+
+def compute_again(job: Job, partition: str, manifest: Location, drawing: Drawing) -> ComputedAgain:
+    """Draw rows of an earlier run's `manifest`, and compute them with the job."""
+    with tempfile.TemporaryDirectory(prefix="overnight-verify-") as folder, user_output.left_alone():
+        with _explained("ingest"):
+            run = run_in(folder, job, partition)
+            drawn = draw_rows(run, job.source, drawing.most, drawing.seed, manifest)
+            files = _read(drawn, Path(folder), 0, len(drawn.rows))
+            rows = [_block(file).select(["row_id", "__state", "__error_type"]) for file in files]
+        side = Side(job.name, job, NO_ROWS)
+        with _explained("infer"):
+            if files:
+                _compute(side, drawn, files, folder)
+    return ComputedAgain(side, pa.concat_tables(rows, promote_options="permissive"), len(drawn.rows), drawn.total)
 
 
 def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side, int]:

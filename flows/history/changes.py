@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overnight.flows.history.lines import Remark
-from overnight.flows.ledger.staleness import changed_files, differences, some
+from overnight.flows.ledger.staleness import changed_files, differences, some, undo_text
 from overnight.flows.report.page import number, size
 from overnight.tasks.config.masking import masked
 
@@ -16,7 +16,13 @@ Record = Mapping[str, Any]
 
 def changes_between(before: Record, now: Record) -> list[Remark]:
     """Return what changed from one receipt to a later one."""
-    return [*_settings(before, now), *_files(before, now), *_versions(before, now), *_inputs(before, now)]
+    changes = [*_settings(before, now), *_files(before, now), *_versions(before, now), *_inputs(before, now)]
+    return [*_undo(now), *changes]
+
+
+def _undo(now: Record) -> Iterator[Remark]:
+    if now.get("undo"):
+        yield Remark("undo", undo_text(now))
 
 
 def _settings(before: Record, now: Record) -> Iterator[Remark]:

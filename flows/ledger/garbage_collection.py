@@ -20,10 +20,13 @@ from overnight.tasks.state.garbage import (
     Sizes,
     list_sizes,
     removable,
+    removable_kept,
     removable_prepared,
     removable_sample,
 )
+from overnight.tasks.state.publications import earlier_publications
 from overnight.tasks.state.run import Run, read_json
+from overnight.tasks.write.kinds import Sink
 
 KEEP_RECEIPTS = 30
 SHOWN = ("partition", "what", "why", "files")
@@ -38,7 +41,7 @@ def collect_garbage(
     """
     idle_since = f"{datetime.now(UTC) - timedelta(older_than):%Y%m%dT%H%M%S}" if older_than is not None else ""
     run = describe_run(job, "all")
-    cleaning = _Cleaning(keep_receipts, idle_since, run.sink.names(), dry_run)
+    cleaning = _Cleaning(keep_receipts, idle_since, run.sink.names(), dry_run, job.sink)
     sample_run = describe_run(job, "all", limit_rows=1)  # any limit makes it a sample
     ledgers = _ledgers(run, sample_run)
     with ThreadPoolExecutor(16) as pool:
@@ -71,6 +74,7 @@ class _Cleaning:
     idle_since: str
     sink_names: list[str]
     dry_run: bool
+    sink: Sink
 
     def clean(self, run: Run, files: Sizes) -> CleanPartition:
         items, reason = self._find(run, files)
@@ -100,7 +104,10 @@ class _Cleaning:
             return [], f"published by another job, {receipt['job']!r}"
         if run.limit_rows:
             return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""
-        items = removable(run, receipt, files, self.keep_receipts, self.idle_since)
+        earlier = earlier_publications(run, receipt["generation"]) if receipt else []
+        generations = {entry["generation"] for entry in earlier[: getattr(self.sink, "keep_publications", 0)]}
+        items = removable(run, receipt, files, self.keep_receipts, self.idle_since, generations)
+        items += removable_kept(run, self.sink.excess(run, earlier))
         return [*items, *removable_prepared(run, self.sink_names)], ""
 
 

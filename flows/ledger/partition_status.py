@@ -14,12 +14,13 @@ from typing import Any, Literal
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
-from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
+from overnight.flows.ledger.staleness import changed_inputs, changed_settings, undone, unknown_commits
 from overnight.flows.ledger.upstreams import chain_of, changes_upstream
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
+from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import FORMAT_VERSION, Run, is_of_all_rows
 from overnight.tasks.storage.stores import use
 
@@ -123,13 +124,13 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     if entry.status != "published":
         return entry
     receipt = entry.receipt or {}
-    changes = changed_settings(receipt, run)
+    changes = () if results_like(receipt, run) else changed_settings(receipt, run)
     record = ledger.unpublished or {}
     if entry.begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
         changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
     if changes:
         return replace(entry, status="stale", why=changes)
-    return replace(entry, why=unknown_commits(receipt, run))
+    return replace(entry, why=(*undone(receipt, run), *unknown_commits(receipt, run)))
 
 
 def entry_of(partition: str, job: str, ledger: PartitionLedger) -> PartitionStatus:

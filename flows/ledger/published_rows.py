@@ -4,6 +4,7 @@ The sink reads what it published (`Sink.read`). Columns keep their types, except
 inner types, and in a database, whose types follow from Python's values.
 """
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,7 +50,10 @@ def files_of(job: Job, receipt: Receipt) -> list[Location]:
 
 def quarantine_of(job: Job, receipt: Receipt) -> pa.Table:
     """Return the quarantine of a receipt: `row_id`, `uri`, `stage`, `error_type` and `error_message`, all strings."""
-    return read_parquet(records_of_receipt(job, receipt) / "quarantine" / f"quarantine-{receipt['generation']}.parquet")
+    records, generation = records_of_receipt(job, receipt), receipt["generation"]
+    with contextlib.suppress(FileNotFoundError):
+        return read_parquet(records / "quarantine" / f"quarantine-{generation}.parquet")
+    return read_parquet(records / "generations" / generation / "quarantine")  # of a publish that was replaced
 
 
 def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
@@ -58,10 +62,15 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
     number = table.schema.get_field_index(f"{column}_path")
     if job.sink.kind != "images" or number < 0:
         return table
-    folder = job.outputs_of(receipt).files
-    if directory := partition_directory(job.sink.partition_column, receipt["partition"]):
-        folder = folder / directory
-    images = [(folder / path).read_bytes() if path else None for path in table[number].to_pylist()]
+    outputs = job.outputs_of(receipt)
+    directory = partition_directory(job.sink.partition_column, receipt["partition"])
+    folders: dict[str, Location] = {}
+    images = []
+    for path in table[number].to_pylist():
+        name, _, below = (path or "").partition("/")
+        if path and name not in folders:
+            folders[name] = outputs.sink.place_of(outputs.files, f"{directory}/{name}".lstrip("/"))
+        images.append((folders[name] / below).read_bytes() if path else None)
     return table.set_column(number, column, pa.array(images, pa.large_binary()))
 
 

@@ -1,7 +1,7 @@
 """The results of a job that a user can look at and compare: published partitions, samples, and their quarantines.
 
 A result has a name. `2026-11-19` or `all` names the published partition. `2026-11-19/sample-2` names the second sample
-of that day, and `2026-11-19/sample` its newest one.
+of that day, and `2026-11-19/sample` its newest one. `2026-11-19@1` names the oldest publication of that day.
 """
 
 import re
@@ -18,6 +18,7 @@ from overnight.flows.ledger import published_rows
 from overnight.flows.ledger.published_rows import KEPT, records_of_receipt
 from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.state.publications import publications
 from overnight.tasks.state.run import read_json
 from overnight.tasks.storage.location import Location
 
@@ -106,6 +107,33 @@ class Results:
             raise NoResult(self._missing(f"{partition} published", partition))
         return Result(self.job, receipt, partition)
 
+    def publication(self, partition: str, name: str) -> Result:
+        """Return a publication by its number, 1 for the oldest, by its generation, or the one `before` the published.
+
+        Raise `NoResult` if there is none, or if the sink keeps only the rows of the newest one.
+        """
+        records = self.outputs.ledger(partition)
+        current = (read_json(records / "receipt.json") or {}).get("generation")
+        receipts = publications(records, self.job.name)
+        names = [str(receipt["generation"]) for receipt in receipts]
+        number = int(name) - 1 if name.isdecimal() else -1
+        if name == "before":
+            number = names.index(current) - 1 if current in names else -1
+        elif name in names:
+            number = names.index(name)
+        if not 0 <= number < len(receipts):
+            listing = ", ".join(f"{count} ({generation})" for count, generation in enumerate(names, 1))
+            raise NoResult(
+                f"{self.job.name}: expected one of the publications of {partition}, {listing or 'none'}; found "
+                f"{'none before the published one' if name == 'before' else name}."
+            )
+        if names[number] != current and not self.job.sink.keeps_publications:
+            raise NoResult(
+                f"{self.job.name}: a sink of kind {self.job.sink.kind} has only the rows of the newest publish, "
+                f"{current}. Run the partition again, with the settings and inputs of then."
+            )
+        return Result(self.job, receipts[number], f"{partition}@{number + 1}")
+
     def _sample(self, records: Location, partition: str, number: int | None) -> Result:
         files = [name for name in (records / "receipts").names() if name.endswith(".json")]
         count = len(files)
@@ -126,7 +154,10 @@ class Results:
         return Result(self.job, receipt, f"{partition}/sample-{number}", rows)
 
     def named(self, name: str, partition: str | None = None) -> Result:
-        """Return the result with a name such as `2026-11-19`, `2026-11-19/sample-2`, `sample` or `published`."""
+        """Return the result with a name such as `2026-11-19`, `2026-11-19@1`, `2026-11-19/sample-2` or `sample`."""
+        base, at, label = name.partition("@")
+        if at:
+            return self.publication(self.partition(base or partition), label)
         day, _, kind = name.rpartition("/")
         if match := SAMPLE.fullmatch(kind):
             number = int(match[1]) if match[1] else None

@@ -12,6 +12,7 @@ from overnight.flows.job.model import Job
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
+from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import Run, changed_commits
 from overnight.tasks.write.kinds import RECORDED_AS
 
@@ -43,6 +44,21 @@ def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     )
 
 
+def undone(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
+    """Return a sentence if the published rows are those of an undo, and the job would make the undone ones again."""
+    undo = receipt.get("undo")
+    if not undo or undo["undone"] not in results_like(receipt, run):
+        return ()
+    return (f"{undo_text(receipt)}; only --force, another setting or input starts a run",)
+
+
+def undo_text(receipt: Mapping[str, Any]) -> str:
+    """Return who undid which generation when and why, from the receipt of an undo."""
+    undo = receipt["undo"]
+    text = f"{undo['by']} undid {undo['undone']['generation']} at {receipt['finished_at']}"
+    return text + f" ({receipt['reason']})" * bool(receipt.get("reason"))
+
+
 def _changed_ingredients(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     if before["fingerprint"] == after["fingerprint"]:
         return
@@ -71,7 +87,8 @@ def changed_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[t
 def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any]) -> tuple[str, ...]:
     """List a partition's inputs, and return one sentence if they changed since the receipt, or cannot be listed."""
     try:
-        if digest(stream_inputs(job.source, partition)) == receipt["inputs"]:
+        results = results_like(receipt, run) or [receipt]
+        if digest(stream_inputs(job.source, partition)) in [result["inputs"] for result in results]:
             return ()
         files = list_inputs(job.source, partition)  # in memory only if there are changes to list
     except InputError as error:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from overnight.flows.ledger.staleness import undo_text
 from overnight.flows.report.columns import Column
 from overnight.tasks.errors import first_line
 from overnight.tasks.write.kinds import Checks
@@ -65,6 +66,8 @@ def judge(
         counts += f", {filter_count:,} filtered"
     if quarantine_count := record.get("rows_quarantined"):
         counts += f", {quarantine_count:,} quarantined"
+    if undo := record.get("undo"):
+        counts += f", again the rows of {undo['generation']}, because {undo_text(record)}"
     pass_count = sum(check.state == "passed" for check in checks)
     passed_checks = f"{pass_count} check{'s' * (pass_count != 1)} passed"
     doubts = _doubts(record, columns, *agreement)

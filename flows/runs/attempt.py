@@ -20,6 +20,7 @@ from overnight.tasks.errors import OvernightError, explain
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state import lease
 from overnight.tasks.state.manifest import digest, read_manifest
+from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import (
     FORMAT_VERSION,
     Run,
@@ -62,7 +63,7 @@ class Scope:
 
     def is_published(self, receipt: dict[str, Any]) -> bool:
         """Return True if the receipt is that of a publish of these rows."""
-        return bool(receipt["fingerprint"] == self.run.fingerprint)
+        return bool(results_like(receipt, replace(self.run, commits={})))
 
     def begin(self, run: Run) -> dict[str, Any]:
         """Prepare the new generation of `run`, and return the keys that its record has in addition."""
@@ -75,17 +76,15 @@ def fresh_receipt(job: Job, run: Run) -> dict[str, Any] | None:
     Return None for a publish or a forced run that was interrupted: the next run completes it.
     """
     receipt = read_json(run.ledger / "receipt.json")
-    if (
-        receipt is None
-        or is_under_way(run)
-        or (receipt["job"], receipt["fingerprint"]) != (run.job, run.fingerprint)
-        or changed_commits(receipt, run)
-        or unfinished_generation(run.ledger, run.fingerprint)
-        or changes_upstream(job, run.partition, receipt)
-        or receipt["inputs"] != digest(stream_inputs(job.source, run.partition))
-    ):
+    if receipt is None or is_under_way(run) or receipt["job"] != run.job:
         return None
-    return receipt
+    results = results_like(receipt, run)
+    if not results or unfinished_generation(run.ledger, run.fingerprint):
+        return None
+    if changes_upstream(job, run.partition, receipt):
+        return None
+    inputs = digest(stream_inputs(job.source, run.partition))
+    return receipt if inputs in [result["inputs"] for result in results] else None
 
 
 def is_publisher_dead(run: Run, receipt: dict[str, Any]) -> bool:
@@ -141,12 +140,11 @@ def _repaired_generation(job: Job, run: Run, scope: Scope) -> str | None:
     if not publish:
         return None
     get_run_logger().warning(str(publish))
-    receipt = publish.receipt
-    if not receipt:
-        return None
-    if publish.flow_run != run.flow_run:
+    if publish.receipt and publish.flow_run != run.flow_run:
         end_published_run(publish.flow_run)
-    return publish.generation if scope.is_published(receipt) else None
+    # an undo that was taken back leaves a partition that needs no run
+    receipt = publish.receipt or fresh_receipt(job, run)
+    return str(receipt["generation"]) if receipt and scope.is_published(receipt) else None
 
 
 def _is_outdated(job: Job, run: Run) -> bool:

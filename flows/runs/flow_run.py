@@ -143,6 +143,8 @@ def _seconds_and_cost(receipt: Mapping[str, Any]) -> str:
 def unchanged_message(receipt: Mapping[str, Any], is_retry: bool) -> str:
     """Return why a run, or a retry of quarantined rows, has nothing to do."""
     reason = "without quarantined rows" if is_retry else "and not stale"
+    if receipt.get("undo") and not is_retry:
+        reason = f"by an undo of {receipt['undo']['undone']['generation']}; force starts a run"
     counts = ", ".join([_rows(receipt["rows_out"]), *_counts(receipt, [])])
     return f"nothing ran: {receipt['partition']} is published {reason}, since {receipt['finished_at']} ({counts})"
 

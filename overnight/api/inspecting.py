@@ -11,6 +11,7 @@ from overnight.flows.job.model import Job
 from overnight.tasks.storage.location import Location
 
 if TYPE_CHECKING:
+    from overnight.flows.compare.verification import Verification
     from overnight.flows.preview import Preview
 
 
@@ -58,6 +59,30 @@ def status(
 
         entries = with_late_runs(call.job, read_ledger(call.job, first, last, inputs))
         return Statuses(entries, call.job.name, call.job.reports)
+
+
+@restored()
+def verify(job: AnyJob, partition: str | date | None = None, *, rows: int = 300, seed: int = 0) -> "Verification":
+    """Compute drawn rows of a published partition again, and compare, as `overnight verify` does.
+
+    Args:
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
+        partition: The day, as `YYYY-MM-DD` or a date; by default the newest that is published.
+        rows: How many source rows to draw.
+        seed: The seed of the draw.
+
+    Returns:
+        The result: `differences` is empty if all drawn rows are as published, and `most` is how many rows of the
+        partition differ at most, at 95 %. `as_json()` returns the document of `overnight verify --json`.
+
+    Raises:
+        JobError: The job is wrong.
+        OvernightError: The partition is not published, or its rows cannot be computed again.
+    """
+    with prepared(job) as call:
+        from overnight.flows.compare.verification import verify as verify_rows
+
+        return verify_rows(call.job, as_day(partition), rows, seed, str(call.path))
 
 
 @leaves_no_trace

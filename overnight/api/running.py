@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from overnight.api.job_files import AnyJob, Overrides, as_date, as_day, prepared
-from overnight.api.process_state import leaves_no_trace
+from overnight.api.process_state import leaves_no_trace, restored
 from overnight.api.receipt import Receipt
 from overnight.api.statuses import Statuses
 from overnight.flows.backfill_plan import DEFAULT_SELECT, Order, Select, entries_of, planned
@@ -73,6 +73,26 @@ def run(
                 retry_quarantined=retry_quarantined,
             )
         return Receipt(receipt, call.job)
+
+
+@restored()
+def undo(job: AnyJob, partition: str | date | None = None, *, to: str | int = "", reason: str = "") -> Receipt:
+    """Publish earlier rows of a partition again, as `overnight undo` does, and return the new receipt.
+
+    Args:
+        job: The path of a job file, an `overnight.Job`, or a dictionary with the keys of a job file.
+        partition: The day, as `YYYY-MM-DD` or a date; by default the newest that is published.
+        to: The number of the publication, 1 for the oldest, or its generation; by default the one before.
+        reason: The reason, for the receipt.
+
+    Raises:
+        JobError: The job or the publication is wrong.
+        OvernightError: The rows are no longer there, or a run works on the partition. Nothing was changed.
+    """
+    with prepared(job) as call:
+        from overnight.flows.ledger.undo import undo as undo_partition
+
+        return Receipt(undo_partition(call.job, as_day(partition), str(to), masked(reason), str(call.path)), call.job)
 
 
 @leaves_no_trace

@@ -29,7 +29,9 @@ from overnight.cli.search import search
 from overnight.cli.show import show
 from overnight.cli.site import site
 from overnight.cli.status import status
+from overnight.cli.undo import undo
 from overnight.cli.validate import validate
+from overnight.cli.verify import verify
 from overnight.tasks.config.proxies import this_machine_past_proxies
 
 # Before Prefect is imported: the terminal shows the command's output, and the Prefect UI has the log.
@@ -44,7 +46,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-RESULTS = (preview, show, diff, compare, history, site, search)
+RESULTS = (preview, show, diff, compare, verify, undo, history, site, search)
 OTHERS = (docs, validate, doctor, chaos, serve, notify, metrics, clean, remove)
 SECTIONS = {"First commands, in this order": FIRST, "Rows and results": RESULTS, "Other commands": OTHERS}
 

@@ -117,6 +117,8 @@ def _counts(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"{line}{counts['rows_changed']:,} changed, {counts['rows_removed']:,} removed"
     if reason := receipt.get("all_rows"):
         yield f"all rows ran, although only inputs changed: {reason}"
+    if undo := receipt.get("undo"):
+        yield f"undo: again the rows of {undo['generation']}; undone by {undo['by']}: {undo['undone']['generation']}"
     for name, saving in receipt.get("reused", {}).items():
         line = f"reused by {name}: {saving['answers']:,} answers of earlier runs"
         line += f", {saving['prompt_tokens']:,} + {saving['completion_tokens']:,} tokens"

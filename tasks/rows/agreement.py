@@ -87,6 +87,35 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(2 * tail, 1.0)
 
 
+def most_that_differ(count: int, rows: int, total: int, confidence: float = CONFIDENCE) -> int:
+    """Return how many of `total` rows differ at most, if `count` of `rows` drawn ones do: exact, one-sided.
+
+    J. P. Buonaccorsi 1987, "Confidence intervals for proportions in finite populations", Am. Stat. 41.
+    """
+    low, high = count, total - (rows - count)
+    while low < high:  # with more differing rows it is less likely that so few of them are drawn
+        middle = (low + high + 1) // 2
+        if _at_most(count, rows, middle, total) > 1 - confidence:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _at_most(count: int, rows: int, differing: int, total: int) -> float:
+    """Return how likely `rows` draws without replacement have at most `count` of the `differing` rows."""
+    probability = 0.0
+    for number in range(max(rows - (total - differing), 0), count + 1):
+        ways = _ways(differing, number) + _ways(total - differing, rows - number) - _ways(total, rows)
+        probability += math.exp(ways)
+    return probability
+
+
+def _ways(total: int, rows: int) -> float:
+    """Return the logarithm of the number of ways to draw `rows` of `total` rows."""
+    return math.lgamma(total + 1) - math.lgamma(rows + 1) - math.lgamma(total - rows + 1)
+
+
 def predictions(names: Iterable[str]) -> list[str]:
     """Return the columns of predicted labels among these names."""
     return [name for name in names if name == PREDICTION or name.endswith(f"_{PREDICTION}")]

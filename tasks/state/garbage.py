@@ -7,7 +7,7 @@ the partition meanwhile.
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -62,12 +62,14 @@ def _local_sizes(root: str) -> Iterator[tuple[str, int]]:
                 yield path[len(root) + 1 :], os.lstat(path).st_size
 
 
-def removable(run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str) -> list[GarbageItem]:
+def removable(
+    run: Run, receipt: Receipt, files: Sizes, keep_receipts: int, idle_since: str, kept: Collection[str] = ()
+) -> list[GarbageItem]:
     """Return the items of the ledger to remove, in the order of removal. `keep_receipts` is at least 1.
 
-    An unpublished generation is removed if its last attempt began before `idle_since`, an attempt name or empty.
+    Records of the generations `kept` stay. Others go, if their last attempt began before `idle_since`, a name or empty.
     """
-    ledger = _Ledger(run, files, receipt["generation"] if receipt else "")
+    ledger = _Ledger(run, files, receipt["generation"] if receipt else "", frozenset(kept))
     items = [*ledger.generations(idle_since)]  # before receipts, which record that they were published
     items += ledger.some("receipts", f"older than the newest {keep_receipts}", ledger.old_receipts(keep_receipts))
     removals = {item.what for item in items}
@@ -101,6 +103,16 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
     return items
 
 
+def removable_kept(run: Run, places: Sequence[Location]) -> list[GarbageItem]:
+    """Return one item with the kept files of replaced publications that are more than the sink should keep."""
+    sizes: list[int] = []
+    for location in places:
+        filesystem, path = location.open_filesystem()
+        sizes += [int(info["size"] or 0) for info in filesystem.find(path, detail=True).values()]
+    reason = "of more replaced publications than sink.keep_publications"
+    return [GarbageItem(run.partition, "kept files", reason, tuple(places), len(sizes), sum(sizes))] if places else []
+
+
 def _sizes_below(folder: Location) -> list[int]:
     """Return the bytes of each file that is removed with a directory. With a link, none is."""
     return [] if folder.is_link() else list(list_sizes(folder).values())
@@ -113,6 +125,7 @@ class _Ledger:
     run: Run
     files: Sizes
     published: str
+    kept: frozenset[str]  # generations that can be published again
 
     def generations(self, idle_since: str) -> Iterator[GarbageItem]:
         """Yield items oldest first. If a newer one went first, a run would resume an older one with its settings."""
@@ -126,9 +139,10 @@ class _Ledger:
                 continue
             last_attempt = max(self._names(f"{home}/attempts"), default=name)
             is_idle = last_attempt < idle_since
-            if name == self.published or (name in resumable and not is_idle):
+            stays = name == self.published or name in self.kept
+            if stays or (name in resumable and not is_idle):
                 yield from self._tree(f"{home}/attempts", "plans of attempts that ended")
-            if name == self.published:
+            if stays:
                 for folder, reason in RESUMED_FROM.items():
                     yield from self._tree(f"{home}/{folder}", reason)
             elif name not in resumable or is_idle:
@@ -162,7 +176,8 @@ class _Ledger:
     def old_receipts(self, keep: int) -> list[str]:
         """Return the receipts below the newest `keep`, unless the target has one of their files."""
         receipts = sorted(path for path in self._below("receipts") if path.endswith(".json"))
-        old = [path for path in receipts[:-keep] if path != f"receipts/{self.published}.json"]
+        records = {f"receipts/{name}.json" for name in (self.published, *self.kept)}
+        old = [path for path in receipts[:-keep] if path not in records]
         # An old receipt stays if the target has one of its files: only the receipt proves that the file is this job's.
         target_names = set(self.run.target.names()) if old else set()
         garbage = []

@@ -61,6 +61,16 @@ def published_rows(run: Run, generation: str, files: Sequence[str]) -> Published
     return PublishedRows(tuple(files), record["rows"], record["schema"], record["columns"], by_file)
 
 
+def copy_record(run: Run, generation: str) -> None:
+    """Copy the manifest of another generation, and the record that its publish left, to the generation of `run`."""
+    manifest = run.ledger / "generations" / generation / "manifest"
+    if manifest.exists():
+        manifest.copy_to(run.manifest)
+    folder = _folder(run, generation)
+    for name in folder.names():
+        (folder / name).copy_to(_folder(run, run.generation) / name)
+
+
 def without_quarantined(ranges: pa.Table) -> pa.Table:
     """Return the ranges without those of quarantined rows, and without `END` of their units.
 

@@ -9,15 +9,19 @@ import pyarrow.parquet as pq
 from overnight.tasks.rows.blocks import FILTERED
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import QUARANTINE, parquet_bytes
-from overnight.tasks.write.checks.column_statistics import describe, summary
+from overnight.tasks.write.checks.column_statistics import combine, describe, summary
 from overnight.tasks.write.checks.drift import mean_shift, share_distance
 from overnight.tasks.write.checks.reasons import reasons
 from overnight.tasks.write.merge.json_values import json_lines
 from overnight.tasks.write.merge.output_schema import common_schema, conform
+from overnight.tasks.write.publish.publish import repair
+from overnight.tasks.write.publish.receipt import versions
+from overnight.tasks.write.publish.undo import publish_earlier
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.stream.rows_to_publish import quarantine_details, rows_to_publish
 
-__all__ = ["Outcome", "describe", "json_lines", "mean_shift", "outcome", "reasons", "share_distance", "summary"]
+__all__ = ["Outcome", "combine", "describe", "json_lines", "mean_shift", "outcome", "publish_earlier", "reasons"]
+__all__ += ["repair", "share_distance", "summary", "versions"]
 
 
 @dataclass(frozen=True)

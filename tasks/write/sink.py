@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from overnight.tasks.config.settings import Leaf
 from overnight.tasks.engine.passing_on import PartSize
-from overnight.tasks.errors import ContractError
+from overnight.tasks.errors import ContractError, NotKept
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.location import Location
@@ -66,6 +66,7 @@ class Sink(Leaf):
 
     operational: ClassVar[tuple[str, ...]] = ("rows_per_part", "seconds_per_part")
     keeps_rows: ClassVar[bool] = False  # if `commit` can add files to the published ones
+    keeps_publications: ClassVar[bool] = False  # if `recall` and `read` find the rows of an earlier receipt
 
     @property
     def place(self) -> str | None:
@@ -159,9 +160,34 @@ class Sink(Leaf):
         `files` (published) and `old` (replaced) are below the sink. Files that earlier versions of the table need stay.
         """
 
+    def keep(self, run: Run, files: list[str], earlier: Iterable[Mapping[str, Any]]) -> None:
+        """Keep replaced files after a commit of `files`, as far as the sink keeps any. It may be called twice.
+
+        `earlier` are the receipts of earlier publishes, the newest first. `finish` removes the other replaced files.
+        """
+
+    def excess(self, run: Run, earlier: Iterable[Mapping[str, Any]]) -> list[Location]:
+        """Return the kept files of the run's partition that are more than the sink should keep."""
+        return []
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        """Prepare the rows of an earlier receipt to be published again, in files that readers do not see yet.
+
+        Raise `NotKept` if the rows are no longer there.
+        """
+        raise NotKept(
+            f"{run.job}/{run.partition}: expected a sink that keeps earlier publications, found kind: {self.kind}, "
+            "which has the rows of the newest publish only. Nothing was changed. Run the partition again, with the "
+            "settings and inputs of then."
+        )
+
     def version(self, run: Run) -> dict[str, Any]:
         """Return what the commit adds to the receipt: `table_version`; empty if the table has no versions."""
         return {}
+
+    def place_of(self, sink: Location, file: str) -> Location:
+        """Return the place of a file of a receipt, given its path below the `sink`."""
+        return sink / file
 
     def read(self, place: Location, receipt: Mapping[str, Any], columns: list[str] | None) -> Iterator[pa.Table]:
         """Yield the rows that a receipt describes, without the column of the partition, except in files of Iceberg.
@@ -174,7 +200,7 @@ class Sink(Leaf):
                     f"expected published files of Parquet in a sink of kind {self.kind}, found {name}. Give the sink a "
                     "method read, so that show, search and the page of a run find the rows."
                 )
-            with (place / name).open() as file:
+            with self.place_of(place, name).open() as file:
                 parquet = pq.ParquetFile(file)
                 yield pa.Table.from_batches([], parquet.schema_arrow).select(columns or parquet.schema_arrow.names)
                 for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=columns):

@@ -18,8 +18,8 @@ from overnight.tasks.errors import CheckFailed, RetryRefused
 from overnight.tasks.state import lease, row_ranges
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
 from overnight.tasks.state.run import FORMAT_VERSION, Run, published_files, read_json, unfinished_generation, write_json
+from overnight.tasks.write.publish.continued import leave_for_next, read_continued
 from overnight.tasks.write.publish.publish import audit, is_under_way, prepared, publish, repair
-from overnight.tasks.write.publish.retried import leave_for_retry, read_retried
 from overnight.tasks.write.sink import Sink
 from tests.contracts.crash_points.places import Place
 from tests.contracts.sinks.publications import NO_ERRORS, columns_of, receipt_of, records_of, stage
@@ -139,7 +139,7 @@ def _new_generation(site: Site, run: Run, published: dict[str, Any], retried: st
         assert settled is not None
         kept = site.rows[retried]
         take_over(home, settled, without_quarantined(settled.ranges))
-        record |= {"retries": retried, "current": "f"}
+        record |= {"continues": retried, "current": "f", "replaced": [], "is_retry": True}
     write_json(home.home / "rows.json", {"new": numbers, "kept": len(kept), "all": [*kept, *numbers]})
     write_json(home.home / "generation.json", record)
     return generation
@@ -159,13 +159,13 @@ def _write(site: Site, run: Run) -> Any:
     rows = len(plan["all"])
     counts = pa.table({"unit": [0], "rows": [rows], "first_row": [0], "size": [1]})
     totals = audit(counts, merged, run)
-    retry = read_retried(run)
+    retry = read_continued(run)
     with prepared(run, sink, records, merged, retry.kept if retry else None) as ready:
         receipt = receipt_of(run, sink, ready) | {"fingerprint": run.fingerprint, "token": run.token}
         receipt |= {"rows_in": totals.rows, "rows_out": ready.rows, "settings": {}}
         if retry:
-            receipt["retried"] = retry.record["retries"]
-        leave_for_retry(run, records, merged, ready, published_files(receipt))
+            receipt["retried"] = retry.record["continues"]
+        leave_for_next(run, records, merged, ready, published_files(receipt))
         return publish(run, sink, ready, NO_ERRORS, receipt)
 
 

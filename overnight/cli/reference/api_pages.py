@@ -48,7 +48,7 @@ def extend_page() -> Iterator[str]:
 def python_page() -> Iterator[str]:
     yield from ["# The Python API", "", "`import overnight` has these names, and they stay.", ""]
     yield from ["[From Python](../how-to/from-python.md) has examples.", ""]
-    for name in ("run", "backfill", "status", "preview", "search", "load"):
+    for name in ("run", "backfill", "undo", "status", "preview", "search", "verify", "load"):
         yield from _documented(f"overnight.{name}", getattr(overnight, name), "##")
     yield from ["## overnight.Receipt", "", *_sections(overnight.Receipt), ""]
     for name, member in vars(overnight.Receipt).items():

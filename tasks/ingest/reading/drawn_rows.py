@@ -19,6 +19,7 @@ from overnight.tasks.state.manifest import COUNTS, read_manifest, read_schema, r
 from overnight.tasks.state.manifest import read_units as units_of
 from overnight.tasks.state.read_plan import PENDING
 from overnight.tasks.state.run import Run
+from overnight.tasks.storage.location import Location
 
 MOST = 2**62
 
@@ -51,9 +52,15 @@ class DrawnRows:
                 yield live
 
 
-def draw_rows(run: Run, source: Source, most: int, seed: int) -> DrawnRows:
-    """Draw at most `most` rows of the run's partition. The manifest of all inputs goes to `run.manifest`."""
-    take_manifest(run.manifest, source, run.partition)
+def draw_rows(run: Run, source: Source, most: int, seed: int, manifest: Location | None = None) -> DrawnRows:
+    """Draw at most `most` rows of the run's partition. The manifest of all inputs goes to `run.manifest`.
+
+    With the `manifest` of an earlier run, these are the inputs, in the versions that it lists.
+    """
+    if manifest:
+        manifest.copy_to(run.manifest)
+    else:
+        take_manifest(run.manifest, source, run.partition)
     snapshot, schema = read_snapshot(run.manifest), read_schema(run.manifest)
     source = source.at(snapshot) if snapshot else source
     counts, _ = read_manifest(run.manifest, COUNTS)

@@ -6,7 +6,7 @@ to the new files, and the receipt is written. Last, old files and `publishing.js
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from overnight.tasks.memory.made_rows import tidy
 from overnight.tasks.memory.settings import Memory
 from overnight.tasks.state import fenced, lease, staged_parts
 from overnight.tasks.state.manifest import read_units
+from overnight.tasks.state.publications import earlier_publications
 from overnight.tasks.state.published_rows import PublishedRows
 from overnight.tasks.state.row_ranges import Totals, count
 from overnight.tasks.state.run import RESUMED_FROM, Run, published_files, read_json, write_json
@@ -69,9 +70,22 @@ def prepared(
 
     `CheckFailed` and `ContractError` remove the files. Raise `LeaseLost` if a later run has taken over.
     """
+    with _preparing(run, sink):
+        yield replace(sink.prepare(run, records, merged), kept=kept)
+
+
+@contextlib.contextmanager
+def recalled(run: Run, sink: Sink, receipt: Mapping[str, Any]) -> Iterator[Prepared]:
+    """Prepare the rows of an earlier receipt like `prepared`. Raise `NotKept` if they are no longer there."""
+    with _preparing(run, sink):
+        yield sink.recall(run, receipt)
+
+
+@contextlib.contextmanager
+def _preparing(run: Run, sink: Sink) -> Iterator[None]:
     fenced.write_json(run, PUBLISHING, _owner(run))
     try:
-        yield replace(sink.prepare(run, records, merged), kept=kept)
+        yield
     except (CheckFailed, ContractError):
         _abort(run, sink)
         raise
@@ -141,9 +155,16 @@ def _complete(run: Run, sink: Sink, receipt: dict[str, Any], old: list[str]) -> 
         tidy(Memory(**memory), run.generation)
     for name in RESUMED_FROM:  # published: no run will resume from them
         (run.home / name).remove()
-    sink.finish(run, published_files(receipt), old)
+    files = published_files(receipt)
+    sink.keep(run, files, _earlier(run))
+    sink.finish(run, files, old)
     fenced.remove(run, PUBLISHING)
     return receipt
+
+
+def _earlier(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the receipts of earlier publishes, the newest first. Nothing is read for a sink that keeps none."""
+    yield from earlier_publications(run, run.generation)
 
 
 def _owner(run: Run) -> dict[str, Any]:

@@ -6,8 +6,8 @@ of the columns. Replaced files stay for time travel, until the table's owner rem
 `DeltaTable(path).vacuum(...)`; compaction (`optimize`) is fine as well.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -16,6 +16,7 @@ from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, file_prefix
+from overnight.tasks.write.sinks.earlier_files import counted, publish_again
 from overnight.tasks.write.stream.unwritable_rows import refuse_fine_times, refuse_same_but_for_case
 from overnight.tasks.write.tables import delta
 from overnight.tasks.write.tables.delta_types import delta_schema, fitted
@@ -37,6 +38,7 @@ class DeltaSink(DirectorySink):
 
     operational: ClassVar[tuple[str, ...]] = ("compression",)
     keeps_rows: ClassVar[bool] = True
+    keeps_publications: ClassVar[bool] = True
 
     @property
     def staged_compression(self) -> str:
@@ -70,6 +72,14 @@ class DeltaSink(DirectorySink):
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
             self.target_file_size,
         )  # fmt: skip
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        """Link or copy the files, which stay in the table's directory until its owner calls `vacuum`."""
+        files, columns = counted(publish_again(run, receipt, self.place_of, run.target, ""))
+        schema, table = delta_schema(columns), delta.open_table(run.sink)
+        if table and run.partition_directory:
+            schema = fitted(schema, delta.columns(table))
+        return Prepared(files, schema)
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         delta.commit(run, prepared.files, prepared.schema, None if prepared.kept is None else old)

@@ -3,25 +3,27 @@
 On local disks the partition's directory is exchanged in one step, which needs `renameat2`, and for `all` also a new
 directory beside `<path>`, on the same mount. Without these, files of `all` are renamed one by one. On object stores the
 new files get new names, the receipt switches to them, and the old ones are removed `grace_seconds` later. Readers that
-list meanwhile see both; readers that use the receipt's `files` see one version.
+list meanwhile see both; readers that use the receipt's `files` see one version. `keep_publications` keeps old files.
 """
 
 import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+import pyarrow as pa
+from pydantic import Field, NonNegativeInt
 
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, published_files
 from overnight.tasks.state.staged_parts import PART
 from overnight.tasks.storage.filesystems import is_local
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.sink import DirectorySink, as_names, as_paths, file_prefix
-from overnight.tasks.write.sinks import directory_swap
+from overnight.tasks.write.sinks import directory_swap, earlier_files
 
 TABLES = frozenset({"_delta_log", "_versions"})  # in the directory of a Delta, or a Lance table
 
@@ -37,8 +39,16 @@ class HiveFiles(DirectorySink):
         float, Field(ge=0, description="On object stores: how long replaced files stay for their readers.")
     ] = 10
 
-    operational: ClassVar[tuple[str, ...]] = ("grace_seconds",)
+    keep_publications: Annotated[
+        NonNegativeInt, Field(description="How many replaced publications to keep for `overnight undo` and `diff`.")
+    ] = 0  # a publish has always removed replaced rows; to keep some is the decision of their owner
+
+    operational: ClassVar[tuple[str, ...]] = ("grace_seconds", "keep_publications")
     keeps_rows: ClassVar[bool] = True
+    keeps_publications: ClassVar[bool] = True
+
+    def place_of(self, sink: Location, file: str) -> Location:
+        return earlier_files.published_or_kept(sink, file)
 
     def lost(self, run: Run, files: list[str], rows: int) -> str:
         missing = sorted(as_names(files).difference(run.target.names()))
@@ -83,6 +93,28 @@ class HiveFiles(DirectorySink):
         _remove_places(run, sorted(names & as_names(files)))  # `discard` does not know the links to kept files
         return False
 
+    def keep(self, run: Run, files: list[str], earlier: Iterable[Mapping[str, Any]]) -> None:
+        receipts = list(islice(earlier, self._count(run)))
+        for file in sorted(_files_of(receipts).difference(files)):
+            for source in _places_of_old(run, file.rsplit("/", 1)[-1]):
+                if source.exists():
+                    earlier_files.move(source, run.sink / earlier_files.FOLDER / f"{file}{earlier_files.KEPT}")
+        for file_to_remove in self.excess(run, receipts):
+            file_to_remove.remove()
+
+    def excess(self, run: Run, earlier: Iterable[Mapping[str, Any]]) -> list[Location]:
+        folder = earlier_files.kept_folder(run)
+        files = _files_of(islice(earlier, self._count(run)))
+        names = {name + earlier_files.KEPT for name in as_names(files)}
+        return [folder / name for name in folder.names() if name.endswith(earlier_files.KEPT) and name not in names]
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        files = earlier_files.publish_again(run, receipt, self.place_of, make_place(run), PART)
+        return Prepared(files, pa.schema([]))
+
+    def _count(self, run: Run) -> int:
+        return 0 if run.limit_rows else self.keep_publications
+
     def finish(self, run: Run, files: list[str], old: list[str]) -> None:
         old_names = as_names(old).intersection(run.target.names())
         if old_names and not is_local(run.target.open_filesystem()[0]):
@@ -113,6 +145,22 @@ def _places(run: Run) -> list[str]:
     """Return the places in which `run` may have prepared files, on a local disk."""
     inside = os.path.realpath(run.sink.open_filesystem()[1]) + "/" + _inside(run).name
     return [inside] if run.partition_directory else [_sibling(run), inside]
+
+
+def _places_of_old(run: Run, name: str) -> Iterator[Location]:
+    """Yield the places in which a replaced file may be after a commit."""
+    if is_local(run.sink.open_filesystem()[0]):
+        for directory in _places(run):
+            yield Location(f"{directory}/{name}")
+            yield Location(f"{directory}{directory_swap.CUT_OFF}/{name}")
+    yield run.target / name
+
+
+def _files_of(receipts: Iterable[Mapping[str, Any]]) -> set[str]:
+    files = set[str]()
+    for receipt in receipts:
+        files.update(published_files(dict(receipt)))
+    return files
 
 
 def _place(run: Run) -> str:

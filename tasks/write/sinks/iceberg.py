@@ -5,24 +5,32 @@ partition `all` is an unpartitioned table, replaced whole. Other jobs may publis
 they agree on the types of the columns. Replaced files stay for time travel, until the table's owner expires snapshots.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
+from overnight.tasks.rows.arrow_types import columns_except
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import Record
 from overnight.tasks.storage.database import DatabaseUrl
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import Prepared, merge, published_schema
 from overnight.tasks.write.sink import DirectorySink, ParquetCompression, Sink, file_prefix
+from overnight.tasks.write.sinks.earlier_files import counted, publish_again
 from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times, refuse_fine_times
 from overnight.tasks.write.tables import iceberg
 from overnight.tasks.write.tables.delta_types import fitted
-from overnight.tasks.write.tables.optimistic_commit import files_missing, files_without_table, remove_files, rows_lost
+from overnight.tasks.write.tables.optimistic_commit import (
+    files_missing,
+    files_without_table,
+    partition_columns,
+    remove_files,
+    rows_lost,
+)
 
 
 class IcebergSink(DirectorySink):
@@ -38,6 +46,7 @@ class IcebergSink(DirectorySink):
 
     operational: ClassVar[tuple[str, ...]] = ("catalog", "catalog_name", "compression")
     keeps_rows: ClassVar[bool] = True
+    keeps_publications: ClassVar[bool] = True
 
     @property
     def staged_compression(self) -> str:
@@ -73,6 +82,13 @@ class IcebergSink(DirectorySink):
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
             self.target_file_size, constants=day,
         )  # fmt: skip
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        """Link or copy the files, which stay in the table's directory until its owner removes them."""
+        files, columns = counted(publish_again(run, receipt, self.place_of, run.target, ""))
+        schema = iceberg.iceberg_schema(columns_except(columns, partition_columns(run)))
+        table = self._entry().open(run)
+        return Prepared(files, fitted(schema, iceberg.columns(table, run)) if table else schema)
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         replaced = None if prepared.kept is None else old

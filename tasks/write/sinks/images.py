@@ -7,12 +7,15 @@
 import io
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
 from overnight.tasks.errors import ContractError, RowError
@@ -80,6 +83,23 @@ class ImagesSink(HiveFiles):
         """Yield the rows of the Parquet files, with the paths of the images."""
         files = [name for name in receipt["files"] if name.endswith(".parquet")]
         yield from super().read(place, {**receipt, "files": files}, columns)
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        """Prepare the images under new names, and an index with these names."""
+        ready = super().recall(run, receipt)
+        files = [file for file in ready.files if file.name.endswith(".parquet")]
+        for file in files:
+            with file.place.open() as content:
+                rows = pq.ParquetFile(content).read()
+            number = rows.schema.get_field_index(f"{self.column}_path")
+            folder = file.name.replace(".parquet", ".images")
+            if number >= 0:
+                paths = pc.replace_substring_regex(rows[number], "^[^/]+", folder)
+                rows = rows.set_column(number, f"{self.column}_path", paths)
+            content = pa.BufferOutputStream()
+            pq.write_table(rows, content, compression=self.compression)
+            file.place.write_bytes(content.getvalue().to_pybytes())
+        return replace(ready, files=files)
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:
         schema, folder, beside = of_known_types(published_schema(records), keep=self.column), make_place(run), None

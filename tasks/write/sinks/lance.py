@@ -13,13 +13,14 @@ from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field
 
-from overnight.tasks.errors import ContractError
+from overnight.tasks.errors import ContractError, NotKept
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
 from overnight.tasks.storage.location import Location
-from overnight.tasks.write.merge.merge_parts import Prepared, merge, merged_rows, published_schema
+from overnight.tasks.write.merge.merge_parts import MergedFile, Prepared, merge, merged_rows, published_schema
 from overnight.tasks.write.sink import ROWS_AT_ONCE, DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
@@ -37,6 +38,7 @@ class LanceSink(DirectorySink):
 
     operational: ClassVar[tuple[str, ...]] = ("index", "metric")
     keeps_rows: ClassVar[bool] = True
+    keeps_publications: ClassVar[bool] = True
 
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
@@ -66,6 +68,29 @@ class LanceSink(DirectorySink):
         lance.complete(run, schema)
         # The rows are in the table's directory now, in fragments that no version contains yet.
         return replace(ready, uncommitted=lance.write_fragments(run, ready.files))
+
+    def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:
+        """Write the rows of the version that the receipt names again, as fragments."""
+        target = merged_rows(run) / f"{file_prefix(run)}00000.parquet{PART}"
+        try:
+            tables = list(self.read(run.sink, receipt, None))
+        except (FileNotFoundError, ValueError, OSError) as error:
+            raise NotKept(
+                f"{run.job}/{run.partition}: expected version {receipt.get('table_version')} of the Lance table, found "
+                f"it gone: {error}. Nothing was changed. `cleanup_old_versions` removes versions."
+            ) from error
+        if not tables or not receipt["files"]:
+            return Prepared([], pa.schema([]))
+        rows = pa.concat_tables(tables)
+        schema = rows.schema.remove_metadata()
+        if run.partition_directory:
+            day = pa.scalar(date.fromisoformat(run.partition))
+            rows = rows.append_column(run.partition_column, pa.repeat(day, len(rows)))
+        with target.writing() as file:
+            pq.write_table(rows, file)
+        lance.complete(run, schema)
+        files = [MergedFile(target.name, target, len(rows), 0, {})]
+        return Prepared(files, schema, lance.write_fragments(run, files))
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
         lance.commit(run, list(prepared.uncommitted), keep=prepared.kept is not None)

@@ -51,7 +51,7 @@ class TextFiles(HiveFiles):
         packings = {ending: packing for packing, ending in ENDINGS.items() if ending}
         for name in receipt["files"]:
             packing = packings.get(PurePosixPath(name).suffix)  # the setting may have changed since
-            with (place / name).open() as file:
+            with self.place_of(place, name).open() as file:
                 for table in self.reader(pa.CompressedInputStream(file, packing) if packing else file, kinds):
                     yield restored(table.select(columns) if columns else table, kinds)
 

@@ -15,7 +15,15 @@ from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.run import Run, published_files, read_json
 from overnight.tasks.write.publish.publish import prepared, publish, repair
 from overnight.tasks.write.sink import Sink
-from tests.contracts.sinks.publications import NO_ERRORS, columns_of, kept_of, receipt_of, records_of, stage
+from tests.contracts.sinks.publications import (
+    NO_ERRORS,
+    columns_of,
+    kept_of,
+    receipt_of,
+    records_of,
+    stage,
+    undo_held,
+)
 
 ROWS_A_PART = 2
 
@@ -24,13 +32,14 @@ ROWS_A_PART = 2
 class Work:
     """The numbers to publish. With `kept` they join the published ones; with `refused` a check refuses them.
 
-    With `as_staged`, each part is a file of the publish, as it is.
+    With `as_staged`, each part is a file of the publish, as it is. With `undo`, they were published as g000 before.
     """
 
     numbers: Sequence[int]
     kept: Sequence[int] = ()
     refused: bool = False
     as_staged: bool = False
+    undo: bool = False
 
 
 def attempt(run: Run, sink: Sink, kind: str, work: Work, tries: int = 1) -> None:
@@ -55,6 +64,9 @@ def _try(run: Run, sink: Sink, kind: str, work: Work) -> None:
     if published and published["generation"] == run.generation:
         return
     refuse_foreign_files(run, sink)
+    if work.undo:
+        undo_held(run, sink, "g000")
+        return
     _stage_rest(run, kind, work)
     kept = kept_of(published_files(published), columns_of(kind, list(work.kept))) if work.kept else None
     with prepared(run, sink, *records_of(run), kept) as ready:

@@ -10,7 +10,14 @@ import fsspec
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.sink import Sink
 from tests.contracts.crash_points.attempts import Work, attempt
-from tests.contracts.sinks.publications import create_schema, keep_schema, numbered, restore_schema, sink_of
+from tests.contracts.sinks.publications import (
+    create_schema,
+    keep_schema,
+    keeping,
+    numbered,
+    restore_schema,
+    sink_of,
+)
 
 FOREIGN = "_theirs"
 DAY = "2026-01-02"
@@ -32,7 +39,7 @@ class Place:
     @functools.cached_property
     def sink(self) -> Sink:
         changes = {"target_file_size": 1} if self.work.as_staged else {}
-        return sink_of(self.kind, self.root).model_copy(update=changes)
+        return keeping(sink_of(self.kind, self.root).model_copy(update=changes), int(self.work.undo))
 
     def run(self, number: int) -> Run:
         """An attempt of the generation of the new rows."""
@@ -42,6 +49,8 @@ class Place:
         """Publish the old rows; a function that makes everything as it is then."""
         if self.kind == "postgresql":
             create_schema(self.sink)
+        if self.work.undo:
+            attempt(numbered(self.root, 0, self.partition), self.sink, self.kind, Work(self.work.numbers))
         if self.before:
             attempt(numbered(self.root, 1, self.partition), self.sink, self.kind, Work(self.before))
         return self.kept()

@@ -42,6 +42,7 @@ WORKS = {
     "refused": Work(NEW, refused=True),
     "empty": Work([]),
     "as-staged": Work(NEW, as_staged=True),
+    "undoing": Work(NEW, undo=True),
 }
 ON_FILES = ("os.", "LocalFileSystem.")
 ERRORS: tuple[Way, ...] = ("raises before", "raises after")
@@ -84,7 +85,9 @@ def assert_put_right(place: Place) -> None:
     assert visible(run, sink) == after
     assert (run.target / FOREIGN).read_bytes() == b"theirs"
     assert repair(run, sink) is None
-    if work.refused:
+    if work.undo:
+        assert run.parts.names() == []
+    elif work.refused:
         assert settled(run) == len(work.numbers) >= parts
     else:
         assert run.parts.names() == []
@@ -116,6 +119,9 @@ CASES = [
     ("images", "disk", DAY, "replacing"),
     ("images", "memory", "all", "keeping"),
     *((kind, "disk", DAY, name) for kind in ("delta", "lance", "sql") for name in ("replacing", "keeping", "refused")),
+    *((kind, "disk", DAY, "undoing") for kind in ("parquet", "images", "delta", "iceberg", "lance")),
+    ("parquet", "disk", "all", "undoing"),
+    ("parquet", "memory", DAY, "undoing"),
     *((kind, "disk", "all", "first") for kind in ("delta", "iceberg", "lance", "sql")),
     ("iceberg", "disk", DAY, "replacing"),
     ("postgresql", "disk", DAY, "replacing"),

@@ -16,16 +16,19 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from overnight.tasks.state import lease, row_ranges, staged_parts
+from overnight.tasks.state.publications import publications
 from overnight.tasks.state.published_rows import PublishedRows
-from overnight.tasks.state.run import Run
+from overnight.tasks.state.run import Run, now, read_json
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.checks.column_statistics import describe, summary
 from overnight.tasks.write.merge.merge_parts import Prepared
 from overnight.tasks.write.publish.continued import described
 from overnight.tasks.write.publish.publish import prepared, publish
+from overnight.tasks.write.publish.undo import publish_earlier
 from overnight.tasks.write.sink import Sink
 from overnight.tasks.write.sinks.csv import CsvSink
 from overnight.tasks.write.sinks.delta import DeltaSink
+from overnight.tasks.write.sinks.hive_files import HiveFiles
 from overnight.tasks.write.sinks.iceberg import IcebergSink
 from overnight.tasks.write.sinks.images import ImagesSink
 from overnight.tasks.write.sinks.jsonl import JsonlSink
@@ -91,7 +94,9 @@ def records_of(run: Run) -> tuple[list[staged_parts.Record], pa.Table]:
 def receipt_of(run: Run, sink: Sink, ready: Prepared) -> dict[str, Any]:
     files = [*(ready.kept.files if ready.kept else ()), *sink.published(run, ready)]
     about = {name: getattr(run, name) for name in ("job", "partition", "generation", "attempt")}
-    return {**about, "files": files, "columns": summary(ready.columns, ())}
+    counts = {"rows_in": ready.rows, "rows_out": ready.rows, "rows_quarantined": 0}
+    columns = {"columns": summary(ready.columns, ())}
+    return {**about, **counts, "files": files, **columns, "fingerprint": run.fingerprint, "finished_at": now()}
 
 
 def kept_of(files: list[str], columns: dict[str, Any]) -> PublishedRows:
@@ -154,6 +159,23 @@ def sink_of(kind: str, place: Path | str) -> Sink:
         return ImagesSink(path="-", column="x_as_bytes", grace_seconds=0)
     leaf = {"parquet": ParquetSink, "csv": CsvSink, "jsonl": JsonlSink}[kind]
     return leaf(path="-", grace_seconds=0)
+
+
+def keeping(sink: Sink, count: int = 1) -> Sink:
+    """The sink with this number of replaced publications that it keeps, if it is one of files."""
+    return sink.model_copy(update={"keep_publications": count}) if isinstance(sink, HiveFiles) else sink
+
+
+def undo(run: Run, sink: Sink, generation: str) -> dict[str, Any]:
+    """Publish the rows of an earlier generation again, holding the lease."""
+    with holding(run) as held:
+        return undo_held(held, sink, generation)
+
+
+def undo_held(run: Run, sink: Sink, generation: str) -> dict[str, Any]:
+    receipts = {receipt["generation"]: receipt for receipt in publications(run.ledger, run.job)}
+    current = read_json(run.ledger / "receipt.json") or {}
+    return publish_earlier(run, sink, receipts[generation], current)
 
 
 def create_schema(sink: Sink) -> None:
