@@ -34,7 +34,7 @@ from overnight.flows.runs.run_page import failure_shown, progress_shown, show_pu
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
-from overnight.flows.schedule.run_partition import own_partition
+from overnight.flows.schedule.run_partition import own_partition, start_others
 from overnight.tasks.infer.task import Inference, batched, begin_trials, infer, seal_requests
 from overnight.tasks.ingest.task import ingest
 from overnight.tasks.preprocess.task import preprocess
@@ -63,7 +63,8 @@ def batch_inference(
     """Run one partition of a job and publish it. A partition that is published and not stale stays as it is.
 
     Args:
-        partition: The day to run, as YYYY-MM-DD, or `all` if the source has no days. Empty: the day that is due.
+        partition: The day to run, as YYYY-MM-DD, or `all` if the source has no days, or a name such as
+            2026-11-19T05 or eu of a job with `partitions`. Empty: what is due.
         force: Run the partition again although it is published and not stale.
         reason: The reason, recorded in the receipt.
         limit_rows: Run only this number of rows and publish them as a sample, apart from real data. 0: all rows.
@@ -79,6 +80,7 @@ def batch_inference(
     with noticed(full_job, own.partition, job, limit_rows > 0) as notice:
         if state := after_crashes(full_job.retries.attempts) or skipped(full_job, partition):
             return state
+        start_others(full_job, own)
         tags = prefect.runtime.flow_run.tags
         backfill = next((tag.partition(":")[2] for tag in tags if tag.startswith("backfill:")), "")
         run = describe_run(full_job, own.partition, reason, limit_rows, backfill, own.scheduled_for)

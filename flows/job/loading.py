@@ -105,6 +105,10 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
         raise JobError(f"{path}: source.job: expected a job that does not read this one, found {circle}.")
     try:
         upstream = _validated(file, read_job(file), chain)
+        job = _with_partitions(job, upstream)
+        shorter = None
+        if job.partitions and upstream.periods:
+            shorter = job.partitions.reading(upstream.periods, job.timezone, upstream.timezone)
         source = job.source.reading(
             Upstream(
                 name=upstream.name,
@@ -115,13 +119,25 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
                 partition_column=upstream.sink.partition_column,
                 is_dated=upstream.is_dated,
                 compression=getattr(upstream.sink, "compression", ""),
+                shorter=shorter,
             )
         )
-    except JobError as error:
+    except (JobError, ValueError) as error:
         raise JobError(f"{path}: source.job: {str(error).removeprefix('source.job: ')}") from None
     if upstream.state_location == job.state_location:
         raise JobError(f"{path}: source.job: expected a job with another sink, found {file}, which publishes there.")
     return job.model_copy(update={"source": source, "storage": joined(job.storage, upstream.storage)})
+
+
+def _with_partitions(job: Job, upstream: Job) -> Job:
+    """Return the job with the partitions of the one that it reads, unless it has its own."""
+    if job.partitions and upstream.periods is None:
+        raise JobError("expected a job with partitions, found one whose only partition is all.")
+    if job.partitions or upstream.partitions is None:
+        return job
+    columns = ",".join(upstream.partitions.columns)
+    sink = job.sink.model_copy(update={"partition_column": columns})
+    return job.model_copy(update={"partitions": upstream.partitions, "sink": sink})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -171,7 +187,12 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
     The keys lead to the path, such as `("source", "path")`, or `("source", "path", 0)` for the first path of a list.
     """
     places: list[tuple[tuple[str | int, ...], str]] = []
-    for keys in PATHS:
+    partitions = data.get("partitions")
+    columns = partitions if isinstance(partitions, Mapping) else {}
+    inner = columns.get("values")
+    prefixes = [("partitions", column) for column in columns]
+    prefixes += [("partitions", "values", column) for column in (inner if isinstance(inner, Mapping) else {})]
+    for keys in (*PATHS, *((*prefix, name) for prefix in prefixes for name in ("file", "folders"))):
         value: Any = data
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None

@@ -3,18 +3,21 @@
 `overnight run` does not run a partition that is published and not stale.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Any, Literal
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
+from overnight.flows.job.partitions import Partitions
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings, unknown_commits
 from overnight.flows.runs.run import describe_run
-from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
+from overnight.flows.schedule.partitions import check_range, chosen, is_due, newest_due, partitions_between
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.state.run import FORMAT_VERSION, Run, is_of_all_rows
@@ -71,13 +74,17 @@ def read_ledger(
     tell: Callable[[int, int], None] = lambda done, total: None,
     now: datetime | None = None,
     newest: int | None = None,
+    where: Sequence[str] = (),
+    only: Collection[str] | None = None,
 ) -> list[PartitionStatus]:
     """Return the status of each partition by date, by default from the first that ever ran to the last that is due.
 
     With `inputs`, also list the inputs of published partitions. `tell` gets the number listed so far, and the total.
+    `where` has conditions such as `region=eu`, and `only` names partitions in place of a range.
     """
     run = describe_run(job, "all")
-    partitions = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
+    partitions = sorted(only) if only else _partitions(job, run, start, end, now or datetime.now(UTC))
+    partitions = chosen(run.partition_column, partitions, where)[-newest if newest else None :]
     runs = [replace(run, partition=partition) for partition in partitions]
     ledgers = read_files(run.state, {run.ledger.name for run in runs})
     entries = [_entry(run, ledgers.get(run.ledger.name)) for run in runs]
@@ -87,28 +94,35 @@ def read_ledger(
 def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: datetime) -> list[str]:
     if start and end:
         check_range(start, end)
-    if not job.is_dated:
+    periods = job.periods
+    if periods is None:
         if start or end:
             raise JobError(
                 f"expected no start or end, because the only partition of the job {job.name} is all; "
                 f"found {start or end}."
             )
         return ["all"]
-    days = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
+    known = _known(periods, run)
     due = newest_due(job, now)
-    first, last = start or min(days, default=due), min(end or due, due)
-    in_range = {day.isoformat() for day in days if first <= day <= (end or day)}
-    return sorted({*partitions_between(job, first, last), *in_range})
+    if due is None:
+        if start or end:
+            raise JobError(f"expected no start or end, because partitions have no time; found {start or end}.")
+        return sorted({*periods.named(range(0)), *known})
+    days = [day for day in map(periods.first_day, known) if day]
+    first, last = start or periods.begins_on or min(days, default=due), min(end or due, due)
+    expected = [name for name in partitions_between(job, first, last) if is_due(job, name, now)]
+    return sorted({*expected, *(name for name in known if periods.has_day_in(name, first, end))})
 
 
-def _day(name: str, column: str) -> date | None:
-    """Return the day whose ledger has this name, or None."""
-    if not name.startswith(f"{column}="):
-        return None
-    try:
-        return parse_day(name.removeprefix(f"{column}="))
-    except JobError:
-        return None
+def _known(periods: Partitions, run: Run) -> list[str]:
+    """Return the partitions that have a ledger."""
+    prefix, names = f"{run.partition_column}=", []
+    for name in run.state.names():
+        if name.startswith(prefix):
+            with contextlib.suppress(JobError):  # a folder of another's
+                periods.number(name.removeprefix(prefix))
+                names.append(name.removeprefix(prefix))
+    return names
 
 
 def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
@@ -198,9 +212,11 @@ def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[s
         return {}
     upstream = load_job(job.source.upstream.job_file)
     use(job.storage)  # which has the upstream job's places, too
-    first, last = (parse_day(min(partitions)), parse_day(max(partitions))) if job.is_dated else (None, None)
-    return {
-        entry.partition: (f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}",)
-        for entry in read_ledger(upstream, first, last, inputs=True)
+    names = {partition: job.source.upstream.names(partition) for partition in partitions}
+    entries = read_ledger(upstream, inputs=True, only=set(chain.from_iterable(names.values())))
+    stale = {
+        entry.partition: f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}"
+        for entry in entries
         if entry.status == "stale"
     }
+    return {partition: tuple(stale[name] for name in read if name in stale) for partition, read in names.items()}

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.flows.job.model import Job
-from overnight.tasks.state.run import partition_directory, published_files
+from overnight.tasks.config.partition_names import partition_folder
+from overnight.tasks.state.run import published_files
 from overnight.tasks.storage.location import Location
 
 # Below `<state>/samples/date=D/` (or `all/`):
@@ -59,7 +60,7 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
     if job.sink.kind != "images" or number < 0:
         return table
     folder = job.outputs_of(receipt).files
-    if directory := partition_directory(job.sink.partition_column, receipt["partition"]):
+    if directory := partition_folder(job.sink.partition_column, receipt["partition"]):
         folder = folder / directory
     images = [(folder / path).read_bytes() if path else None for path in table[number].to_pylist()]
     return table.set_column(number, column, pa.array(images, pa.large_binary()))

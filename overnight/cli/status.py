@@ -22,9 +22,17 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
     type=click.DateTime(["%Y-%m-%d"]),
     help="The last day, as YYYY-MM-DD; default: the last partition that is due.",
 )
+@click.option("--where", metavar="C=V", multiple=True, help="Only these partitions, such as region=eu; repeatable.")
 @click.option("--inputs", is_flag=True, help="Also check if the inputs changed; this lists all of them.")
 @json_option
-def status(job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, as_json: bool) -> None:
+def status(
+    job_path: Path,
+    start: datetime | None,
+    end: datetime | None,
+    where: tuple[str, ...],
+    inputs: bool,
+    as_json: bool,
+) -> None:
     """Show the status of every partition of a job.
 
     A partition is published, missing, failed, stale or running. If the Prefect server answers, a missing partition
@@ -37,5 +45,6 @@ def status(job_path: Path, start: datetime | None, end: datetime | None, inputs:
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
-        entries = with_late_runs(job, read_ledger(job, start and start.date(), end and end.date(), inputs, tell))
+        entries = read_ledger(job, start and start.date(), end and end.date(), inputs, tell, where=where)
+        entries = with_late_runs(job, entries)
     print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports))

@@ -5,7 +5,6 @@ partition `all` is an unpartitioned table, replaced whole. Other jobs may publis
 they agree on the types of the columns. Replaced files stay for time travel, until the table's owner expires snapshots.
 """
 
-from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -21,7 +20,12 @@ from overnight.tasks.write.sinks.parquet import ParquetSink
 from overnight.tasks.write.stream.unwritable_rows import refuse_far_times, refuse_fine_times
 from overnight.tasks.write.tables import iceberg
 from overnight.tasks.write.tables.delta_types import fitted
-from overnight.tasks.write.tables.optimistic_commit import files_without_table, remove_files, rows_lost
+from overnight.tasks.write.tables.optimistic_commit import (
+    files_without_table,
+    partition_scalars,
+    remove_files,
+    rows_lost,
+)
 
 
 class IcebergSink(DirectorySink):
@@ -67,10 +71,9 @@ class IcebergSink(DirectorySink):
         table = self._entry().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
-        day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
         return merge(
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
-            self.target_file_size, constants=day,
+            self.target_file_size, constants=partition_scalars(run),
         )  # fmt: skip
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
