@@ -5,7 +5,7 @@ from datetime import date, timedelta, tzinfo
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from overnight.flows.job.schedule import zone_name
 from overnight.tasks.config.partition_names import PLACEHOLDER, is_value, partition_name, time_and_value
@@ -70,6 +70,9 @@ def _checked(values: list[str]) -> list[str]:
 
 class Partitions(Settings):
     """The partitions of a job: each period of time, each value, or each value in each period."""
+
+    # the short forms have columns as keys
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": ["string", "array", "object"]}})
 
     every: Annotated[Unit | None, Field(description="A partition for each of these periods; null: none of time.")] = (
         None
@@ -184,14 +187,12 @@ class Partitions(Settings):
     def number(self, partition: str) -> int | None:
         """Return the number of a partition's period; None if it has none. Raise `JobError` for another job's name."""
         time, value = time_and_value(partition)
-        if bool(value) != bool(self.values) or not (value == "" or is_value(value)):
-            form = partition_name(EXAMPLES[self.every] if self.every else "", *["eu"] if self.values else [""])
+        has_form = (bool(time), bool(value)) == (self.every is not None, bool(self.values))
+        if not has_form or not (value == "" or is_value(value)):
+            example = EXAMPLES[self.every] if self.every else ""
+            form = partition_name(example, "eu" if self.values else "")
             raise JobError(f"partition: expected a name such as {form}, found {partition}.")
-        if self.every is None:
-            if time:
-                raise JobError(f"partition: expected a value without a time, found {partition}.")
-            return None
-        return number_of(self.every, time)
+        return number_of(self.every, time) if self.every else None
 
     @property
     def begins_on(self) -> date | None:

@@ -29,7 +29,7 @@ def partition_name(time: str, value: str) -> str:
 
 def is_value(text: str) -> bool:
     """Return True if a text can be a value in a partition's name: it is no time, and it has no odd characters."""
-    return bool(VALUE.fullmatch(text)) and not TIME.match(text) and text != "all" and ".." not in text
+    return bool(VALUE.fullmatch(text)) and not re.match("[0-9]{4}-", text) and text != "all" and ".." not in text
 
 
 def partition_values(columns: str, partition: str) -> dict[str, date | str]:
@@ -38,10 +38,11 @@ def partition_values(columns: str, partition: str) -> dict[str, date | str]:
         return {}
     time, value = time_and_value(partition)
     match = TIME.fullmatch(time)
-    texts = [text for text in [*(match.groups() if match else ()), value] if text]
+    times = match.groupdict() if match else {}
+    texts = [text for text in [*times.values(), value] if text]
     values: dict[str, date | str] = {}
     for column, text in zip(columns.split(","), texts, strict=True):
-        is_day = bool(match) and text == match["date"]
+        is_day = text == times.get("date")
         if column == "date" and not is_day:
             raise ValueError(f"expected a day in the column date, found {text}")
         values[column] = date.fromisoformat(text) if is_day else text

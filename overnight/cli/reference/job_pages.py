@@ -19,6 +19,7 @@ from overnight.cli.reference.key_tables import (
 from overnight.flows.job.budget import Budget
 from overnight.flows.job.model import Job
 from overnight.flows.job.notify import Receiver
+from overnight.flows.job.partitions import Partitions
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.schedule import Schedule
 from overnight.tasks.infer.kinds import AnyPredictor
@@ -57,6 +58,12 @@ SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
         Schedule,
         "What `schedule` takes: when the job runs, and for which day. "
         "[Schedule](../../operations/schedule.md) has an example, and explains late data and downtime.",
+    ),
+    "partitions": (
+        "Partitions",
+        Partitions,
+        "What `partitions` takes: what a partition is, if it is not a day. Short forms are `{date: day, region: [eu, "
+        "us]}` and `{values: [eu, us]}`. [Hours, weeks and regions](../../how-to/hourly.md) has examples.",
     ),
     "notify": (
         "Receivers",

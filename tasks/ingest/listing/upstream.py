@@ -41,11 +41,11 @@ class ShorterPartitions:
 
     def names(self, partition: str) -> list[str]:
         """Return the other job's partitions that a partition reads."""
-        time, value = time_and_value(partition)
+        time, own_value = time_and_value(partition)
         times = [time]
         if self.every and self.own_every:
             times = periods_inside(self.every, ZoneInfo(self.zone), self.own_every, time, ZoneInfo(self.own_zone))
-        return [partition_name(time, value) for time in times for value in self.values or (value,)]
+        return [partition_name(each, value) for each in times for value in self.values or [own_value]]
 
 
 @dataclass(frozen=True)
