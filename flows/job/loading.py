@@ -106,9 +106,9 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     try:
         upstream = _validated(file, read_job(file), chain)
         job = _with_partitions(job, upstream)
-        shorter = None
+        selection = None
         if job.partitions and upstream.periods:
-            shorter = job.partitions.reading(upstream.periods, job.timezone, upstream.timezone)
+            selection = job.partitions.reading(upstream.periods, job.timezone, upstream.timezone)
         source = job.source.reading(
             Upstream(
                 name=upstream.name,
@@ -119,7 +119,7 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
                 partition_column=upstream.sink.partition_column,
                 is_dated=upstream.is_dated,
                 compression=getattr(upstream.sink, "compression", ""),
-                shorter=shorter,
+                shorter=selection,
             )
         )
     except (JobError, ValueError) as error:
@@ -188,11 +188,13 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
     """
     places: list[tuple[tuple[str | int, ...], str]] = []
     partitions = data.get("partitions")
-    columns = partitions if isinstance(partitions, Mapping) else {}
-    inner = columns.get("values")
-    prefixes = [("partitions", column) for column in columns]
-    prefixes += [("partitions", "values", column) for column in (inner if isinstance(inner, Mapping) else {})]
-    for keys in (*PATHS, *((*prefix, name) for prefix in prefixes for name in ("file", "folders"))):
+    paths: list[tuple[str, ...]] = list(PATHS)
+    if isinstance(partitions, Mapping):
+        for column in partitions:
+            paths += [("partitions", column, "file"), ("partitions", column, "folders")]
+        for column in partitions.get("values") or ():
+            paths += [("partitions", "values", column, "file"), ("partitions", "values", column, "folders")]
+    for keys in paths:
         value: Any = data
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None

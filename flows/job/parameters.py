@@ -53,20 +53,20 @@ TIMES: dict[Unit, str] = {
 def partition_choices(partitions: Partitions) -> list[dict[str, object]]:
     """Return the choices of the form for a job with `partitions`: what is due, or one partition by its name."""
     [values] = partitions.values.values() or [[]]
-    listed = list(values) if isinstance(values, list) else []
+    names = list(values) if isinstance(values, list) else []
     parts = [TIMES[partitions.every]] if partitions.every else []
     if partitions.values:
-        parts.append(f"({'|'.join(map(re.escape, listed)) or VALUE.pattern})")
+        parts.append(f"({'|'.join(map(re.escape, names)) or VALUE.pattern})")
     example = EXAMPLES[partitions.every] if partitions.every else ""
-    name = partition_name(example, (listed or ["eu"])[0] if partitions.values else "")
-    chosen: dict[str, object] = {
+    name = partition_name(example, (names or ["eu"])[0] if partitions.values else "")
+    choice: dict[str, object] = {
         "title": f"this one, such as {name}",
         "type": "string",
         "pattern": f"^{','.join(parts)}$",
     }
-    if listed and not partitions.every:
-        chosen = {"title": "this one", "type": "string", "enum": listed}
-    return [{**DAYS[0], "title": "what is due"}, chosen]
+    if names and not partitions.every:
+        choice = {"title": "this one", "type": "string", "enum": names}
+    return [{**DAYS[0], "title": "what is due"}, choice]
 
 
 RowLimit = Annotated[int, Field(ge=0)]

@@ -17,11 +17,11 @@ from overnight.tasks.storage.location import Location
 
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # the columns of periods, and the other parameters of a query of the source `sql`
-RESERVED = {"partition", "first", "last", *(name for names in COLUMNS.values() for name in names)}
-NAMED_UNITS: dict[tuple[str, Any], Unit] = {(names[-1], unit): unit for unit, names in COLUMNS.items()}
+RESERVED = {"partition", "first", "last", "date", "hour", "week", "month"}
+UNITS: dict[str, Unit] = {"hour": "hour", "date": "day", "week": "week", "month": "month"}  # by column
 KEYS = {"every", "start", "timezone", "values"}
 NO_VALUE = ("",)
-# each longer period consists of whole shorter ones, if the time zone is the same or the shorter ones are hours
+# a longer period consists of whole shorter ones in the same time zone; hours are those of any
 INSIDE = {("hour", "day"), ("hour", "week"), ("hour", "month"), ("day", "week"), ("day", "month")}
 
 
@@ -46,7 +46,7 @@ class ValuesOf(Settings):
         """Return the values. Raise `JobError` for one that cannot be in a partition's name."""
         if self.file:
             lines = Location(self.file).read_bytes().decode().splitlines()
-            values = [text for line in lines if (text := line.partition("#")[0].strip())]
+            values = list(filter(None, (line.partition("#")[0].strip() for line in lines)))
         else:
             names = Location(self.folders or "").folder_names()
             values = [name.removeprefix(f"{column}=") for name in names if name[0] not in "._"]
@@ -103,8 +103,8 @@ class Partitions(Settings):
         if isinstance(values, list) or (isinstance(values, dict) and {"file", "folders"} & values.keys()):
             values = {"value": values}
         for key, value in settings.items():
-            if isinstance(value, str) and (unit := NAMED_UNITS.get((key, value))) and "every" not in settings:
-                full["every"] = unit
+            if UNITS.get(key) == value and "every" not in settings:
+                full["every"] = value
             elif key not in KEYS and isinstance(value, list | dict) and isinstance(values, dict):
                 values = {**values, key: value}
             elif key not in KEYS:
@@ -124,8 +124,8 @@ class Partitions(Settings):
             raise ValueError(f"expected one list of values at most, found {', '.join(self.values)}")
         for column, values in self.values.items():
             if column in RESERVED or not COLUMN.fullmatch(column):
-                others = ", ".join(sorted(RESERVED))
-                raise ValueError(f"values: expected a column's name other than {others}, found {column}")
+                names = ", ".join(sorted(RESERVED))
+                raise ValueError(f"values: expected a column's name other than {names}, found {column}")
             if isinstance(values, list):
                 _checked(values)
         if self.every in (None, "hour") and self.timezone:
@@ -166,13 +166,16 @@ class Partitions(Settings):
         values = other.value_names() if other.values and not self.values else ()
         if not (is_longer or values):
             return None
-        periods = (other.every, zone, self.every, own_zone) if is_longer else (None, zone, None, own_zone)
-        return ShorterPartitions(*periods, values, self.columns)
+        if not is_longer:
+            return ShorterPartitions(values=values, columns=self.columns)
+        return ShorterPartitions(other.every, zone, self.every, own_zone, other.start or "", values, self.columns)
 
     def missing_in(self, texts: list[str]) -> list[str]:
-        """Return the columns that no placeholder of the source names, so that partitions would read the same inputs."""
-        names = {name for text in texts for name in PLACEHOLDER.findall(text)}
-        return [] if "partition" in names else [column for column in self.columns if column not in names]
+        """Return the columns that no text names: partitions would read the same inputs."""
+        names = set(PLACEHOLDER.findall(" ".join(texts)))
+        if "partition" in names:
+            return []
+        return [column for column in self.columns if column not in names]
 
     def value_names(self) -> tuple[str, ...]:
         """Return the values of now, sorted; one empty text for a job without values."""
@@ -185,7 +188,7 @@ class Partitions(Settings):
         return ZoneInfo(self.timezone) if self.timezone else default
 
     def number(self, partition: str) -> int | None:
-        """Return the number of a partition's period; None if it has none. Raise `JobError` for another job's name."""
+        """Return the number of a partition's period, or None. Raise `JobError` for another job's name."""
         time, value = time_and_value(partition)
         has_form = (bool(time), bool(value)) == (self.every is not None, bool(self.values))
         if not has_form or not (value == "" or is_value(value)):
@@ -214,7 +217,7 @@ class Partitions(Settings):
         return partition
 
     def named(self, numbers: range | list[int]) -> list[str]:
-        """Return the partitions of these periods, without those before `start`; without periods, that of each value."""
+        """Return the partitions of these periods from `start` on; without periods, that of each value."""
         values = self.value_names()
         if self.every is None:
             return list(values)
@@ -229,7 +232,7 @@ class Partitions(Settings):
         return range(number_of_day(unit, start), last + 1)
 
     def has_day_in(self, partition: str, start: date | None, end: date | None) -> bool:
-        """Return True if the partition has a day from `start` to `end`, both included. Values have every day."""
+        """Return True if the partition has a day from `start` to `end`. Values have every day."""
         number = self.number(partition)
         if number is None or self.every is None:
             return True

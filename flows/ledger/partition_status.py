@@ -102,16 +102,16 @@ def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: d
                 f"found {start or end}."
             )
         return ["all"]
-    known = _known(periods, run)
+    names = _known(periods, run)
     due = newest_due(job, now)
     if due is None:
         if start or end:
             raise JobError(f"expected no start or end, because partitions have no time; found {start or end}.")
-        return sorted({*periods.named(range(0)), *known})
-    days = [day for day in map(periods.first_day, known) if day]
+        return sorted({*periods.named(range(0)), *names})
+    days = [day for day in map(periods.first_day, names) if day]
     first, last = start or periods.begins_on or min(days, default=due), min(end or due, due)
-    expected = [name for name in partitions_between(job, first, last) if is_due(job, name, now)]
-    return sorted({*expected, *(name for name in known if periods.has_day_in(name, first, end))})
+    due_names = [name for name in partitions_between(job, first, last) if is_due(job, name, now)]
+    return sorted({*due_names, *(name for name in names if periods.has_day_in(name, first, end))})
 
 
 def _known(periods: Partitions, run: Run) -> list[str]:
@@ -214,9 +214,11 @@ def _stale_partitions_read(job: Job, partitions: list[str]) -> dict[str, tuple[s
     use(job.storage)  # which has the upstream job's places, too
     names = {partition: job.source.upstream.names(partition) for partition in partitions}
     entries = read_ledger(upstream, inputs=True, only=set(chain.from_iterable(names.values())))
-    stale = {
+    sentences = {
         entry.partition: f"reads {upstream.name}/{entry.partition}, which is stale: {'; '.join(entry.why)}"
         for entry in entries
         if entry.status == "stale"
     }
-    return {partition: tuple(stale[name] for name in read if name in stale) for partition, read in names.items()}
+    return {
+        partition: tuple(sentences[name] for name in read if name in sentences) for partition, read in names.items()
+    }

@@ -46,9 +46,12 @@ def latest_deadlines(job: Job, moment: datetime) -> list[Deadline]:
         return [latest]
     schedule = scheduled(job)
     fires = cron_times(schedule, latest.deadline - timedelta(days=2), latest.deadline)
-    fires = [fire for fire in fires if deadline_after(schedule, fire) == latest.deadline]
-    names = dict.fromkeys(name for fire in fires for name in due_partitions(job, None, fire, fire))
-    return [Deadline(name, latest.deadline) for name in names]
+    names: dict[str, Deadline] = {}
+    for fire in fires:
+        if deadline_after(schedule, fire) == latest.deadline:
+            for name in due_partitions(job, None, fire, fire):
+                names[name] = Deadline(name, latest.deadline)
+    return list(names.values())
 
 
 def deadline_of(job: Job, partition: str, moment: datetime | None = None) -> Deadline:

@@ -22,12 +22,12 @@ NAMED = 5  # partitions in a message
 
 
 def resolve_partition(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> str:
-    """Return the partition that the user named, or the first one that is due at the scheduled time or now."""
+    """Return the partition that the user named, or the first one that is due."""
     return due_partitions(job, partition, scheduled, now)[0]
 
 
 def only_partition(job: Job, partition: str | None, now: datetime) -> str:
-    """Return the partition that the user named, or the one that is due. Raise `JobError` if several are due."""
+    """Return the partition that the user named, or the one that is due. Refuse several."""
     names = due_partitions(job, partition, None, now)
     if len(names) > 1:
         raise JobError(
@@ -38,7 +38,7 @@ def only_partition(job: Job, partition: str | None, now: datetime) -> str:
 
 
 def due_partitions(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> list[str]:
-    """Return the partition that the user named, or those that are due at the scheduled time or now, at least one."""
+    """Return the partition that the user named, or those that are due then, at least one."""
     partition = (partition or "").strip()
     moment = scheduled or now
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -57,7 +57,7 @@ def due_partitions(job: Job, partition: str | None, scheduled: datetime | None, 
 
 
 def _newly_due(job: Job, partitions: Partitions, scheduled: datetime | None, moment: datetime) -> list[str]:
-    """Return what is due at a moment. At a scheduled time, also return the periods that ended since the last one."""
+    """Return what is due at a moment; at a scheduled time, all that ended since the last one."""
     last = newest_number(job, moment) or 0
     first = last
     if scheduled and job.schedule and (fire := last_cron_time(job.schedule, moment)):
@@ -69,22 +69,27 @@ def _newly_due(job: Job, partitions: Partitions, scheduled: datetime | None, mom
 
 
 def newest_number(job: Job, moment: datetime) -> int | None:
-    """Return the number of the newest period that is due at a moment; None for a job without periods."""
+    """Return the number of the newest period that is due at a moment, or None."""
     if job.partitions is None:
-        return parse_day(resolve_partition(job, None, None, moment)).toordinal() if job.is_dated else None
-    unit = job.partitions.every
-    return number_at(unit, moment, job.partitions.zone(job.timezone)) + newest_offset(job) if unit else None
+        day = resolve_partition(job, None, None, moment)
+        return None if day == "all" else parse_day(day).toordinal()
+    unit, zone = job.partitions.every, job.partitions.zone(job.timezone)
+    if unit is None:
+        return None
+    return number_at(unit, moment, zone) + newest_offset(job)
 
 
 def newest_offset(job: Job) -> int:
-    """Return the number of periods from that of a moment to the newest one that is due: the one that ended last."""
+    """Return the number of periods from that of a moment to the newest one that is due."""
     return job.times.offset_days if job.partitions and job.partitions.every == "day" else -1
 
 
 def newest_due(job: Job, now: datetime) -> date | None:
-    """Return the newest day that is due at `now`, or the first one of the newest period; None without periods."""
+    """Return the newest day that is due, or the first one of the newest period, or None."""
     number, periods = newest_number(job, now), job.periods
-    return first_day(periods.every, number) if number is not None and periods and periods.every else None
+    if number is None or periods is None or periods.every is None:
+        return None
+    return first_day(periods.every, number)
 
 
 def is_due(job: Job, partition: str, now: datetime) -> bool:
@@ -113,9 +118,9 @@ def _names(cron: str, local: datetime) -> bool:
 
 
 def partitions_between(job: Job, start: date, end: date) -> list[str]:
-    """Return the partitions with a day from `start` to `end`, both included, without those that no run ever takes."""
+    """Return the partitions with a day from `start` to `end` that a run takes some time."""
     if job.partitions:
-        return job.partitions.named(job.partitions.numbers_in(start, end) if job.partitions.every else range(0))
+        return job.partitions.named(job.partitions.numbers_in(start, end))
     if not job.is_dated:
         raise JobError(
             f"expected a job with {{partition}} in its source, found {job.name}, whose only partition is all."

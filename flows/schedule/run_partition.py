@@ -26,12 +26,12 @@ LABEL = "overnight.partition"
 class ResolvedPartition:
     """A partition, and the scheduled time that determines it, in UTC, as ISO 8601. None: a user named the partition.
 
-    `others` are the partitions that are due with it.
+    `siblings` are the partitions that are due with it.
     """
 
     partition: str
     scheduled_for: str | None = None
-    others: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
 
 
 def own_partition(job: Job, partition: str) -> ResolvedPartition:
@@ -41,11 +41,11 @@ def own_partition(job: Job, partition: str) -> ResolvedPartition:
         run = client.read_flow_run(UUID(prefect.runtime.flow_run.id))
         label = None if parameter else run.labels.get(LABEL)
         if label:
-            day, *others = str(label).split()
+            day, *siblings = str(label).split()
         else:
-            day, *others = due_partitions(job, parameter, run.expected_start_time, datetime.now(UTC))
+            day, *siblings = due_partitions(job, parameter, run.expected_start_time, datetime.now(UTC))
             if not parameter:
-                client.update_flow_run_labels(run.id, {LABEL: " ".join([day, *others])})
+                client.update_flow_run_labels(run.id, {LABEL: " ".join([day, *siblings])})
         name = f"{job.name}/{day}"
         tags = {*run.tags, f"job:{job.name}", f"partition:{day}"}
         if tags != set(run.tags) or name != run.name:
@@ -55,19 +55,19 @@ def own_partition(job: Job, partition: str) -> ResolvedPartition:
         return ResolvedPartition(day)
     moment = run.expected_start_time.astimezone(UTC)
     scheduled_for = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return ResolvedPartition(day, scheduled_for, tuple(others))
+    return ResolvedPartition(day, scheduled_for, tuple(siblings))
 
 
 def start_others(job: Job, own: ResolvedPartition) -> None:
     """Request a run of the current deployment for each other partition that is due, also if this run fails then."""
-    if not own.others:
+    if not own.siblings:
         return
     deployment = prefect.runtime.deployment.id
     if not deployment:
-        names = shortened([own.partition, *own.others], NAMED)
+        names = shortened([own.partition, *own.siblings], NAMED)
         raise JobError(f"partition: expected one of {names}, which are all due; found none. Name one.")
     with get_client(sync_client=True) as client:
-        for partition in own.others:
+        for partition in own.siblings:
             key = f"overnight due {prefect.runtime.flow_run.id} {partition}"
             request_run(client, UUID(deployment), job, partition, f"due with {own.partition}", key)
 

@@ -28,12 +28,13 @@ def partition_name(time: str, value: str) -> str:
 
 
 def is_value(text: str) -> bool:
-    """Return True if a text can be a value in a partition's name: it is no time, and it has no odd characters."""
-    return bool(VALUE.fullmatch(text)) and not re.match("[0-9]{4}-", text) and text != "all" and ".." not in text
+    """Return True if a text can be a value in a partition's name: no time, no odd characters."""
+    is_plain = bool(VALUE.fullmatch(text)) and ".." not in text
+    return is_plain and text != "all" and not re.match("[0-9]{4}-", text)
 
 
 def partition_values(columns: str, partition: str) -> dict[str, date | str]:
-    """Return the value of each of a partition's columns: days are dates, and others texts. `all` has none."""
+    """Return the value of each of a partition's columns: days are dates, and others texts."""
     if partition == "all":
         return {}
     time, value = time_and_value(partition)
@@ -67,10 +68,10 @@ def filled(template: str, partition: str) -> str:
     """Return `template` with the values of a partition in place of `{partition}`, `{date}`, `{hour}`, `{region}`."""
     time, value = time_and_value("" if partition == "all" else partition)
     match = TIME.fullmatch(time)
-    times = {name: text for name, text in match.groupdict().items() if text} if match else {}
+    times = match.groupdict() if match else {}
 
     def replacement(placeholder: re.Match[str]) -> str:
-        return times.get(placeholder[1]) or value or placeholder[0]
+        return str(times.get(placeholder[1]) or value or placeholder[0])
 
     text = template.replace("{partition}", partition)
     return PLACEHOLDER.sub(replacement, text) if time or value else text

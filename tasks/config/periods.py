@@ -12,7 +12,12 @@ from overnight.tasks.errors import JobError
 
 Unit = Literal["hour", "day", "week", "month"]
 HOUR = timedelta(hours=1)
-EXAMPLES: dict[Unit, str] = {"hour": "2026-11-19T05", "day": "2026-11-19", "week": "2026-W47", "month": "2026-11"}
+EXAMPLES: dict[Unit, str] = {
+    "hour": "2026-11-19T05",
+    "day": "2026-11-19",
+    "week": "2026-W47",
+    "month": "2026-11",
+}
 COLUMNS: dict[Unit, tuple[str, ...]] = {
     "hour": ("date", "hour"),
     "day": ("date",),
@@ -22,7 +27,7 @@ COLUMNS: dict[Unit, tuple[str, ...]] = {
 
 
 def number_of(unit: Unit, name: str) -> int:
-    """Return the number of the period with this name. Raise `JobError` for a text that is no name."""
+    """Return the number of the period with this name. Raise `JobError` for another text."""
     match = TIME.fullmatch(name)
     try:
         if match and match["hour"] and unit == "hour":
@@ -39,7 +44,7 @@ def number_of(unit: Unit, name: str) -> int:
 
 
 def name_of(unit: Unit, number: int) -> str:
-    """Return the name of a period, such as `2026-11-19T05`, `2026-11-19`, `2026-W47` or `2026-11`."""
+    """Return the name of a period, as in `EXAMPLES`."""
     day = first_day(unit, number)
     if unit == "hour":
         return f"{day.isoformat()}T{number % 24:02}"
@@ -74,10 +79,11 @@ def first_day(unit: Unit, number: int) -> date:
 
 
 def periods_inside(unit: Unit, zone: tzinfo, outer: Unit, name: str, outer_zone: tzinfo) -> list[str]:
-    """Return the names of the shorter periods in the period `name` of `outer`: 23 to 25 hours for a day."""
+    """Return the names of the shorter periods in a period of `outer`: 23 to 25 hours for a day."""
     number = number_of(outer, name)
-    first, end = (number_at(unit, start_of(outer, each, outer_zone), zone) for each in (number, number + 1))
-    return [name_of(unit, each) for each in range(first, end)]
+    first = number_at(unit, start_of(outer, number, outer_zone), zone)
+    end = number_at(unit, start_of(outer, number + 1, outer_zone), zone)
+    return [name_of(unit, period) for period in range(first, end)]
 
 
 def start_of(unit: Unit, number: int, zone: tzinfo) -> datetime:

@@ -65,22 +65,23 @@ def nearest_indexed(
     """
     query, dataset, source = direction(query), table.dataset, str(table.place)
     columns = table.partition_column or ""
-    names = [published.partition for published in partitions] if columns else []
-    values = {name: partition_values(columns, name) for name in names}
     own_columns = columns.split(",") if columns else []
+    conditions, names = [], dict[tuple[Any, ...], str]()
+    for published in partitions if columns else ():
+        conditions.append(f"({partition_condition(columns, published.partition)})")
+        values = partition_values(columns, published.partition)
+        names[tuple(values.values())] = published.partition
     require(dataset.schema, [column, "row_id", *own_columns], source)
     probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
     near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
-    conditions = [f"({partition_condition(columns, name)})" for name in names]
     options = {"prefilter": True, "disable_scoring_autoprojection": True}
     condition = " OR ".join(conditions) or None
     read = [*plain_columns(dataset.schema), column]
     rows = dataset.scanner(read, condition, nearest=near, **options).to_table()
     partition: Any = partitions[0].partition
     if names:
-        by_values = {tuple(own.values()): name for name, own in values.items()}
         keys = zip(*(rows[name].to_pylist() for name in own_columns), strict=True)
-        partition = pa.array([by_values[key] for key in keys], pa.string())
+        partition = pa.array(map(names.get, keys), pa.string())
     result = compared([comparable(rows, column, query.size, source, partition)], query, count)
     rows = rows.drop_columns([column, *own_columns])
     for match, number in zip(result.matches, result.numbers, strict=True):

@@ -159,11 +159,14 @@ class Location:
         return []
 
     def folder_names(self) -> list[str]:
-        """Return the sorted names of the folders directly below. Raise `FileNotFoundError` if this is no folder."""
+        """Return the sorted names of the folders directly below. The folder must exist."""
         with self._translating("list") as (filesystem, path):
             entries = filesystem.ls(path, detail=True)
-        folders = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
-        return sorted(name.rsplit("/", 1)[-1] for name in folders)
+        names = []
+        for entry in entries:
+            if entry["type"] == "directory":
+                names.append(entry["name"].rstrip("/").rsplit("/", 1)[-1])
+        return sorted(names)
 
     def exists(self) -> bool:
         with self._translating("look at") as (filesystem, path):

@@ -36,6 +36,7 @@ class ShorterPartitions:
     zone: str = "UTC"
     own_every: Unit | None = None
     own_zone: str = "UTC"
+    first: str = ""  # the name of the first period that there is; empty: all
     values: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # of the reading job's partitions
 
@@ -45,7 +46,8 @@ class ShorterPartitions:
         times = [time]
         if self.every and self.own_every:
             times = periods_inside(self.every, ZoneInfo(self.zone), self.own_every, time, ZoneInfo(self.own_zone))
-        return [partition_name(each, value) for each in times for value in self.values or [own_value]]
+            times = [period for period in times if period >= self.first] or times
+        return [partition_name(period, value) for period in times for value in self.values or [own_value]]
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,11 @@ def columns(table: "DeltaTable") -> pa.Schema:
 
 def partition_files(table: "DeltaTable", run: Run) -> dict[str, int]:
     """Return the number of rows of each file in the run's partition, by its path below the table."""
-    own = {f"partition.{name}": text for name, text in _texts(run).items()}
-    files = {}
-    for file in pa.table(table.get_add_actions(flatten=True)).select(["path", "num_records", *own]).to_pylist():
-        if all(str(file[name]) == text for name, text in own.items()):
+    texts, files = _texts(run), {}
+    own = [f"partition.{name}" for name in texts]
+    actions = pa.table(table.get_add_actions(flatten=True))
+    for file in actions.select(["path", "num_records", *own]).to_pylist():
+        if [str(file[name]) for name in own] == list(texts.values()):
             files[file["path"]] = file["num_records"] or 0
     return files
 
