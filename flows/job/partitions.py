@@ -213,7 +213,7 @@ class Partitions(Settings):
         if value not in (values := self.value_names()):
             raise JobError(f"partition: expected one of {shortened(list(values), 20)}, found {value} in {partition}.")
         if number is not None and self.first is not None and number < self.first:
-            raise JobError(f"partition: expected {self.start} or later, as partitions.start says, found {partition}.")
+            raise JobError(f"partition: expected {self.start} or later (partitions.start), found {partition}.")
         return partition
 
     def named(self, numbers: range | list[int]) -> list[str]:

@@ -64,7 +64,7 @@ def _newly_due(job: Job, partitions: Partitions, scheduled: datetime | None, mom
         first = min(last, (newest_number(job, fire) or 0) + 1)
     names = partitions.named(range(first, last + 1))
     if not names:
-        raise JobError(f"partition: expected {partitions.start} or later, as partitions.start says; none is due yet.")
+        raise JobError(f"partition: expected {partitions.start} or later (partitions.start); none is due yet.")
     return names
 
 
