@@ -16,7 +16,7 @@ from overnight.flows.schedule.partitions import is_taken
 def calendar(history: History, now: datetime | None = None) -> list[list[Month]]:
     """Return the months of a dated job, the newest first. The newest receipt has the schedule.
 
-    Days that did not run are missing. Of other partitions, only those that ran are there.
+    Days that did not run are missing. Of other kinds, only partitions that ran are there.
     """
     entries = {line.entry.partition: line.entry for line in history.lines}
     entries.pop("all", None)

@@ -254,7 +254,7 @@ class Job(Settings):
             )
         if self.partitions.every != "day" and self.times.offset_days != -1:
             raise ValueError(
-                "schedule.offset_days: expected none beside partitions other than days: a run takes those that have "
+                "schedule.offset_days: expected none beside partitions other than days: a run takes periods that have "
                 "ended; leave it out"
             )
         sink = self.sink.model_copy(update={"partition_column": columns})

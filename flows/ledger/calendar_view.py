@@ -23,7 +23,7 @@ UNPUBLISHED, PUBLISHED = 20, 5  # the number of newest partitions that each list
 
 @dataclass(frozen=True)
 class Unit:
-    """What a cell of a line is, and a line. `cells` are the numbers of all cells, of which `width` fit side by side."""
+    """What a cell of a line is, and a line. `cells` numbers all cells; `width` of them are side by side."""
 
     cells: range
     cell: str

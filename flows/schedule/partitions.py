@@ -38,7 +38,7 @@ def only_partition(job: Job, partition: str | None, now: datetime) -> str:
 
 
 def due_partitions(job: Job, partition: str | None, scheduled: datetime | None, now: datetime) -> list[str]:
-    """Return the partition that the user named, or those that are due then, at least one."""
+    """Return the partition that the user named, or the partitions that are due, at least one."""
     partition = (partition or "").strip()
     moment = scheduled or now
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
